@@ -1,0 +1,44 @@
+# make demo and make test do all set-up on a machine with Python 3.11+ and make.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+INSTALL := $(PIP) install -q -c constraints.txt
+
+.PHONY: help demo test check bench clean
+
+help:
+	@echo "make demo   install what the demo needs and run it"
+	@echo "make test   install everything and run the test suite"
+	@echo "make check  lint, types, import contracts"
+	@echo "make bench  measure speed and memory; writes benchmarks/results.json and docs/benchmarks.md"
+
+demo: $(VENV)/demo.stamp
+	$(BIN)/scoreveil demo
+
+test: $(VENV)/dev.stamp
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+check: $(VENV)/dev.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/dev.stamp
+	$(BIN)/python benchmarks/bench.py
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; set PYTHON=..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/demo.stamp: pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) -e '.[cli,demo,fast]'
+	@touch $@
+
+$(VENV)/dev.stamp: pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) -e '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .venv-* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

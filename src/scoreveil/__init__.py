@@ -1,0 +1,15 @@
+"""Scoreveil draws a veil over a classifier's confidence scores, with one parameter, ε.
+
+    from scoreveil import Veil
+
+    veil = Veil(epsilon=2.0)
+    z = veil(scores)          # the label stays; what the scores reveal beyond it is bounded by ε
+    print(veil.guarantee)
+"""
+
+from scoreveil.accounting import Guarantee
+from scoreveil.mechanisms.reference import Reference
+from scoreveil.veil import Veil
+
+__all__ = ["Guarantee", "Reference", "Veil", "__version__"]
+__version__ = "0.1.0"

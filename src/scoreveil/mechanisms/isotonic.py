@@ -1,0 +1,326 @@
+"""The isotonic mechanism: the paper's two phases and single parameter, made to hold. The default.
+
+The values are chosen jointly, from a grid that does not depend on the data, and only what the user needs is kept:
+
+    v_1 >= … >= v_j    the j top scores (`keep` = j)
+    L                  {0, 1/(G-1), …, 1}, G levels
+    C                  the sequences c_1 > c_2 >= … >= c_j in L with c_1 >= 1/k, below which no top score lies
+    Phase 1            c with probability P(c | v) ∝ q(c) · exp(-a · Σ_i |c_i - v_i|)
+    Phase 2            the other classes share 1 - Σ c_i by a public profile, or evenly, none above c_j; normalise
+
+q is uniform, or a public reference (`reference.py`); like the profile it depends on the kept classes alone.
+
+Formal guarantee: for any two score vectors with the same j top classes in the same order, and every outcome,
+P(z | v) <= e^ε · P(z | v̂). The utility -Σ|c_i - v_i| differs by at most ‖v - v̂‖₁ <= Δ_j, the ℓ1 diameter of the j
+top entries of a sorted score vector, so a = ε/(2Δ_j) suffices; for j = 1 the exact worst loss has a closed form and
+a is the largest scale that meets ε. Proof, composition and limits: docs/guarantees.md.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from scoreveil.mechanisms.ordering import lift, normalized, rank, unrank
+from scoreveil.mechanisms.reference import Floats, Integers, Reference
+from scoreveil.mechanisms.scores import Array, namespace
+
+Keep = int | Literal["all"]
+
+MAX_SCALE = 512.0  # beyond it the noise is nil (e^-16 per level), and floating point would suffer; only safer
+RAMP = 1 / 1024  # of a grid step, shared over the kept ranks: separates ties by rank alone
+
+
+@dataclass(frozen=True)
+class IsotonicSettings:
+    """ε, how many top classes keep their place ("all": every class), and the number of grid levels."""
+
+    epsilon: float
+    keep: Keep = 1
+    levels: int = 32
+
+    name = "isotonic"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.epsilon < math.inf:
+            raise ValueError(f"Expected a finite epsilon > 0, got {self.epsilon}.")
+        whole = isinstance(self.keep, int) and not isinstance(self.keep, bool)
+        if self.keep != "all" and not (whole and self.keep >= 1):
+            raise ValueError(f"Expected keep to be a whole number >= 1 or 'all', got {self.keep!r}.")
+        if isinstance(self.levels, bool) or not isinstance(self.levels, int) or not 3 <= self.levels <= 256:
+            raise ValueError(f"Expected levels to be a whole number from 3 to 256, got {self.levels!r}.")
+
+    def kept(self, classes: int) -> int:
+        """j, the number of classes that keep their place among this many."""
+        if self.keep == "all":
+            return classes
+        if self.keep > classes:
+            raise ValueError(f"Expected keep <= {classes}, the number of classes, got {self.keep}.")
+        return self.keep
+
+    def draws(self, classes: int) -> int:
+        """How many uniforms one row uses: one for each kept class."""
+        return self.kept(classes)
+
+    @property
+    def step(self) -> float:
+        return 1 / (self.levels - 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """All that the draw needs besides the scores: made once for a number of classes and a reference."""
+
+    settings: IsotonicSettings
+    classes: int
+    kept: int
+    snapped: bool  # the scores are moved to the grid first (keyed draws)
+    sensitivity: float  # Δ_j for these scores
+    table: Integers  # (k,): which table a top class uses
+    measure: Floats  # (tables, j, G): q_i; the top rank has no mass where no top score lies
+    scale: Floats  # (tables,): a
+    profile: Floats | None  # (tables, k), or None: the other classes share evenly
+
+    @property
+    def range(self) -> float:
+        """max - min of the privacy loss of one release, at most: 2aΔ_j. Makes it ρ-zCDP with ρ = range²/8."""
+        return float(2 * self.scale.max() * self.sensitivity)
+
+
+def sensitivity(kept: int, classes: int, snapped: bool, step: float) -> float:
+    """Δ_j: the ℓ1 diameter of the j top entries over all sorted score vectors.
+
+    Its extreme points are (1/t, …, 1/t, 0, …), so Δ_1 = 1 - 1/k and Δ_j = 2(1 - 1/j). On snapped scores the top
+    entry moves by half a step at most, and the others, rounded down, stay within the diameter.
+    """
+    if kept == 1:
+        return 1 - lowest_top(classes, snapped, step)
+    return 2 * (1 - 1 / kept) + (step if snapped else 0)
+
+
+def lowest_top(classes: int, snapped: bool, step: float) -> float:
+    """The smallest value that a top score takes: 1/k, or its grid point."""
+    return float(np.rint(1 / classes / step) * step) if snapped else 1 / classes
+
+
+def plan(
+    settings: IsotonicSettings, classes: int, reference: Reference | None = None, snapped: bool = False
+) -> Plan:
+    """Everything the draw needs. Calibrates a, per table where one class is kept."""
+    kept, levels, step = settings.kept(classes), settings.levels, settings.step
+    if reference is None:
+        table, profile = np.zeros(classes, dtype=np.int64), None
+        measure = np.full((1, kept, levels), 1 / levels)
+    else:
+        expected, got = (classes, kept, levels), (reference.classes, reference.kept, reference.levels)
+        if got != expected:
+            raise ValueError(f"Expected a reference of (classes, kept, levels) {expected}, got {got}.")
+        table, measure, profile = reference.table, reference.measure.copy(), reference.profile
+    grid = np.arange(levels) * step
+    measure[:, 0, grid < max(1 / classes, step) - 1e-12] = 0.0
+    measure /= measure.sum(axis=-1, keepdims=True)
+    delta = sensitivity(kept, classes, snapped, step)
+    if kept == 1:
+        low = lowest_top(classes, snapped, step)
+        scale = calibrate_scale(measure[:, 0], low, settings.epsilon, at_least=settings.epsilon / (2 * delta))
+    else:
+        scale = np.full(len(measure), min(settings.epsilon / (2 * delta), MAX_SCALE))
+    return Plan(settings, classes, kept, snapped, delta, table, measure, scale, profile)
+
+
+def worst_loss(measure: Floats, scale: Floats, low: float) -> Floats:
+    """The exact worst loss for keep=1: sup over c, v, v̂ in [low, 1] of ln P(c|v) - ln P(c|v̂), per table.
+
+    ln P(c|v) rises while v approaches c from either side, so the supremum over v is at clip(c, low, 1) and the
+    infimum at one of the ends.
+    """
+    levels = measure.shape[-1]
+    grid = np.arange(levels) / (levels - 1)
+    inputs = np.concatenate([np.clip(grid, low, 1.0), [low, 1.0]])
+    exponent = -scale[:, None, None] * np.abs(grid - inputs[:, None])  # (tables, inputs, levels)
+    highest = exponent.max(axis=-1, keepdims=True)
+    normaliser = highest[..., 0] + np.log((measure[:, None] * np.exp(exponent - highest)).sum(axis=-1))
+    log_p = exponent - normaliser[..., None]  # without ln q(c), which cancels
+    at_best = np.diagonal(log_p[:, :levels], axis1=1, axis2=2)
+    at_ends = log_p[:, levels:].min(axis=1)
+    return np.where(measure > 0, at_best - at_ends, -np.inf).max(axis=-1)
+
+
+def calibrate_scale(measure: Floats, low: float, epsilon: float, at_least: float) -> Floats:
+    """The largest a <= MAX_SCALE with worst loss <= ε, per table, by bisection; `at_least` is known to be safe."""
+    safe = np.full(len(measure), min(at_least, MAX_SCALE))
+    unsafe = np.full(len(measure), MAX_SCALE)
+    fits = worst_loss(measure, unsafe, low) <= epsilon
+    safe[fits] = MAX_SCALE
+    for _ in range(64):
+        middle = (safe + unsafe) / 2
+        fits = worst_loss(measure, middle, low) <= epsilon
+        safe, unsafe = np.where(fits, middle, safe), np.where(fits, unsafe, middle)
+    return safe
+
+
+# Phase 1: the draw
+
+
+def top_scores(scores: Array, plan: Plan) -> tuple[Array, Array]:
+    """The order of each row, and its j top scores, largest first, as the mechanism reads them."""
+    xp = namespace(scores)
+    wide = xp.astype(scores, xp.float64, copy=False)
+    order = rank(wide)
+    kept = xp.flip(order[..., plan.classes - plan.kept :], axis=-1)
+    tops = xp.take_along_axis(wide, kept, axis=-1) / xp.sum(wide, axis=-1, keepdims=True)
+    tops = xp.clip(tops, 0.0, 1.0)
+    return order, snap(tops, plan.settings.step) if plan.snapped else tops
+
+
+def snap(tops: Array, step: float) -> Array:
+    """Scores moved to the grid: the top one to its nearest point, the others down, which keeps Δ_j (almost)."""
+    xp = namespace(tops)
+    nearest = xp.round(tops[..., :1] / step)
+    # a score that sits on a grid point but for rounding stays there
+    down = xp.floor(tops[..., 1:] / step + 1e-9)
+    return xp.concat([nearest, down], axis=-1) * step
+
+
+def choose(tops: Array, top_class: Array, plan: Plan, uniforms: Array) -> Array:
+    """Draw c ∈ C exactly, as level numbers (n, j), top first: forward over the ranks, then backward.
+
+    Forward, lowest rank first: F_i(g) = Σ_{g' <= g} w_i(g')·F_{i-1}(g'), w_i(g) = q_i(g)·exp(-a·|g/(G-1) - v_i|).
+    Backward, top rank first: one inversion of F_i cut at the level above.
+    """
+    xp = namespace(tops)
+    weights = [_weights(tops, top_class, plan, i) for i in range(plan.kept)]
+    forward: list[Array] = []
+    for i in reversed(range(plan.kept)):
+        mass = weights[i]
+        if forward:
+            below = forward[-1]
+            mass = mass * (_strictly_below(below) if i == 0 else below)
+        cumulative = xp.cumulative_sum(mass, axis=-1)
+        forward.append(cumulative / cumulative[..., -1:])
+    forward.reverse()
+    limit = xp.full_like(top_class, plan.settings.levels - 1)
+    chosen: list[Array] = []
+    for i in range(plan.kept):
+        reach = xp.take_along_axis(forward[i], limit[..., None], axis=-1)
+        below = forward[i] <= uniforms[..., i : i + 1] * reach
+        level = xp.minimum(xp.sum(xp.astype(below, limit.dtype), axis=-1), limit)
+        chosen.append(level)
+        limit = level - 1 if i == 0 else level
+    return xp.stack(chosen, axis=-1)
+
+
+def _weights(tops: Array, top_class: Array, plan: Plan, i: int) -> Array:
+    """w_i(g) for each row: (n, G)."""
+    xp = namespace(tops)
+    measure, scale = _like(plan.measure[:, i], tops), _like(plan.scale, tops)[:, None]
+    if plan.profile is not None:
+        table = xp.take(_like(plan.table, top_class), top_class, axis=0)
+        measure, scale = xp.take(measure, table, axis=0), xp.take(scale, table, axis=0)
+    grid = xp.arange(plan.settings.levels, dtype=tops.dtype, device=tops.device) * plan.settings.step
+    return measure * xp.exp(-scale * xp.abs(grid - tops[..., i : i + 1]))
+
+
+def _strictly_below(cumulative: Array) -> Array:
+    """F(g-1) in place of F(g)."""
+    xp = namespace(cumulative)
+    return xp.concat([xp.zeros_like(cumulative[..., :1]), cumulative[..., :-1]], axis=-1)
+
+
+# Phase 2: the release
+
+
+def ramp(plan: Plan) -> Floats:
+    """What each kept rank gets on top of its level, top first: less than a grid step in all, by rank alone."""
+    j = plan.kept
+    return RAMP * plan.settings.step / j * np.arange(j, 0, -1) / j
+
+
+def release(levels: Array, order: Array, plan: Plan, dtype: object) -> Array:
+    """The score vector of chosen levels. A function of the levels and the kept classes alone.
+
+    Guarantee: the kept classes keep their order, strictly where `dtype` can express it, and no other passes them.
+    """
+    xp = namespace(levels)
+    values = xp.astype(levels, xp.float64) * plan.settings.step
+    chain = xp.flip(values + _like(ramp(plan), values), axis=-1)
+    others = plan.classes - plan.kept
+    if others:
+        left = xp.clip(1 - xp.sum(values, axis=-1, keepdims=True), 0.0, 1.0)
+        rest = xp.minimum(left * _share(order, plan, values), values[..., -1:])
+        chain = xp.concat([rest, chain], axis=-1)
+    chain = normalized(chain)
+    if others:
+        # the largest of the rest stands for all of it in the chain of ranks that must stay apart
+        highest = xp.max(chain[..., :others], axis=-1, keepdims=True)
+        lifted = _lift_all(xp.concat([highest, chain[..., others:]], axis=-1), dtype)
+        chain = xp.concat([chain[..., :others], lifted[..., 1:]], axis=-1)
+    else:
+        chain = _lift_all(chain, dtype)
+    return xp.astype(unrank(normalized(chain), order), dtype, copy=False)
+
+
+def perturb(scores: Array, plan: Plan, uniforms: Array) -> Array:
+    """Both phases, for an (n, k) batch and (n, j) uniforms."""
+    order, tops = top_scores(scores, plan)
+    levels = choose(tops, order[..., -1], plan, uniforms)
+    return release(levels, order, plan, scores.dtype)
+
+
+def _share(order: Array, plan: Plan, like: Array) -> Array:
+    """How the classes that are not kept share the rest, in the order of their ranks."""
+    xp = namespace(order)
+    others = order[..., : plan.classes - plan.kept]
+    if plan.profile is None:
+        return xp.full(others.shape, 1 / others.shape[-1], dtype=like.dtype, device=like.device)
+    table = xp.take(_like(plan.table, order), order[..., -1], axis=0)
+    return normalized(xp.take_along_axis(xp.take(_like(plan.profile, like), table, axis=0), others, axis=-1))
+
+
+def _lift_all(chain: Array, dtype: object) -> Array:
+    """Keep every rank of the chain apart, whatever the scores were: which ones tied must not show."""
+    xp = namespace(chain)
+    return lift(chain, xp.ones(chain[..., 1:].shape, dtype=xp.bool, device=chain.device), dtype)
+
+
+def _like(table: Floats | Integers, like: Array) -> Array:
+    """A table of the plan as an array where `like` lives."""
+    return namespace(like).asarray(table, device=like.device)
+
+
+# What is exact
+
+
+def log_weights(tops: Floats, top_class: Integers, plan: Plan) -> Floats:
+    """ln q_i(g) - a·|g/(G-1) - v_i|: (n, j, G), -inf where the measure is nil. Not used by the draw."""
+    table = plan.table[top_class]
+    with np.errstate(divide="ignore"):
+        log_q = np.log(plan.measure[table])
+    grid = np.linspace(0, 1, plan.settings.levels)
+    return np.asarray(log_q - plan.scale[table][:, None, None] * np.abs(grid - tops[:, :, None]))
+
+
+def log_normaliser(weights: Floats) -> Floats:
+    """ln Σ_{c ∈ C} exp Σ_i weights_i(c_i), by recursion from the lowest rank in the log domain."""
+    with np.errstate(invalid="ignore"):
+        total = np.zeros_like(weights[:, 0])
+        for i in reversed(range(weights.shape[1])):
+            if i == 0:
+                return np.logaddexp.reduce(weights[:, 0] + total, axis=-1)
+            total = np.logaddexp.accumulate(weights[:, i] + total, axis=-1)
+            if i == 1:
+                total = np.concatenate([np.full_like(total[:, :1], -np.inf), total[:, :-1]], axis=-1)
+    raise AssertionError("a plan keeps at least one class")
+
+
+def log_probability(scores: Floats, levels: Integers, plan: Plan) -> Floats:
+    """The exact ln P(c | v) of each row's levels (n, j), computed apart from the sampler; -inf outside C."""
+    order, tops = top_scores(np.atleast_2d(scores), plan)
+    weights = log_weights(tops, order[:, -1], plan)
+    levels = np.broadcast_to(np.atleast_2d(levels), (len(tops), plan.kept))
+    chosen = np.take_along_axis(weights, levels[:, :, None], axis=-1).sum(axis=(1, 2))
+    inside = np.all(levels[:, 1:-1] >= levels[:, 2:], axis=1)
+    if plan.kept > 1:
+        inside &= levels[:, 0] > levels[:, 1]
+    return np.where(inside, chosen - log_normaliser(weights), -np.inf)

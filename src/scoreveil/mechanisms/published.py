@@ -1,0 +1,146 @@
+"""The paper's mechanism: Algorithm 1 (Phase 1) and Equation 2 (Phase 2).
+
+    y sorted ascending
+    sub-range i    [(y_{i-1} + y_i)/2, (y_i + y_{i+1})/2), the first from 0, the last to 1
+    candidates     c_ij = lo_i + (j-1)·ρ_i,  j = 1…m,  ρ_i = (hi_i - lo_i)/m
+    Phase 1        y'_i = c_ij with probability ∝ exp(ε·u_ij / (2Δu))
+    Phase 2        z_i = exp(ε·y'_i/2) / Σ_j exp(ε·y'_j/2)
+
+The paper prints the utility as u_ij = 1/|y_i - ((i-1)/k + (j-1)ρ)|, with an offset left over from an equal-width
+version that its own text abandons, and never gives Δu. Two readings:
+
+    "bounded"  distance in steps, u = 1/max(|y_i - c_ij|/ρ_i, 1/2), Δu = 2 - 1/m. Meets Theorem 1's ε per sub-range.
+    "printed"  absolute distance to the candidate, floored at 1e-12, Δu = 1. In effect: the nearest candidate.
+
+Guarantee: none that bounds what two score vectors of the same ranking reveal, since the borders of the sub-ranges
+are functions of the data and Phase 2 can be inverted (docs/paper.md). The isotonic mechanism is the repair.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from scoreveil.mechanisms.ordering import normalized, rank, restore
+from scoreveil.mechanisms.scores import Array, namespace
+
+Reading = Literal["bounded", "printed"]
+
+NEAREST = {"bounded": 0.5, "printed": 1e-12}  # distances below this count as this
+
+
+@dataclass(frozen=True)
+class PublishedSettings:
+    """ε, the reading of the utility, and m, the number of candidates per sub-range."""
+
+    epsilon: float
+    reading: Reading = "bounded"
+    m: int = 5
+
+    name = "published"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.epsilon < math.inf:
+            raise ValueError(f"Expected a finite epsilon > 0, got {self.epsilon}.")
+        if self.reading not in get_args(Reading):
+            raise ValueError(f"Expected reading 'bounded' or 'printed', got {self.reading!r}.")
+        if isinstance(self.m, bool) or not isinstance(self.m, int) or self.m < 1:
+            raise ValueError(f"Expected m to be a whole number >= 1, got {self.m!r}.")
+
+    @property
+    def sensitivity(self) -> float:
+        """Δu. Bounded utilities lie in [1/m, 2]; for the printed one the paper's Phase 2 says 1."""
+        return 2 - 1 / self.m if self.reading == "bounded" else 1.0
+
+    def draws(self, classes: int) -> int:
+        """How many uniforms one row uses: one for each sub-range."""
+        return classes
+
+
+def sub_ranges(ascending: Array) -> tuple[Array, Array]:
+    """Line 4 of Algorithm 1: the lower and upper border of the sub-range of each sorted score."""
+    xp = namespace(ascending)
+    middle = (ascending[..., :-1] + ascending[..., 1:]) / 2
+    first, last = xp.zeros_like(ascending[..., :1]), xp.ones_like(ascending[..., :1])
+    return xp.concat([first, middle], axis=-1), xp.concat([middle, last], axis=-1)
+
+
+def candidates(lower: Array, rho: Array, m: int) -> Array:
+    """Lines 5 and 6: c_ij = lo_i + (j-1)·ρ_i; an empty sub-range yields its point m times."""
+    return lower[..., None] + _steps(lower, m) * rho[..., None]
+
+
+def utility(ascending: Array, lower: Array, rho: Array, settings: PublishedSettings) -> Array:
+    """u_ij = 1/distance(y_i, c_ij): the closer a candidate, the more useful."""
+    xp = namespace(ascending)
+    if settings.reading == "bounded":
+        empty = rho <= 0
+        position = xp.where(empty, xp.zeros_like(rho), (ascending - lower) / xp.where(empty, xp.ones_like(rho), rho))
+        distance = xp.abs(position[..., None] - _steps(lower, settings.m))
+    else:
+        distance = xp.abs(ascending[..., None] - candidates(lower, rho, settings.m))
+    return 1 / xp.maximum(distance, xp.full_like(distance, NEAREST[settings.reading]))
+
+
+def exponents(ascending: Array, lower: Array, rho: Array, settings: PublishedSettings) -> Array:
+    """ε·u_ij/(2Δu), shifted so that the largest of each sub-range is 0."""
+    xp = namespace(ascending)
+    scaled = settings.epsilon / (2 * settings.sensitivity) * utility(ascending, lower, rho, settings)
+    return scaled - xp.max(scaled, axis=-1, keepdims=True)
+
+
+def select(exponent: Array, uniforms: Array) -> Array:
+    """Line 8: the exponential mechanism picks a candidate j of each sub-range, by inversion of its distribution."""
+    xp = namespace(exponent)
+    cumulative = xp.cumulative_sum(xp.exp(exponent), axis=-1)
+    below = cumulative[..., :-1] <= uniforms[..., None] * cumulative[..., -1:]
+    return xp.sum(xp.astype(below, xp.float64), axis=-1)
+
+
+def modify(ascending: Array, settings: PublishedSettings, uniforms: Array) -> Array:
+    """Phase 1 (Algorithm 1): y' from sorted scores.
+
+    Guarantee: y' keeps the order of y, and strictly so wherever y is strict (the paper's order lemma).
+    """
+    lower, upper = sub_ranges(ascending)
+    rho = (upper - lower) / settings.m
+    return lower + select(exponents(ascending, lower, rho, settings), uniforms) * rho
+
+
+def normalize(modified: Array, epsilon: float | Array) -> Array:
+    """Phase 2 (Equation 2): z_i = exp(ε·y'_i/2) / Σ_j exp(ε·y'_j/2).
+
+    Guarantee: strictly increasing in y', so the order of the scores is kept (Property 2).
+    """
+    xp = namespace(modified)
+    weight = xp.exp(epsilon / 2 * (modified - xp.max(modified, axis=-1, keepdims=True)))
+    return normalized(weight)
+
+
+def ascending_scores(scores: Array) -> tuple[Array, Array, Array]:
+    """Line 3: the order of each row, its scores in that order (float64, summing to 1), and which steps are strict."""
+    xp = namespace(scores)
+    wide = xp.astype(scores, xp.float64, copy=False)
+    order = rank(wide)
+    ascending = xp.take_along_axis(wide, order, axis=-1)
+    strict = ascending[..., 1:] > ascending[..., :-1]
+    return order, normalized(ascending), strict
+
+
+def perturb(scores: Array, settings: PublishedSettings, uniforms: Array) -> Array:
+    """Both phases, for an (n, k) batch and (n, k) uniforms; ties and order as in `ordering`."""
+    order, ascending, strict = ascending_scores(scores)
+    z = normalize(modify(ascending, settings, uniforms), settings.epsilon)
+    return restore(z, strict, order, scores.dtype)
+
+
+def selection_log_probabilities(ascending: Array, settings: PublishedSettings) -> Array:
+    """The exact ln P(y'_i = c_ij), shape (n, k, m), computed apart from the sampler."""
+    xp = namespace(ascending)
+    lower, upper = sub_ranges(ascending)
+    exponent = exponents(ascending, lower, (upper - lower) / settings.m, settings)
+    return exponent - xp.log(xp.sum(xp.exp(exponent), axis=-1, keepdims=True))
+
+
+def _steps(like: Array, m: int) -> Array:
+    """0, 1, …, m-1, where `like` lives."""
+    return namespace(like).arange(m, dtype=like.dtype, device=like.device)

@@ -1,0 +1,78 @@
+"""What counts as a batch of confidence scores, whichever array library holds it.
+
+A row is finite, non-negative, sums to 1 within `SUM_TOLERANCE`, and has at least two classes. Error messages say
+what was expected and what came, and never quote a score.
+"""
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+Array = Any  # numpy.ndarray, torch.Tensor, or any array that follows the array-API standard
+
+SUM_TOLERANCE = 1e-3
+
+
+def namespace(array: Array) -> ModuleType | Any:
+    """The array-API namespace that `array` belongs to; numpy's is numpy itself."""
+    if isinstance(array, np.ndarray):
+        return np
+    try:
+        from array_api_compat import array_namespace
+    except ModuleNotFoundError:
+        if hasattr(array, "__array_namespace__"):
+            return array.__array_namespace__()
+        raise ModuleNotFoundError(
+            f"Scores of type {type(array).__module__}.{type(array).__qualname__} need the package "
+            "array-api-compat: pip install 'scoreveil[torch]'."
+        ) from None
+    return array_namespace(array)
+
+
+def check_layout(scores: Array) -> None:
+    """Raise ValueError unless `scores` is a floating (k,) or (n, k) array with k >= 2."""
+    if not hasattr(scores, "dtype") or not hasattr(scores, "ndim"):
+        raise ValueError(f"Expected an array of scores, got {type(scores).__name__}.")
+    if not is_floating(scores):
+        raise ValueError(f"Expected floating-point scores, got dtype {scores.dtype}.")
+    if scores.ndim not in (1, 2):
+        raise ValueError(f"Expected scores of shape (k,) or (n, k), got {scores.ndim} dimensions.")
+    if scores.shape[-1] < 2:
+        raise ValueError(f"Expected at least 2 classes, got {scores.shape[-1]}.")
+
+
+def is_floating(scores: Array) -> bool:
+    if isinstance(scores, np.ndarray):
+        return scores.dtype in (np.float64, np.float32, np.float16)
+    return bool(namespace(scores).isdtype(scores.dtype, "real floating"))
+
+
+def check_rows(scores: Array, first_row: int = 0) -> None:
+    """Raise ValueError naming the first row of the (n, k) batch that is no score vector."""
+    for row, fault in faults(scores, first_row, most=1):
+        raise ValueError(f"Row {row}: {fault}.")
+
+
+def faults(scores: Array, first_row: int = 0, most: int | None = None) -> list[tuple[int, str]]:
+    """The faulty rows of an (n, k) batch, each with what was expected and what came; at most `most` of them."""
+    xp = namespace(scores)
+    wide = xp.astype(scores, xp.float64, copy=False)
+    total = xp.sum(wide, axis=-1)
+    # written so that NaN fails the comparison
+    good = (xp.min(wide, axis=-1) >= 0) & (xp.abs(total - 1) <= SUM_TOLERANCE)
+    if bool(xp.all(good)):
+        return []
+    bad = [int(i) for i in xp.nonzero(~good)[0]][:most]
+    return [(first_row + i, _fault(wide[i, ...], xp)) for i in bad]
+
+
+def _fault(row: Array, xp: Any) -> str:
+    if bool(xp.any(xp.isnan(row))):
+        return "expected finite scores, got NaN"
+    if bool(xp.any(xp.isinf(row))):
+        return "expected finite scores, got an infinite one"
+    if bool(xp.any(row < 0)):
+        count = int(xp.sum(xp.astype(row < 0, xp.int64)))
+        return f"expected scores >= 0, got {count} negative (logits? apply softmax first)"
+    return f"expected a sum of 1 within {SUM_TOLERANCE:g}, got {float(xp.sum(row)):.4g}"

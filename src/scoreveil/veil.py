@@ -1,0 +1,303 @@
+"""The object users hold.
+
+    from scoreveil import Veil
+
+    veil = Veil(epsilon=2.0)
+    z = veil(scores)        # (k,) or (n, k); numpy in, numpy out; torch in, torch out; same dtype, device and shape
+    veil.guarantee          # what is promised
+
+Always true, for every ε, mechanism and dtype: rows are finite, non-negative and sum to 1; the class that
+`numpy.argmax` picks stays; no two kept classes are inverted, and no other class passes them. Anything that is not a
+batch of score vectors raises ValueError; raw scores are never returned.
+"""
+
+import json
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scoreveil import accounting, randomness
+from scoreveil.accounting import Guarantee
+from scoreveil.mechanisms import isotonic, loading, published, reference
+from scoreveil.mechanisms.isotonic import IsotonicSettings, Keep, Plan
+from scoreveil.mechanisms.published import PublishedSettings, Reading
+from scoreveil.mechanisms.reference import Reference
+from scoreveil.mechanisms.scores import Array, check_layout, check_rows, namespace
+
+Scores = TypeVar("Scores", bound=Array)
+Rows = NDArray[Any]
+Mechanism = Literal["isotonic", "published"]
+Settings = IsotonicSettings | PublishedSettings
+
+BLOCK = 1 << 17  # scores processed at a time: memory beyond input and output does not grow with n
+FORMAT = 1
+NUMPY_DTYPES = ("float16", "float32", "float64")
+
+
+class Veil:
+    """A veil over confidence scores, with one parameter.
+
+    epsilon    how much shows through; or the settings of a mechanism, whole
+    mechanism  "isotonic" (default), or "published": the paper's Algorithm 1 and Equation 2
+    keep       isotonic: how many top classes keep their place; 1 by default, "all" for every class
+    reference  isotonic: public scores (n, k), or a `Reference`: far less distortion for the same ε
+    reading    published: "bounded" (default) or "printed"
+    secret     at least 16 random bytes: the same scores always get the same answer
+    model      a name; with a secret, other models get independent answers
+    rng        a numpy Generator for tests and studies; without one draws are cryptographic
+    threads    for large batches
+    """
+
+    def __init__(
+        self,
+        epsilon: float | Settings,
+        mechanism: Mechanism = "isotonic",
+        *,
+        keep: Keep | None = None,
+        reference: Array | Reference | None = None,
+        reading: Reading | None = None,
+        secret: bytes | None = None,
+        model: str = "",
+        rng: np.random.Generator | None = None,
+        threads: int = 1,
+    ) -> None:
+        if secret is not None and rng is not None:
+            raise ValueError("Expected a secret or an rng, got both: keyed draws leave nothing to a generator.")
+        if not threads >= 1:
+            raise ValueError(f"Expected threads >= 1, got {threads}.")
+        self.settings = _settings(epsilon, mechanism, keep, reference, reading)
+        self.reference = None if reference is None else _reference(reference, self.settings)
+        self.model = model
+        self.threads = threads
+        self._rng = rng
+        self._keyed = None if secret is None else randomness.KeyedDraws(secret, self._context())
+        self._plans: dict[int, Plan] = {}
+        loading.start()
+
+    def __call__(self, scores: Scores) -> Scores:
+        """Veiled scores, of the same kind, dtype, device and shape."""
+        if isinstance(scores, (list, tuple)):
+            return cast(Scores, self(np.asarray(scores)))
+        check_layout(scores)
+        if isinstance(scores, np.ndarray):
+            rows = np.ascontiguousarray(scores).reshape(-1, scores.shape[-1])
+            return cast(Scores, self._rows(rows).reshape(scores.shape))
+        xp = namespace(scores)
+        if self._keyed is not None or _in_host_memory(scores):
+            return cast(Scores, xp.asarray(self(_to_numpy(scores)), device=scores.device))
+        rows = scores[None, :] if scores.ndim == 1 else scores
+        return cast(Scores, xp.reshape(self._array_rows(rows), scores.shape))
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What one release promises, the relation it holds for, and its limits in words."""
+        return accounting.guarantee(self.settings, reference=self.reference, snapped=self._keyed is not None)
+
+    @property
+    def epsilon(self) -> float:
+        return self.settings.epsilon
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in asdict(self.settings).items())
+        extras = [f"reference of {self.reference.classes} classes"] if self.reference else []
+        extras += ["keyed"] if self._keyed else []
+        return f"<Veil {self.settings.name}: {', '.join([shown, *extras])}>"
+
+    # The draw
+
+    def _rows(self, rows: Rows) -> Rows:
+        """A contiguous numpy batch, in blocks, on as many threads as wanted."""
+        n, k = rows.shape
+        out = np.empty_like(rows)
+        size = max(1, BLOCK // k // 64 * 64)
+        if n <= size:
+            self._block(rows, 0, None, out)
+            return out
+        starts = range(0, n, size)
+
+        def run(start: int, uniforms: NDArray[np.float64] | None = None) -> None:
+            self._block(rows[start : start + size], start, uniforms, out[start : start + size])
+
+        if self.threads == 1:
+            for start in starts:
+                run(start)
+            return out
+        with ThreadPoolExecutor(self.threads) as pool:
+            # a generator's draws are taken here, in order, so that they do not depend on the threads
+            jobs = [
+                pool.submit(run, s, self._rng.random((min(size, n - s), self.settings.draws(k))) if self._rng else None)
+                for s in starts
+            ]
+            for job in jobs:
+                job.result()
+        return out
+
+    def _block(self, rows: Rows, first_row: int, uniforms: NDArray[np.float64] | None, out: Rows) -> None:
+        """Veil one block into `out`, by the kernel where it is ready, else in plain numpy."""
+        k = rows.shape[1]
+        mechanism = self._mechanism(k)
+        kernel = None if self._keyed else loading.kernel(mechanism)
+        if kernel is None:
+            check_rows(rows, first_row)
+        if self._keyed is not None:
+            self._keyed_block(rows, mechanism, self._keyed, out)
+            return
+        if uniforms is None:
+            uniforms = self._uniforms(len(rows), k)
+        if kernel is None:
+            out[...] = _perturb(rows, mechanism, uniforms)
+        elif kernel(rows, uniforms, out) >= 0:
+            check_rows(rows, first_row)
+            raise ValueError("Expected score vectors, got rows that are none.")
+
+    def _uniforms(self, rows: int, k: int) -> NDArray[np.float64]:
+        draws = self.settings.draws(k)
+        return randomness.secure_uniforms(rows, draws) if self._rng is None else self._rng.random((rows, draws))
+
+    def _keyed_block(
+        self, rows: Rows, mechanism: Plan | PublishedSettings, keyed: randomness.KeyedDraws, out: Rows
+    ) -> None:
+        """Keyed draws: an answer is a function of the kept classes and the grid cell of the kept scores alone.
+
+        Always in plain numpy, once per distinct cell, so that the bytes are the same on every machine.
+        """
+        if isinstance(mechanism, PublishedSettings):
+            cells = rows.astype(np.float64)
+        else:
+            order, tops = isotonic.top_scores(rows, mechanism)
+            kept = order[:, mechanism.classes - mechanism.kept :]
+            cells = np.concatenate([kept, np.rint(tops / mechanism.settings.step)], axis=1)
+        cells = np.ascontiguousarray(cells, dtype="<f8")
+        distinct, first, where = np.unique(
+            cells.view(np.dtype((np.void, cells.itemsize * cells.shape[1])))[:, 0], return_index=True, return_inverse=True
+        )
+        uniforms = keyed.uniforms([cell.tobytes() for cell in distinct], self.settings.draws(rows.shape[1]))
+        out[...] = _perturb(rows[first], mechanism, uniforms)[where]
+
+    def _array_rows(self, rows: Array) -> Array:
+        """A batch that stays on its device, in plain array operations of its own namespace."""
+        xp, (n, k) = namespace(rows), rows.shape
+        size = max(1, BLOCK * 8 // k)
+        mechanism = self._mechanism(k)
+        done = []
+        for start in range(0, max(n, 1), size):
+            block = rows[start : start + size, :]
+            check_rows(block, start)
+            uniforms = xp.asarray(self._uniforms(block.shape[0], k), device=rows.device)
+            done.append(_perturb(block, mechanism, uniforms))
+        return xp.concat(done, axis=0)
+
+    def _mechanism(self, classes: int) -> Plan | PublishedSettings:
+        if isinstance(self.settings, PublishedSettings):
+            return self.settings
+        if classes not in self._plans:
+            self._plans[classes] = isotonic.plan(
+                self.settings, classes, self.reference, snapped=self._keyed is not None
+            )
+        return self._plans[classes]
+
+    def _context(self) -> bytes:
+        """What keyed draws depend on besides the scores: another ε or reference must not reuse them."""
+        named = {"mechanism": self.settings.name, "model": self.model, **asdict(self.settings)}
+        tables = b"" if self.reference is None else self.reference.digest()
+        return json.dumps(named, sort_keys=True).encode() + tables
+
+    # Files
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write settings and reference to .npz, or to .json where there is no reference. Never the secret."""
+        path = Path(path)
+        about = json.dumps(
+            {"format": FORMAT, "mechanism": self.settings.name, "model": self.model, **asdict(self.settings)}, indent=2
+        )
+        if path.suffix == ".json":
+            if self.reference is not None:
+                raise ValueError(f"Expected a .npz path for a veil with a reference, got {path.name}.")
+            path.write_text(about + "\n", encoding="utf-8")
+        elif path.suffix == ".npz":
+            tables = {} if self.reference is None else vars(self.reference)
+            with path.open("wb") as file:
+                np.savez_compressed(file, veil=np.array(about), **tables)
+        else:
+            raise ValueError(f"Expected a path ending in .json or .npz, got {path.name}.")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, secret: bytes | None = None, threads: int = 1) -> "Veil":
+        """Read what `save` wrote."""
+        path, tables = Path(path), None
+        if path.suffix == ".npz":
+            with np.load(path, allow_pickle=False) as saved:
+                about = json.loads(str(saved["veil"]))
+                if "table" in saved:
+                    tables = Reference(saved["table"], saved["measure"], saved["profile"])
+        else:
+            about = json.loads(path.read_text(encoding="utf-8"))
+        if about.pop("format", None) != FORMAT:
+            raise ValueError(f"Expected a veil saved in format {FORMAT}, got another file: {path.name}.")
+        mechanism, model = about.pop("mechanism"), about.pop("model")
+        settings = (IsotonicSettings if mechanism == "isotonic" else PublishedSettings)(**about)
+        return cls(settings, mechanism, reference=tables, secret=secret, model=model, threads=threads)
+
+
+def _settings(
+    epsilon: float | Settings, mechanism: str, keep: Keep | None, reference: object, reading: Reading | None
+) -> Settings:
+    """The settings of the mechanism by name; only what was given is passed on, so defaults live there."""
+    if isinstance(epsilon, (IsotonicSettings, PublishedSettings)):
+        if (keep, reading) != (None, None):
+            raise ValueError("Expected whole settings or single ones, got both.")
+        if reference is not None and isinstance(epsilon, PublishedSettings):
+            raise ValueError("Expected no reference for the published mechanism, which has no use for one.")
+        return epsilon
+    if isinstance(epsilon, bool) or not isinstance(epsilon, (int, float, np.floating, np.integer)):
+        raise ValueError(f"Expected epsilon to be a number, got {type(epsilon).__name__}.")
+    epsilon = float(epsilon)
+    if mechanism == "published":
+        if keep not in (None, "all"):
+            raise ValueError(f"Expected keep='all' for the published mechanism, which keeps all, got {keep!r}.")
+        if reference is not None:
+            raise ValueError("Expected no reference for the published mechanism, which has no use for one.")
+        return PublishedSettings(epsilon) if reading is None else PublishedSettings(epsilon, reading)
+    if mechanism != "isotonic":
+        raise ValueError(f"Expected mechanism 'isotonic' or 'published', got {mechanism!r}.")
+    if reading is not None:
+        raise ValueError("Expected no reading for the isotonic mechanism: it belongs to the published one.")
+    return IsotonicSettings(epsilon) if keep is None else IsotonicSettings(epsilon, keep)
+
+
+def _reference(given: Array | Reference, settings: Settings) -> Reference:
+    """Public scores, counted for these settings; or tables counted before."""
+    assert isinstance(settings, IsotonicSettings)  # _settings refused the other
+    if isinstance(given, Reference):
+        return given
+    if isinstance(given, (list, tuple)):
+        given = np.asarray(given)
+    check_layout(given)
+    rows = np.atleast_2d(_to_numpy(given)).astype(np.float64)
+    check_rows(rows)
+    return reference.count(rows, settings.kept(rows.shape[1]), settings.levels)
+
+
+def _perturb(rows: Array, mechanism: Plan | PublishedSettings, uniforms: Array) -> Array:
+    if isinstance(mechanism, Plan):
+        return isotonic.perturb(rows, mechanism, uniforms)
+    return published.perturb(rows, mechanism, uniforms)
+
+
+def _in_host_memory(scores: Array) -> bool:
+    """Whether these are torch scores that numpy can share."""
+    of_torch = type(scores).__module__.partition(".")[0] == "torch"
+    return of_torch and scores.device.type == "cpu" and str(scores.dtype).removeprefix("torch.") in NUMPY_DTYPES
+
+
+def _to_numpy(scores: Array) -> Rows:
+    """Scores of any library as a numpy array, shared where they are in host memory."""
+    if hasattr(scores, "detach"):
+        scores = scores.detach().cpu()
+    return np.asarray(scores)
