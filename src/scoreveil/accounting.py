@@ -157,9 +157,7 @@ def worst_loss(family: Floats, mechanism: Plan | PublishedSettings) -> float:
 # Many releases
 
 
-def query_bound(
-    per_release: Guarantee | float, total: float, rule: Rule = "pure", delta: float | None = None
-) -> int:
+def query_bound(per_release: Guarantee | float, total: float, rule: Rule = "pure", delta: float | None = None) -> int:
     """How many releases of one record stay within `total`.
 
     "pure": ε adds up. "zcdp": ρ adds up, and (ε, δ) follows from it, ε = nρ + 2·√(nρ·ln(1/δ)). Given as a number ε,

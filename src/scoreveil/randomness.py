@@ -54,7 +54,7 @@ class _Stream(threading.local):
 
     def _fresh(self, count: int) -> Floats:
         bits = np.zeros(count, dtype=np.uint64)
-        self._cipher.update_into(memoryview(bits).cast("B"), memoryview(bits).cast("B"))
+        self._cipher.update_into(bits.data.cast("B"), bits.data.cast("B"))
         return to_uniforms(bits)
 
 

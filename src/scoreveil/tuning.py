@@ -1,9 +1,9 @@
 """Choosing ε: the paper's ε*, its τ policy, and a search for the ε that meets a wanted distortion.
 
-    from scoreveil.tuning import calibrate
+from scoreveil.tuning import calibrate
 
-    found = calibrate(scores, distortion=0.2)   # the smallest ε whose mean ‖z - y‖₂ is at most 0.2
-    found.epsilon, found.low, found.high        # with the interval that the sampling noise leaves
+found = calibrate(scores, distortion=0.2)   # the smallest ε whose mean ‖z - y‖₂ is at most 0.2
+found.epsilon, found.low, found.high        # with the interval that the sampling noise leaves
 """
 
 import math
@@ -13,6 +13,7 @@ from statistics import NormalDist
 from typing import Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scoreveil.mechanisms.ordering import restore
 from scoreveil.mechanisms.published import PublishedSettings, ascending_scores, modify, normalize
@@ -55,7 +56,7 @@ def epsilon_star(scores: Floats, modified: Floats, form: Form = "kl") -> Floats:
         with np.errstate(divide="ignore", invalid="ignore"):
             spread = np.log(y.max(axis=1)) - np.log(y.min(axis=1))
             star = 2 * spread / (y_prime.max(axis=1) - y_prime.min(axis=1))
-        return np.nan_to_num(star, nan=0.0, posinf=np.inf)
+        return np.asarray(np.nan_to_num(star, nan=0.0, posinf=np.inf))
     if form == "kl":
         target = (y * y_prime).sum(axis=1)
         return _root(lambda e: (normalize(y_prime, e[:, None]) * y_prime).sum(axis=1) - target, len(y))
@@ -72,7 +73,7 @@ def _root(excess: Callable[[Floats], Floats], rows: int) -> Floats:
     return np.where(above, 0.0, np.where(below, np.inf, low))
 
 
-def _bisect(before: Callable[[Floats], Floats], low: Floats, high: Floats) -> tuple[Floats, Floats]:
+def _bisect(before: Callable[[Floats], NDArray[np.bool_]], low: Floats, high: Floats) -> tuple[Floats, Floats]:
     """Halve [low, high] in log ε, keeping `before` true at low, until they meet in floating point."""
     for _ in range(80):
         middle = np.sqrt(low * high)
@@ -117,7 +118,7 @@ def tau_epsilons(scores: Floats, modified: Floats, policy: TauPolicy) -> Floats:
 
     def reached(epsilon: Floats) -> Floats:
         z = normalize(y_prime, epsilon[:, None])
-        return z.max(axis=1) if policy.measure == "top" else np.abs(z - y).sum(axis=1)
+        return np.asarray(z.max(axis=1) if policy.measure == "top" else np.abs(z - y).sum(axis=1))
 
     end = np.where(confident, SMALLEST, LARGEST)
     if policy.measure == "top":

@@ -13,7 +13,6 @@ batch of score vectors raises ValueError; raw scores are never returned.
 
 import json
 import os
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -175,7 +174,9 @@ class Veil:
             cells = np.concatenate([kept, np.rint(tops / mechanism.settings.step)], axis=1)
         cells = np.ascontiguousarray(cells, dtype="<f8")
         distinct, first, where = np.unique(
-            cells.view(np.dtype((np.void, cells.itemsize * cells.shape[1])))[:, 0], return_index=True, return_inverse=True
+            cells.view(np.dtype((np.void, cells.itemsize * cells.shape[1])))[:, 0],
+            return_index=True,
+            return_inverse=True,
         )
         uniforms = keyed.uniforms([cell.tobytes() for cell in distinct], self.settings.draws(rows.shape[1]))
         out[...] = _perturb(rows[first], mechanism, uniforms)[where]

@@ -104,9 +104,7 @@ def lowest_top(classes: int, snapped: bool, step: float) -> float:
     return float(np.rint(1 / classes / step) * step) if snapped else 1 / classes
 
 
-def plan(
-    settings: IsotonicSettings, classes: int, reference: Reference | None = None, snapped: bool = False
-) -> Plan:
+def plan(settings: IsotonicSettings, classes: int, reference: Reference | None = None, snapped: bool = False) -> Plan:
     """Everything the draw needs. Calibrates a, per table where one class is kept."""
     kept, levels, step = settings.kept(classes), settings.levels, settings.step
     if reference is None:

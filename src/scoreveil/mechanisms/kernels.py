@@ -32,7 +32,6 @@ NETWORK_CLASSES = 64  # up to here a sorting network beats numpy's sort; its key
 DOUBT = 255  # a cell of the table of choices that leaves more than one
 
 
-
 def _can_cache() -> bool:
     """Whether numba finds a place for its cache; where it does not, it compiles anew in each process."""
     try:
@@ -48,7 +47,7 @@ NO_PAIRS = np.empty((0, 2), dtype=np.int64)
 _options = {"nogil": True, "error_model": "numpy", "cache": _can_cache()}
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _float_from_bits(_context: Any, _bits: Any) -> Any:
     def generate(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.DoubleType())
@@ -56,7 +55,7 @@ def _float_from_bits(_context: Any, _bits: Any) -> Any:
     return types.float64(types.int64), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _bits_of_float(_context: Any, _value: Any) -> Any:
     def generate(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.IntType(64))
@@ -432,7 +431,9 @@ def _top(
                 else:
                     low = g + 1
         chosen[0], classes[0] = low, index
-        _release(chosen, classes, step, profile[t] if len(profile) else none, ramp, 1.0, top_factor, shift, rest, out[r])
+        _release(
+            chosen, classes, step, profile[t] if len(profile) else none, ramp, 1.0, top_factor, shift, rest, out[r]
+        )
     return -1
 
 
@@ -644,5 +645,9 @@ def compile_all() -> None:
     """Compile, or load from numba's cache, every kernel for float32 and float64."""
     for dtype in (np.float32, np.float64):
         rows = np.full((8, 2), 0.5, dtype=dtype)
-        for mechanism in (PublishedSettings(1.0), plan(IsotonicSettings(1.0), 2), plan(IsotonicSettings(1.0, "all"), 2)):
+        for mechanism in (
+            PublishedSettings(1.0),
+            plan(IsotonicSettings(1.0), 2),
+            plan(IsotonicSettings(1.0, "all"), 2),
+        ):
             bind(mechanism)(rows, np.full((8, 2), 0.5), np.empty_like(rows))
