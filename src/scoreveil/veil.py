@@ -188,7 +188,7 @@ class Veil:
         mechanism = self._mechanism(k)
         done = []
         for start in range(0, max(n, 1), size):
-            block = rows[start : start + size, :]
+            block = rows[start : min(start + size, n), :]
             check_rows(block, start)
             uniforms = xp.asarray(self._uniforms(block.shape[0], k), device=rows.device)
             done.append(_perturb(block, mechanism, uniforms))

@@ -8,6 +8,7 @@ fill the lanes.
 """
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -25,6 +26,8 @@ from scoreveil.mechanisms.published import NEAREST, PublishedSettings
 from scoreveil.mechanisms.scores import SUM_TOLERANCE
 
 Floats = NDArray[np.float64]
+# as a Kernel, with the dtype whose gaps to keep
+Run = Callable[[NDArray[Any], Floats, NDArray[Any], np.dtype[Any]], int]
 
 LANES = 64  # rows side by side in the published kernel
 CHAIN_LANES = 16  # and in the isotonic chain, whose tables must fit the cache
@@ -364,12 +367,12 @@ def _choices(settings: PublishedSettings) -> NDArray[np.uint8]:
     return np.where(fewest == most, fewest, DOUBT).astype(np.uint8)
 
 
-def _bind_published(settings: PublishedSettings) -> Kernel:
+def _bind_published(settings: PublishedSettings) -> Run:
     scale = settings.epsilon / (2 * settings.sensitivity)
     choices = _choices(settings)
 
-    def run(rows: NDArray[Any], uniforms: Floats, out: NDArray[Any]) -> int:
-        g = gap(np.finfo(out.dtype), rows.shape[1])
+    def run(rows: NDArray[Any], uniforms: Floats, out: NDArray[Any], dtype: np.dtype[Any]) -> int:
+        g = gap(np.finfo(dtype), rows.shape[1])
         pairs, order, lanes = _sorting(rows, LANES)
         return int(
             _published(
@@ -585,7 +588,7 @@ def _release(
         out[classes[i]] = under / norm
 
 
-def _bind_isotonic(plan: Plan) -> Kernel:
+def _bind_isotonic(plan: Plan) -> Run:
     step, levels = plan.settings.step, plan.settings.levels
     profile = np.empty((0, 0)) if plan.profile is None else np.ascontiguousarray(plan.profile)
     table, scale, ramps = np.ascontiguousarray(plan.table), np.ascontiguousarray(plan.scale), ramp(plan)
@@ -598,8 +601,8 @@ def _bind_isotonic(plan: Plan) -> Kernel:
             below[:, g] += below[:, g - 1] * decay[:, 1]
             above[:, levels - 1 - g] += above[:, levels - g] * decay[:, 1]
 
-    def run(rows: NDArray[Any], uniforms: Floats, out: NDArray[Any]) -> int:
-        g = gap(np.finfo(out.dtype), chain_length)
+    def run(rows: NDArray[Any], uniforms: Floats, out: NDArray[Any], dtype: np.dtype[Any]) -> int:
+        g = gap(np.finfo(dtype), chain_length)
         if plan.kept == 1:
             return int(
                 _top(
@@ -631,10 +634,10 @@ def bind(mechanism: Plan | PublishedSettings) -> Kernel:
         if not rows.flags.writeable:
             rows = rows.copy()  # numba would compile anew for read-only memory
         if rows.dtype != np.float16:
-            return run(rows, uniforms, out)
+            return run(rows, uniforms, out, out.dtype)
         # numba has no float16: compute in float64 with the gaps of float16
         wide = np.empty(rows.shape)
-        bad = run(rows.astype(np.float64), uniforms, wide)
+        bad = run(rows.astype(np.float64), uniforms, wide, out.dtype)
         out[...] = wide
         return bad
 

@@ -1,0 +1,62 @@
+"""The plain form of each mechanism runs on any array library and gives the same answers."""
+
+import array_api_strict
+import numpy as np
+import pytest
+import torch
+
+from scoreveil import Veil
+from scoreveil.mechanisms import isotonic, published, reference
+from scoreveil.mechanisms.isotonic import IsotonicSettings
+from scoreveil.mechanisms.published import PublishedSettings
+
+array_api_strict.set_array_api_strict_flags(api_version="2024.12")
+LIBRARIES = {"torch": torch.asarray, "strict": array_api_strict.asarray}
+
+
+@pytest.fixture
+def rows():
+    rng = np.random.default_rng(0)
+    return np.concatenate([rng.dirichlet(np.full(7, c), 50) for c in (0.05, 1.0)] + [np.eye(7), np.full((1, 7), 1 / 7)])
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("reading", ["bounded", "printed"])
+def test_published_gives_the_same_everywhere(rows, library, reading):
+    to = LIBRARIES[library]
+    uniforms = np.random.default_rng(1).random(rows.shape)
+    settings = PublishedSettings(0.7, reading)
+    there = published.perturb(to(rows), settings, to(uniforms))
+    assert type(there) is type(to(rows))
+    assert np.asarray(there) == pytest.approx(published.perturb(rows, settings, uniforms), abs=1e-12)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("keep", [1, 3, "all"])
+@pytest.mark.parametrize("with_reference", [False, True])
+@pytest.mark.parametrize("snapped", [False, True])
+def test_isotonic_gives_the_same_everywhere(rows, library, keep, with_reference, snapped):
+    to, settings = LIBRARIES[library], IsotonicSettings(2.0, keep)
+    counted = reference.count(rows, settings.kept(7), 32) if with_reference else None
+    plan = isotonic.plan(settings, 7, counted, snapped)
+    uniforms = np.random.default_rng(1).random((len(rows), plan.kept))
+    there = isotonic.perturb(to(rows), plan, to(uniforms))
+    assert type(there) is type(to(rows))
+    assert np.asarray(there) == pytest.approx(isotonic.perturb(rows, plan, uniforms), abs=1e-12)
+
+
+@pytest.mark.parametrize("mechanism", ["isotonic", "published"])
+def test_a_veil_takes_any_library_and_gives_it_back(rows, mechanism):
+    for to in LIBRARIES.values():
+        scores = to(rows)
+        veiled = Veil(2.0, mechanism, rng=np.random.default_rng(3))(scores)
+        assert type(veiled) is type(scores)
+        assert veiled.dtype == scores.dtype
+        plain = Veil(2.0, mechanism, rng=np.random.default_rng(3))(rows)
+        assert np.asarray(veiled) == pytest.approx(plain, abs=1e-12)
+
+
+def test_large_batches_of_other_libraries_go_in_blocks():
+    rows = np.random.default_rng(0).dirichlet(np.full(3, 0.5), 800_000)
+    veiled = np.asarray(Veil(2.0)(array_api_strict.asarray(rows)))
+    assert np.array_equal(veiled.argmax(axis=1), rows.argmax(axis=1))

@@ -1,0 +1,239 @@
+"""The isotonic mechanism is ε-DP given the kept classes, and its sampler draws from what it claims."""
+
+import itertools
+
+import numpy as np
+import pytest
+from privacy_checks import (
+    Claim,
+    check_loss,
+    check_sampler,
+    chi_square,
+    claim,
+    make_plan,
+    naive_probabilities,
+    same_kept_classes,
+    sequences,
+)
+
+from scoreveil import Veil, accounting
+from scoreveil.mechanisms import isotonic, kernels
+from scoreveil.mechanisms.isotonic import IsotonicSettings
+from scoreveil.randomness import KeyedDraws, secure_uniforms
+
+CASES = [(k, keep) for k in range(2, 6) for keep in range(1, k + 1)]
+DRAWS = 1_000_000
+
+
+@pytest.mark.parametrize("with_reference", [False, True])
+@pytest.mark.parametrize(("classes", "keep"), CASES)
+def test_same_kept_classes_lose_at_most_epsilon(classes, keep, with_reference):
+    rng = np.random.default_rng(classes * 10 + keep)
+    for epsilon, levels in itertools.product((0.1, 0.7, 2.0, 8.0, 64.0), (4, 6)):
+        check_loss(claim(epsilon, make_plan(epsilon, classes, keep, levels, with_reference)), rng)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 5, 10, 1000])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0, 64.0])
+def test_keep_1_meets_epsilon_with_equality_on_the_full_grid(classes, epsilon):
+    plan = isotonic.plan(IsotonicSettings(epsilon), classes)
+    assert accounting.exact_worst_loss(plan) == pytest.approx(epsilon, abs=1e-6)
+    low, grid = 1 / classes, np.linspace(0, 1, 32)
+    tops = np.unique(np.r_[np.clip(grid, low, 1), low, 1.0])
+    rows = np.concatenate([tops[:, None], np.repeat((1 - tops[:, None]) / (classes - 1), classes - 1, axis=1)], axis=1)
+    log_p = np.array([isotonic.log_probability(np.repeat(r[None], 32, 0), np.arange(32)[:, None], plan) for r in rows])
+    possible = np.isfinite(log_p[0])
+    worst = np.ptp(log_p[:, possible], axis=0).max()
+    assert worst == pytest.approx(epsilon, abs=1e-6)
+
+
+def test_with_a_reference_each_table_meets_epsilon_with_equality():
+    plan = make_plan(2.0, 5, 1, 32, with_reference=True)
+    assert len(plan.scale) > 2
+    losses = isotonic.worst_loss(plan.measure[:, 0], plan.scale, 0.2)
+    assert losses == pytest.approx(np.full(len(losses), 2.0), abs=1e-6)
+
+
+@pytest.mark.parametrize(("classes", "keep"), [(2, 1), (3, 2), (4, 3), (5, 5)])
+@pytest.mark.parametrize("with_reference", [False, True])
+def test_snapped_scores_lose_at_most_epsilon(classes, keep, with_reference):
+    rng = np.random.default_rng(1)
+    for epsilon in (0.1, 2.0, 16.0):
+        check_loss(claim(epsilon, make_plan(epsilon, classes, keep, 6, with_reference, snapped=True)), rng)
+
+
+@pytest.mark.parametrize("keep", [1, 2, 3, 5])
+def test_snapping_never_moves_scores_further_apart_than_counted(keep):
+    rng = np.random.default_rng(keep)
+    plan = make_plan(1.0, 5, keep, 9, with_reference=False, snapped=True)
+    rows = [np.sort(rng.dirichlet(np.full(5, a)))[::-1] for a in (0.1, 0.5, 2.0, 20.0) for _ in range(60)]
+    rows += [np.r_[np.full(t, 1 / t), np.zeros(5 - t)] for t in range(1, 6)]
+    _, tops = isotonic.top_scores(np.array(rows), plan)
+    apart = np.abs(tops[:, None] - tops[None]).sum(axis=-1).max()
+    assert apart <= plan.sensitivity + 1e-12
+
+
+@pytest.mark.parametrize("classes", range(2, 9))
+def test_the_sensitivity_is_the_diameter_of_the_top_entries(classes):
+    extreme = np.array([np.r_[np.full(t, 1 / t), np.zeros(classes - t)] for t in range(1, classes + 1)])
+    for keep in range(1, classes + 1):
+        tops = extreme[:, :keep]
+        diameter = np.abs(tops[:, None] - tops[None]).sum(axis=-1).max()
+        assert isotonic.sensitivity(keep, classes, False, 1 / 31) == pytest.approx(diameter)
+
+
+@pytest.mark.parametrize(("classes", "keep"), CASES)
+def test_stated_probabilities_are_those_of_the_formula(classes, keep):
+    rng = np.random.default_rng(5)
+    for with_reference in (False, True):
+        plan = make_plan(1.5, classes, keep, 5, with_reference)
+        outputs = sequences(plan)
+        for row in rng.dirichlet(np.full(classes, 0.7), 4):
+            stated = np.exp(isotonic.log_probability(np.repeat(row[None], len(outputs), 0), outputs, plan))
+            assert stated == pytest.approx(naive_probabilities(row, plan), abs=1e-12)
+
+
+def test_outputs_outside_the_order_have_probability_0():
+    plan = make_plan(1.0, 4, 3, 5, with_reference=False)
+    row = np.array([[0.5, 0.3, 0.15, 0.05]])
+    for outside in ([2, 2, 1], [3, 1, 2], [0, 0, 0], [1, 2, 0]):
+        assert isotonic.log_probability(row, np.array([outside]), plan) == -np.inf
+
+
+@pytest.mark.parametrize("with_reference", [False, True])
+@pytest.mark.parametrize(("classes", "keep"), [(2, 1), (5, 1), (3, 2), (3, 3), (5, 4)])
+def test_the_sampler_draws_from_the_stated_probabilities(classes, keep, with_reference):
+    plan = make_plan(2.0, classes, keep, 5, with_reference)
+    scores = np.random.default_rng(classes).dirichlet(np.full(classes, 0.8))
+    check_sampler(claim(2.0, plan), scores, secure_uniforms(DRAWS, keep))
+
+
+@pytest.mark.parametrize("with_reference", [False, True])
+@pytest.mark.parametrize(("classes", "keep"), [(5, 1), (4, 2), (4, 4)])
+def test_the_kernel_releases_with_the_stated_probabilities(classes, keep, with_reference):
+    plan = make_plan(3.0, classes, keep, 6, with_reference)
+    scores = np.random.default_rng(7).dirichlet(np.full(classes, 0.8))
+    outputs = sequences(plan)
+    exact = naive_probabilities(scores, plan)
+    order, _ = isotonic.top_scores(np.repeat(scores[None], len(outputs), 0), plan)
+    released = np.round(isotonic.release(outputs, order, plan, np.dtype(np.float64)), 10)
+    kinds, kind = np.unique(released, axis=0, return_inverse=True)
+    probability = np.bincount(kind.ravel(), weights=exact)
+
+    rows = np.repeat(scores[None], DRAWS, 0)
+    out = np.empty_like(rows)
+    assert kernels.bind(plan)(rows, secure_uniforms(DRAWS, keep), out) == -1
+    seen, counts = np.unique(np.round(out, 10), axis=0, return_counts=True)
+    where = [int(np.abs(kinds - row).sum(axis=1).argmin()) for row in seen]
+    assert max(np.abs(kinds[w] - row).sum() for w, row in zip(where, seen, strict=True)) < 1e-8
+    observed = np.bincount(where, weights=counts, minlength=len(kinds))
+    assert chi_square(observed, probability) > 1e-6
+
+
+def test_keyed_draws_follow_the_stated_probabilities():
+    plan = make_plan(2.0, 3, 2, 5, with_reference=False)
+    keyed = KeyedDraws(b"sixteen byte key", b"test")
+    uniforms = keyed.uniforms([i.to_bytes(4, "little") for i in range(DRAWS)], 2)
+    check_sampler(claim(2.0, plan), np.array([0.6, 0.3, 0.1]), uniforms)
+
+
+# The checks above catch planted bugs
+
+
+@pytest.mark.parametrize("keep", [1, 2, 4])
+def test_an_epsilon_half_again_too_large_is_caught(keep):
+    plan = make_plan(1.5 * 2.0, 4, keep, 6, with_reference=False)
+    with pytest.raises(AssertionError, match="exceeds"):
+        check_loss(claim(2.0, plan), np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("keep", [1, 2, 4])
+def test_a_lost_factor_2_is_caught(keep, monkeypatch):
+    true = isotonic.sensitivity
+    monkeypatch.setattr(isotonic, "sensitivity", lambda *given: true(*given) / 2)
+    monkeypatch.setattr(isotonic, "calibrate_scale", lambda measure, low, epsilon, at_least: np.full(1, 2 * at_least))
+    plan = make_plan(2.0, 4, keep, 6, with_reference=False)
+    with pytest.raises(AssertionError, match="exceeds"):
+        check_loss(claim(2.0, plan), np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+def test_a_reference_that_peeks_at_unkept_scores_is_caught(keep):
+    plan = make_plan(0.1, 4, keep, 6, with_reference=True)
+    skewed = make_plan(0.1, 4, keep, 6, with_reference=True)
+    skewed.measure[:, 0] **= 4
+    skewed.measure[:, 0] /= skewed.measure[:, 0].sum(axis=-1, keepdims=True)
+
+    def peeking(scores, levels):
+        unkept_is_large = scores[:, keep] > 0.2
+        honest, other = (isotonic.log_probability(scores, levels, p) for p in (plan, skewed))
+        return np.where(unkept_is_large, other, honest)
+
+    honest = claim(0.1, plan)
+    check_loss(honest, np.random.default_rng(0))
+    with pytest.raises(AssertionError, match="exceeds"):
+        check_loss(Claim(0.1, plan, peeking, honest.choose), np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("reuse", ["between rows", "between ranks"])
+def test_a_reused_seed_is_caught(reuse):
+    plan = make_plan(2.0, 3, 2, 5, with_reference=False)
+    uniforms = secure_uniforms(DRAWS, 2)
+    if reuse == "between rows":
+        uniforms = np.tile(uniforms[:1000], (DRAWS // 1000, 1))
+    else:
+        uniforms = np.repeat(uniforms[:, :1], 2, axis=1)
+    with pytest.raises(AssertionError):
+        check_sampler(claim(2.0, plan), np.array([0.5, 0.3, 0.2]), uniforms)
+
+
+# The exact loss between two vectors
+
+
+@pytest.mark.parametrize(("classes", "keep"), CASES)
+def test_exact_loss_equals_the_enumerated_one(classes, keep):
+    rng = np.random.default_rng(3)
+    for with_reference in (False, True):
+        plan = make_plan(2.0, classes, keep, 5, with_reference)
+        family = same_kept_classes(plan, rng)[:6]
+        for a, b in itertools.permutations(family, 2):
+            p, q = naive_probabilities(a, plan), naive_probabilities(b, plan)
+            assert accounting.privacy_loss(a, b, plan) == pytest.approx(np.log(p / q).max(), abs=1e-9)
+        losses = [accounting.privacy_loss(a, b, plan) for a, b in itertools.permutations(family, 2)]
+        assert accounting.worst_loss(family, plan) == max(losses) <= 2.0 + 1e-9
+
+
+def test_other_kept_classes_are_told_apart_at_once():
+    plan = make_plan(1.0, 3, 1, 5, with_reference=False)
+    assert accounting.privacy_loss(np.array([0.5, 0.3, 0.2]), np.array([0.3, 0.5, 0.2]), plan) == np.inf
+    # what is not kept does not matter
+    assert accounting.privacy_loss(np.array([0.5, 0.3, 0.2]), np.array([0.5, 0.2, 0.3]), plan) == 0
+
+
+def test_the_range_of_the_loss_is_what_zcdp_counts():
+    rng = np.random.default_rng(0)
+    for keep in (1, 2, 4):
+        plan = make_plan(2.0, 4, keep, 6, with_reference=False)
+        family, outputs = same_kept_classes(plan, rng), sequences(plan)
+        log_p = [isotonic.log_probability(np.repeat(r[None], len(outputs), 0), outputs, plan) for r in family]
+        widest = max(np.ptp(a - b) for a, b in itertools.permutations(log_p, 2))
+        assert widest <= plan.range + 1e-9
+        promise = accounting.guarantee(plan.settings, classes=4)
+        assert promise.rho == pytest.approx(min(plan.range, 4.0) ** 2 / 8)
+
+
+def test_the_release_depends_on_levels_and_kept_classes_alone():
+    plan = make_plan(2.0, 5, 2, 6, with_reference=True)
+    rows = np.array([[0.5, 0.3, 0.1, 0.06, 0.04], [0.6, 0.2, 0.02, 0.08, 0.1], [0.4, 0.4, 0.0, 0.0, 0.2]])
+    order, _ = isotonic.top_scores(rows, plan)
+    released = isotonic.release(np.array([[4, 2]] * 3), order, plan, np.dtype(np.float64))
+    assert np.array_equal(released[0], released[1])
+    assert np.array_equal(released[0], released[2])
+
+
+def test_a_reference_brings_the_distortion_down():
+    rng = np.random.default_rng(0)
+    held_out, scores = (rng.dirichlet(np.r_[np.full(5, 0.3), np.full(5, 0.002)], 3000) for _ in range(2))
+    plain = np.linalg.norm(Veil(2.0, rng=rng)(scores) - scores, axis=1).mean()
+    informed = np.linalg.norm(Veil(2.0, reference=held_out, rng=rng)(scores) - scores, axis=1).mean()
+    assert informed < 0.85 * plain
