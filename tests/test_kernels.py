@@ -45,7 +45,9 @@ def test_published_kernel_equals_reference_draw_by_draw(classes, dtype):
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
-@pytest.mark.parametrize(("classes", "keep"), [(2, 1), (2, 2), (3, 2), (10, 1), (10, 4), (10, 10), (80, 1), (80, 80), (300, 70)])
+@pytest.mark.parametrize(
+    ("classes", "keep"), [(2, 1), (2, 2), (3, 2), (10, 1), (10, 4), (10, 10), (80, 1), (80, 80), (300, 70)]
+)
 def test_isotonic_kernel_equals_reference_draw_by_draw(classes, keep, dtype):
     rng = np.random.default_rng(classes)
     rows = batch(rng, classes, 300).astype(dtype)
@@ -109,14 +111,19 @@ def test_rank_puts_numpys_argmax_on_top_and_breaks_ties_by_index():
 
 def test_the_table_of_choices_never_decides_wrongly():
     rng = np.random.default_rng(0)
-    for settings in (PublishedSettings(0.1), PublishedSettings(2.0), PublishedSettings(30.0, m=3), PublishedSettings(8.0, m=9)):
+    for settings in (
+        PublishedSettings(0.1),
+        PublishedSettings(2.0),
+        PublishedSettings(30.0, m=3),
+        PublishedSettings(8.0, m=9),
+    ):
         choices = kernels._choices(settings)
         scale = settings.epsilon / (2 * settings.sensitivity)
         position, draw = rng.uniform(0, settings.m, 300_000), rng.random(300_000)
         distance = np.maximum(np.abs(position[:, None] - np.arange(settings.m)), 0.5)
         cumulative = np.cumsum(np.exp(scale / distance - 2 * scale), axis=1)
         exact = (cumulative[:, :-1] <= draw[:, None] * cumulative[:, -1:]).sum(axis=1)
-        cells, columns = choices.shape
+        cells, columns = len(choices) - 1, choices.shape[1]
         stated = choices[(position * (cells / settings.m)).astype(int).clip(0, cells - 1), (draw * columns).astype(int)]
         sure = stated != kernels.DOUBT
         assert sure.mean() > 0.5

@@ -214,16 +214,16 @@ def _sum(z: Any, lanes: int, total: Any) -> None:
 
 
 @numba.njit(**_options)
-def _divide(z: Any, lanes: int, by: Any) -> None:
+def _multiply(z: Any, lanes: int, by: Any) -> None:
     if lanes == 1:
         d = by[0]
         for x in range(len(z)):
-            z[x] /= d
+            z[x] *= d
         return
     for first in range(0, len(z), lanes):
         part = z[first : first + lanes]
         for l in range(lanes):
-            part[l] /= by[l]
+            part[l] *= by[l]
 
 
 @numba.njit(**_options)
@@ -243,15 +243,27 @@ def _subtract(z: Any, lanes: int, by: Any) -> None:
 def _finish(
     z: Any, ix: Any, lifts: Any, shift: float, lanes: int, first: int, height: int, total: Any, out: Any
 ) -> None:
-    """Lift every strict step so that the output's dtype shows it, normalise, and put the scores in their classes."""
-    for start in range(lanes, len(z), 64):
-        end = min(start + 64, len(z))
-        low = 0
-        for x in range(start, end):
-            low += z[x] < (1.0 + lifts[x]) * z[x - lanes] + lifts[x] * shift
-        if low:
-            for x in range(start, end):
-                z[x] = max(z[x], (1.0 + lifts[x]) * z[x - lanes] + lifts[x] * shift)
+    """Lift every strict step so that the output's dtype shows it, normalise, and put the scores in their classes.
+
+    The shift is meant for rows that sum to 1; z is not normalised yet, so it grows with the sum.
+    """
+    _sum(z, lanes, total)
+    # along the ranks of one row each lift waits for the last, so look first where there is anything to lift
+    stride = lanes if lanes > 1 else 64
+    for start in range(lanes, len(z), stride):
+        end = min(start + stride, len(z))
+        here, under, lift = z[start:end], z[start - lanes : end - lanes], lifts[start:end]
+        if lanes == 1:
+            low, least_shift = 0, shift * total[0]
+            for x in range(end - start):
+                low += here[x] < (1.0 + lift[x]) * under[x] + lift[x] * least_shift
+            if low:
+                for x in range(end - start):
+                    here[x] = max(here[x], (1.0 + lift[x]) * under[x] + lift[x] * least_shift)
+            continue
+        for l in range(lanes):
+            least = (1.0 + lift[l]) * under[l] + lift[l] * (shift * total[l])
+            here[l] = here[l] if here[l] > least else least
     _sum(z, lanes, total)
     for l in range(height):
         scale = 1 / total[l]
@@ -293,7 +305,7 @@ def _published(
     size, last = k * lanes, (k - 1) * lanes
     keys, s, ix, total = np.empty(size, np.int64), np.empty(size), np.empty(size, np.int64), np.empty(lanes)
     lower, rho, z, lifts, weights = np.empty(size), np.empty(size), np.empty(size), np.empty(size), np.empty(m)
-    cells, columns = choices.shape
+    per_step, columns = (len(choices) - 1) / m, choices.shape[1]
     for first in range(0, n, lanes):
         height = min(lanes, n - first)
         bad = _sorted_group(rows, first, height, pairs, order, lanes, keys, s, ix, total)
@@ -303,25 +315,25 @@ def _published(
             lifts[x] = factor - 1.0 if s[x] > s[x - lanes] else 0.0
         for x in range(last, size):
             lifts[x] = top_factor - 1.0 if s[x] > s[x - lanes] else 0.0
-        _divide(s, lanes, total)
+        for l in range(lanes):
+            total[l] = 1 / total[l]
+        _multiply(s, lanes, total)
         # sub-ranges and their steps
         for l in range(lanes):
             lower[l] = 0.0
         for x in range(lanes, size):
             lower[x] = (s[x - lanes] + s[x]) / 2
         for x in range(last):
-            rho[x] = (lower[x + lanes] - lower[x]) / m
+            rho[x] = (lower[x + lanes] - lower[x]) * (1 / m)
         for x in range(last, size):
-            rho[x] = (1.0 - lower[x]) / m
+            rho[x] = (1.0 - lower[x]) * (1 / m)
         for x in range(size):
-            z[x] = (s[x] - lower[x]) / rho[x] if rho[x] > 0 else 0.0
+            z[x] = min((s[x] - lower[x]) / rho[x], m) * per_step if rho[x] > 0 else 0.0
         # the choice: from the table of position and draw, exactly where that leaves doubt
         for l in range(height):
             for i in range(k):
                 x, u = i * lanes + l, uniforms[first + l, i]
-                choice = DOUBT
-                if cells:
-                    choice = choices[min(np.int64(z[x] * (cells / m)), cells - 1), np.int64(u * columns)]
+                choice = np.int64(choices[np.int64(z[x]), np.int64(u * columns)])
                 if choice == DOUBT:
                     choice = _choice(s[x], lower[x], rho[x], u, scale, nearest, bounded, weights)
                 z[x] = choice
@@ -332,8 +344,6 @@ def _published(
         _subtract(z, lanes, total)
         for x in range(size):
             z[x] = _exp(epsilon / 2 * z[x])
-        _sum(z, lanes, total)
-        _divide(z, lanes, total)
         _finish(z, ix, lifts, shift, lanes, first, height, total, out)
     return -1
 
@@ -346,9 +356,9 @@ def _choices(settings: PublishedSettings) -> NDArray[np.uint8]:
     quarter of the spread of the exponents' slopes; cells are cut so that no slope jumps inside one.
     """
     m, scale = settings.m, settings.epsilon / (2 * settings.sensitivity)
-    per_half, columns = max(1, 256 // (2 * m)), 256
-    if settings.reading != "bounded" or not 1 < m < DOUBT or scale > 100:
-        return np.empty((0, 0), dtype=np.uint8)
+    per_half, columns = max(1, 512 // (2 * m)), 512
+    if settings.reading != "bounded" or m >= DOUBT or scale > 100:
+        return np.full((1, 1), DOUBT, dtype=np.uint8)
     edges = np.arange(2 * m * per_half + 1) / (2 * per_half)
     width = edges[1] - edges[0]
     middle = (edges[:-1] + edges[1:]) / 2
@@ -364,7 +374,8 @@ def _choices(settings: PublishedSettings) -> NDArray[np.uint8]:
     draw = np.arange(columns + 1) / columns
     fewest = (threshold[:, None, :] + unsure[:, None, None] <= draw[:-1, None]).sum(axis=-1)
     most = (threshold[:, None, :] - unsure[:, None, None] <= draw[1:, None]).sum(axis=-1)
-    return np.where(fewest == most, fewest, DOUBT).astype(np.uint8)
+    table = np.where(fewest == most, fewest, DOUBT).astype(np.uint8)
+    return np.concatenate([table, table[-1:]])  # the position m itself
 
 
 def _bind_published(settings: PublishedSettings) -> Run:
@@ -467,20 +478,24 @@ def _chain(
     rows: Any, uniforms: Any, out: Any, step: float, table: Any, measure: Any, scale: Any, profile: Any, ramp: Any,
     factor: float, top_factor: float, shift: float, order: Any, lanes: int,
 ) -> int:  # fmt: skip
-    """Any number of kept classes: forward over the ranks, lowest first, then backward, `lanes` rows side by side."""
+    """Any number of kept classes: forward over the ranks, lowest first, then backward, `lanes` rows side by side.
+
+    The weight e^{-a|g·step - v|} is the smaller of e^{a·g·step}·e^{-a·v}, which rises with g, and its inverse.
+    """
     n, k = rows.shape
-    _, kept, levels = measure.shape
-    v, classes, t = np.empty((kept, lanes)), np.empty((lanes, kept), np.int64), np.empty(lanes, np.int64)
-    forward = np.empty((kept, levels, lanes))
-    near, far, mass, norm = np.empty(lanes), np.empty(lanes), np.empty(lanes), np.empty(lanes)
-    count, limit, chosen = np.empty(lanes, np.int64), np.empty(lanes, np.int64), np.empty((lanes, kept), np.int64)
+    tables, kept, levels = measure.shape
+    rising, falling = np.empty(measure.shape), np.empty(measure.shape)  # q_i(g)·e^{±a·g·step}
+    for x in range(tables):
+        for g in range(levels):
+            e = math.exp(scale[x] * g * step)
+            for i in range(kept):
+                rising[x, i, g], falling[x, i, g] = measure[x, i, g] * e, measure[x, i, g] / e
+    v, u, forward = np.empty((kept, lanes)), np.empty((kept, lanes)), np.empty((kept, levels, lanes))
+    near, far, mass, t = np.empty(lanes), np.empty(lanes), np.empty(lanes), np.empty(lanes, np.int64)
+    count, limit = np.empty(lanes, np.int64), np.empty(lanes, np.int64)
+    classes, chosen = np.empty((lanes, kept), np.int64), np.empty((lanes, kept), np.int64)
     tops, no_order = np.empty(kept), np.empty(0, np.int64)
     none, rest = np.empty(0), np.empty(k if len(profile) else 0)
-    rising, falling = np.empty((len(scale), levels)), np.empty((len(scale), levels))
-    for x in range(len(scale)):
-        for g in range(levels):
-            rising[x, g], falling[x, g] = math.exp(scale[x] * g * step), math.exp(-scale[x] * g * step)
-    one = len(scale) == 1
     for first in range(0, n, lanes):
         height = min(lanes, n - first)
         for l in range(lanes):
@@ -493,43 +508,42 @@ def _chain(
             if not (smallest >= 0 and abs(total - 1) <= SUM_TOLERANCE):
                 return at
             _tops(rows[at], order[at] if len(order) else no_order, tops, classes[l])
-            for i in range(kept):
-                v[i, l] = min(tops[i] / total, 1.0)
             t[l] = table[classes[l, 0]]
-        # forward: e^{-a|g·step - v|} is the smaller of a rising and a falling geometric run
+            for i in range(kept):
+                v[i, l] = -scale[t[l]] * min(tops[i] / total, 1.0)
+                u[i, l] = uniforms[at, i]
         for i in range(kept - 1, -1, -1):
             for l in range(lanes):
-                a = scale[t[l]]
-                near[l], far[l] = math.exp(-a * v[i, l]), math.exp(a * v[i, l])
-                norm[l] = 1.0 if i == kept - 1 else 1 / mass[l]
+                near[l] = _exp(v[i, l])
+            for l in range(lanes):
+                norm = 1.0 if i == kept - 1 else 1 / mass[l]
+                far[l] = norm / near[l]
+                near[l] *= norm
                 mass[l] = 0.0
             for g in range(levels):
                 here = forward[i, g]
-                if one:
-                    q, up, down = measure[0, i, g], rising[0, g], falling[0, g]
+                if tables == 1:
+                    up, down = rising[0, i, g], falling[0, i, g]
                     for l in range(lanes):
-                        here[l] = q * min(up * near[l], down * far[l])
+                        here[l] = min(up * near[l], down * far[l])
                 else:
                     for l in range(lanes):
-                        x = t[l]
-                        here[l] = measure[x, i, g] * min(rising[x, g] * near[l], falling[x, g] * far[l])
-                if i < kept - 1:
-                    if i > 0 or g > 0:
-                        under = forward[i + 1, g if i > 0 else g - 1]
-                        for l in range(lanes):
-                            here[l] *= under[l] * norm[l]
-                    else:
-                        for l in range(lanes):
-                            here[l] = 0.0
+                        here[l] = min(rising[t[l], i, g] * near[l], falling[t[l], i, g] * far[l])
+                if i == 0 and kept > 1 and g == 0:
+                    here[:] = 0.0
+                elif i < kept - 1:
+                    under = forward[i + 1, g - 1 if i == 0 else g]
+                    for l in range(lanes):
+                        here[l] *= under[l]
                 for l in range(lanes):
                     mass[l] += here[l]
                     here[l] = mass[l]
-        # backward: one inversion for each rank, cut at the level above
+        # one inversion for each rank, top first, cut at the level above
         for l in range(lanes):
             limit[l] = levels - 1
         for i in range(kept):
             for l in range(lanes):
-                mass[l] = uniforms[first + min(l, height - 1), i] * forward[i, limit[l], l]
+                mass[l] = u[i, l] * forward[i, limit[l], l]
                 count[l] = 0
             for g in range(levels):
                 here = forward[i, g]
@@ -609,10 +623,9 @@ def _bind_isotonic(plan: Plan) -> Run:
                     rows, uniforms, out, step, table, decay, below, above, scale, profile, ramps, g.top_factor, g.shift
                 )
             )  # fmt: skip
-        order = np.empty((0, 0), dtype=np.int64)
+        order, lanes = NO_ORDER, CHAIN_LANES if len(rows) >= 4 else 1
         if plan.kept > NETWORK_CLASSES:
             order = np.ascontiguousarray(rank(rows))
-        lanes = CHAIN_LANES if len(rows) >= 4 else 1
         return int(
             _chain(
                 rows, uniforms, out, step, table, measure, scale, profile, ramps, g.factor, g.top_factor, g.shift,

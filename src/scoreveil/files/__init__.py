@@ -1,0 +1,140 @@
+"""Scores in files: .npy, .npz, .csv and .parquet, read and written some megabytes at a time.
+
+    from scoreveil import Veil
+    from scoreveil.files import protect
+
+    protect("scores.parquet", "safe.parquet", Veil(epsilon=2.0), columns="score_*")
+
+Each format is a `ScoreFile` (`score_file.py`): it yields batches of scores and writes them back with others in their
+place, everything else as it was. The output appears only when it is complete (`output.py`), so that neither an error
+nor a crash leaves half a file, or raw scores.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scoreveil.files.arrays import NpyFile, NpzFile
+from scoreveil.files.output import appearing, behind, checked_target
+from scoreveil.files.parquet import ParquetFile
+from scoreveil.files.score_file import BadRows, Rows, ScoreFile, checked
+from scoreveil.files.text import CsvFile
+from scoreveil.mechanisms import loading
+from scoreveil.mechanisms.scores import check_layout
+from scoreveil.veil import Veil
+
+__all__ = ["FORMATS", "BadRows", "Protected", "open_scores", "protect", "read", "read_secret", "sample"]
+
+AnyPath = str | os.PathLike[str]
+Progress = Callable[[float], None]  # told the fraction that is done
+
+FORMATS: dict[str, Callable[[Path, str | None], ScoreFile]] = {
+    ".npy": NpyFile,
+    ".npz": NpzFile,
+    ".csv": CsvFile,
+    ".parquet": ParquetFile,
+}
+LONG_JOB = 1 << 25  # bytes of input from which it pays to wait for the kernels
+
+
+@dataclass(frozen=True)
+class Protected:
+    """What `protect` did."""
+
+    rows: int
+    classes: int | None
+    columns: tuple[str, ...]
+    untouched: tuple[str, ...]
+
+
+def protect(
+    source: AnyPath,
+    target: AnyPath,
+    veil: Veil,
+    columns: str | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Protected:
+    """Write `source` to `target` with its scores veiled and all else as it was.
+
+    columns   names of the score columns, or patterns such as score_*, separated by commas; of an .npz, the array
+    force     replace `target` if it exists, be it `source` itself
+    progress  is told the fraction that is done
+
+    Raises BadRows where rows are no score vectors, ValueError for other bad input; then nothing is written.
+    """
+    source = Path(source)
+    rows = 0
+    with open_scores(source, columns) as scores:
+        target = checked_target(source, Path(target), force)
+        if scores.classes is not None:
+            veil(np.full((1, scores.classes), 1 / scores.classes))  # refuses what does not fit this many classes
+        if source.stat().st_size >= LONG_JOB:
+            loading.wait()
+        with appearing(target, source, force) as file, scores.writer(file) as write, behind(write) as put:
+            for batch in checked(scores, source.name, columns is None):
+                put(batch, veil(batch.scores))
+                rows += len(batch.scores)
+                if progress is not None:
+                    progress(batch.done)
+    return Protected(rows, scores.classes, tuple(scores.columns), tuple(scores.untouched))
+
+
+def open_scores(path: Path, columns: str | None = None) -> ScoreFile:
+    """Open a file of scores, by its suffix."""
+    if path.suffix.lower() not in FORMATS:
+        raise ValueError(f"Expected a file ending in {', '.join(FORMATS)}, got {path.name}.")
+    if not path.is_file():
+        raise ValueError(
+            f"Expected a file of scores, got {'a directory' if path.is_dir() else 'no such file'}: {path}."
+        )
+    scores = FORMATS[path.suffix.lower()](path, columns)
+    try:
+        if scores.classes is not None:
+            check_layout(np.empty((0, scores.classes)))
+    except ValueError:
+        scores.close()
+        raise
+    return scores
+
+
+def sample(path: AnyPath, columns: str | None = None, most: int | None = None) -> tuple[Rows, int]:
+    """At most so many rows of a file, drawn at random; and how many it has. All of them are checked."""
+    path, rng, total = Path(path), np.random.default_rng(), 0
+    kept: list[Rows] = []
+    tickets: list[NDArray[np.float64]] = []
+    with open_scores(path, columns) as scores:
+        for batch in checked(scores, path.name, columns is None):
+            total += len(batch.scores)
+            kept.append(batch.scores)
+            if most is not None:
+                # every row draws a ticket, and the lowest stay
+                tickets.append(rng.random(len(batch.scores)))
+                lowest = np.sort(np.argsort(np.concatenate(tickets))[:most])
+                kept, tickets = [np.concatenate(kept)[lowest]], [np.concatenate(tickets)[lowest]]
+    if not total:
+        raise ValueError(f"Expected at least one row of scores in {path.name}, got none.")
+    return np.concatenate(kept), total
+
+
+def read(path: AnyPath, columns: str | None = None, names: tuple[str, ...] = ()) -> Rows:
+    """All scores of a file, (n, k), checked; ValueError where its columns have other `names` than these."""
+    with open_scores(Path(path), columns) as scores:
+        got = tuple(scores.columns)
+    if names and got and got != names:
+        raise ValueError(f"Expected columns {', '.join(names)} in {Path(path).name}, got {', '.join(got)}.")
+    return sample(path, columns)[0]
+
+
+def read_secret(path: AnyPath) -> bytes:
+    """The secret in a file. White space around text, such as the newline an editor leaves, is no part of it."""
+    secret = Path(path).read_bytes()
+    return secret.strip() if secret.isascii() else secret
+
+
+def readable_by_others(path: AnyPath) -> bool:
+    return os.name == "posix" and bool(Path(path).stat().st_mode & 0o077)

@@ -1,0 +1,192 @@
+""".npy and .npz: an array of scores, alone or among others."""
+
+import shutil
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.lib import format as npy
+
+from scoreveil.files.score_file import (
+    BATCH_BYTES,
+    Batch,
+    Rows,
+    ScoreFile,
+    Write,
+    batch_rows,
+    listed,
+    selected,
+    unreadable,
+)
+from scoreveil.mechanisms.scores import check_layout
+
+# what zipfile and numpy raise for a file that is damaged, or none of theirs
+DAMAGED = (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError, ValueError)
+
+
+@dataclass(frozen=True)
+class Header:
+    """How an array lies in an .npy stream."""
+
+    shape: tuple[int, ...]
+    fortran: bool
+    dtype: np.dtype[Any]
+
+    @property
+    def native(self) -> np.dtype[Any]:
+        return self.dtype.newbyteorder("=")
+
+    def check(self) -> None:
+        """Raise ValueError unless these are scores (k,) or (n, k)."""
+        check_layout(np.empty([min(length, 2) for length in self.shape], dtype=self.native))
+
+
+def read_header(stream: IO[bytes], name: str) -> Header:
+    try:
+        version = npy.read_magic(stream)
+        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        return Header(*read(stream))
+    except DAMAGED as error:
+        raise unreadable(name, error) from None
+
+
+def read_blocks(stream: IO[bytes], header: Header, name: str) -> Iterator[Batch]:
+    """The rows after the header."""
+    k = header.shape[-1]
+    n = header.shape[0] if len(header.shape) == 2 else 1
+    # in Fortran order columns lie together, so that there are no rows before the end
+    size = max(n, 1) if header.fortran else batch_rows(k * header.dtype.itemsize)
+    for start in range(0, n, size):
+        rows = min(size, n - start)
+        data = _read(stream, rows * k * header.dtype.itemsize, name)
+        block = np.frombuffer(data, header.dtype).reshape((rows, k), order="F" if header.fortran else "C")
+        yield Batch(np.ascontiguousarray(block, dtype=header.native), None, (start + rows) / n)
+    if stream.read(1):
+        raise ValueError(f"Expected one array in {name}, got more data after it.")
+
+
+def _read(stream: IO[bytes], count: int, name: str) -> bytes:
+    try:
+        data = stream.read(count)
+    except DAMAGED as error:
+        raise unreadable(name, error) from None
+    if len(data) < count:
+        raise ValueError(f"Expected a whole array in {name}, got a file that ends before it does.")
+    return data
+
+
+def start_array(stream: IO[bytes], header: Header) -> Write:
+    """Write the header of an array like this one, by rows; what is returned appends the rows."""
+    about = {"descr": npy.dtype_to_descr(header.dtype), "fortran_order": False, "shape": header.shape}
+    npy.write_array_header_1_0(stream, about)
+
+    def append(batch: Batch, scores: Rows) -> None:
+        stream.write(np.ascontiguousarray(scores, dtype=header.dtype).data)
+
+    return append
+
+
+class NpyFile(ScoreFile):
+    """One array."""
+
+    def __init__(self, path: Path, columns: str | None) -> None:
+        if columns is not None:
+            raise ValueError(f"Expected no --columns for {path.name}: the columns of an array have no names.")
+        self._name = path.name
+        with ExitStack() as stack:
+            self._file = stack.enter_context(path.open("rb"))
+            self._header = read_header(self._file, path.name)
+            self._header.check()
+            self._opened = stack.pop_all()
+        self.classes = self._header.shape[-1]
+
+    def batches(self) -> Iterator[Batch]:
+        return read_blocks(self._file, self._header, self._name)
+
+    @contextmanager
+    def writer(self, file: IO[bytes]) -> Iterator[Write]:
+        yield start_array(file, self._header)
+
+    def close(self) -> None:
+        self._opened.close()
+
+
+class NpzFile(ScoreFile):
+    """One array among others, which are copied as they are."""
+
+    def __init__(self, path: Path, columns: str | None) -> None:
+        self._name = path.name
+        with ExitStack() as stack:
+            self._zip = stack.enter_context(self._open_zip(path))
+            members = self._zip.infolist()
+            names = [member.filename.removesuffix(".npy") for member in members]
+            headers = [self._member_header(member) for member in members]
+            index = _chosen_array(names, headers, columns)
+            headers[index].check()
+            self._opened = stack.pop_all()
+        self._header, self._member = headers[index], members[index]
+        self._before, self._after = members[:index], members[index + 1 :]
+        self.classes = self._header.shape[-1]
+        self.columns = [names[index]]
+        self.untouched = names[:index] + names[index + 1 :]
+
+    def _open_zip(self, path: Path) -> zipfile.ZipFile:
+        try:
+            return zipfile.ZipFile(path)
+        except DAMAGED as error:
+            raise unreadable(path.name, error) from None
+
+    def _open_member(self, member: zipfile.ZipInfo) -> IO[bytes]:
+        try:
+            return self._zip.open(member)
+        except DAMAGED as error:
+            raise unreadable(self._name, error) from None
+
+    def _member_header(self, member: zipfile.ZipInfo) -> Header:
+        with self._open_member(member) as stream:
+            return read_header(stream, f"{member.filename} in {self._name}")
+
+    def batches(self) -> Iterator[Batch]:
+        with self._open_member(self._member) as stream:
+            yield from read_blocks(stream, read_header(stream, self._name), self._name)
+
+    @contextmanager
+    def writer(self, file: IO[bytes]) -> Iterator[Write]:
+        with zipfile.ZipFile(file, "w") as out:
+            self._copy(self._before, out)
+            with _new_member(out, self._member) as stream:
+                yield start_array(stream, self._header)
+            self._copy(self._after, out)
+
+    def _copy(self, members: list[zipfile.ZipInfo], out: zipfile.ZipFile) -> None:
+        for member in members:
+            with self._open_member(member) as stream, _new_member(out, member) as copy:
+                try:
+                    shutil.copyfileobj(stream, copy, BATCH_BYTES)
+                except DAMAGED as error:
+                    raise unreadable(self._name, error) from None
+
+    def close(self) -> None:
+        self._opened.close()
+
+
+def _chosen_array(names: list[str], headers: list[Header], columns: str | None) -> int:
+    if columns is None:
+        chosen = [i for i, header in enumerate(headers) if len(header.shape) == 2 and header.dtype.kind == "f"]
+        wish = "one 2-D floating-point array (--columns names it)"
+    else:
+        chosen, wish = selected(names, columns), f"one array for --columns {columns}"
+    if len(chosen) != 1:
+        raise ValueError(f"Expected {wish}, got {len(chosen)} among {listed(names)}.")
+    return chosen[0]
+
+
+def _new_member(out: zipfile.ZipFile, like: zipfile.ZipInfo) -> IO[bytes]:
+    info = zipfile.ZipInfo(like.filename, like.date_time)
+    info.compress_type, info.external_attr = like.compress_type, like.external_attr
+    return out.open(info, "w", force_zip64=True)

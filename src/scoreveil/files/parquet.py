@@ -1,0 +1,206 @@
+""".parquet: scores in floating-point columns, one a class, or in one column of lists. Needs pyarrow.
+
+Other columns, the schema and its metadata, and the compression are kept as they are.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from scoreveil.files.score_file import Batch, Rows, ScoreFile, Write, batch_rows, listed, selected, unreadable
+
+READ_BUFFER = 1 << 20  # of each column: else whole row groups are read at once, however large
+MOST_BATCH_BYTES = 1 << 26  # of all columns together
+TRANSPOSED = 4096  # rows that stay in the cache while they change from columns to rows
+NULL = "expected a score in every column, got null"
+
+
+class ParquetFile(ScoreFile):
+    """A table, some of whose columns hold scores."""
+
+    def __init__(self, path: Path, columns: str | None) -> None:
+        self._name = path.name
+        pyarrow = _pyarrow()
+        with ExitStack() as stack:
+            try:
+                self._file = stack.enter_context(pyarrow.parquet.ParquetFile(path, buffer_size=READ_BUFFER))
+                self._schema = self._file.schema_arrow
+            except (pyarrow.ArrowException, OSError) as error:
+                raise unreadable(path.name, error) from None
+            names = self._schema.names
+            self._where = self._guess() if columns is None else selected(names, columns)
+            self._check_types()
+            self.columns = [names[i] for i in self._where]
+            self.untouched = [name for i, name in enumerate(names) if i not in self._where]
+            self.classes = self._count_classes()
+            self._opened = stack.pop_all()
+
+    def _guess(self) -> list[int]:
+        """Every floating-point column, or the only one of lists. Both at once could leave raw scores in the other."""
+        types, names = self._schema.types, self._schema.names
+        scalars = [i for i, kind in enumerate(types) if _pyarrow().types.is_floating(kind)]
+        lists = [i for i, kind in enumerate(types) if _is_list(kind)]
+        if bool(scalars) == bool(lists) or len(lists) > 1:
+            found = listed(names[i] for i in scalars + lists) if scalars or lists else "none"
+            wish = "Expected floating-point columns or one column of lists, or --columns to name them"
+            raise ValueError(f"{wish}, got {found} in {self._name}.")
+        return scalars or lists
+
+    def _check_types(self) -> None:
+        is_floating = _pyarrow().types.is_floating
+        kinds = [self._schema.field(i).type for i in self._where]
+        self._list = kinds[0] if len(kinds) == 1 and _is_list(kinds[0]) else None
+        if self._list is not None:
+            return
+        for i, kind in zip(self._where, kinds, strict=True):
+            if not is_floating(kind):
+                raise ValueError(f"Expected floating-point scores, got {kind} in column {self._schema.names[i]!r}.")
+        if len(set(kinds)) > 1:
+            # the order of two scores must not depend on the precision of their columns
+            raise ValueError(f"Expected score columns of one type, got {', '.join(sorted(map(str, set(kinds))))}.")
+
+    def _count_classes(self) -> int | None:
+        """k: the number of columns, or the length of the first list that is one."""
+        if self._list is None:
+            return len(self._where)
+        if _pyarrow().types.is_fixed_size_list(self._list):
+            return int(self._list.list_size)
+        name = self._schema.names[self._where[0]]
+        for batch in self._batches(1024, [name]):
+            lengths = batch.column(0).value_lengths().drop_null()
+            if len(lengths):
+                return int(lengths[0].as_py())
+        return None
+
+    def _batches(self, size: int, columns: list[str] | None = None) -> Iterator[Any]:
+        pyarrow = _pyarrow()
+        try:
+            yield from self._file.iter_batches(size, columns=columns)
+        except (pyarrow.ArrowException, OSError) as error:
+            raise unreadable(self._name, error) from None
+
+    def batches(self) -> Iterator[Batch]:
+        done, total = 0, self._file.metadata.num_rows
+        for batch in self._batches(self._batch_rows()):
+            done += len(batch)
+            if self._list is not None:
+                scores, unread = _from_lists(batch.column(self._where[0]), self.classes or 2)
+            else:
+                scores, unread = _from_columns([batch.column(i) for i in self._where])
+            yield Batch(scores, batch, done / total, unread)
+
+    def _batch_rows(self) -> int:
+        """As many rows as fit, by the scores and by all columns together."""
+        about = self._file.metadata
+        bytes_all = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
+        fitting = MOST_BATCH_BYTES // max(bytes_all // max(about.num_rows, 1), 1)
+        return max(1, min(batch_rows(8 * (self.classes or 1)), int(fitting)))
+
+    @contextmanager
+    def writer(self, file: IO[bytes]) -> Iterator[Write]:
+        pyarrow = _pyarrow()
+        compression, dictionary = self._encoding()
+        out = pyarrow.parquet.ParquetWriter(file, self._schema, compression=compression, use_dictionary=dictionary)
+
+        def append(batch: Batch, scores: Rows) -> None:
+            arrays = batch.rest.columns
+            if self._list is not None:
+                arrays[self._where[0]] = _to_lists(scores, self._list)
+            else:
+                for i, column in zip(self._where, _transposed(scores), strict=True):
+                    arrays[i] = pyarrow.array(column)
+            out.write_batch(pyarrow.RecordBatch.from_arrays(arrays, schema=self._schema))
+
+        try:
+            yield append
+        finally:
+            out.close()
+
+    def _encoding(self) -> tuple[dict[str, str] | str, list[str] | bool]:
+        """The compression of each column, and which ones have dictionaries, as in the input."""
+        about = self._file.metadata
+        if not about.num_row_groups:
+            return "snappy", True
+        columns = [about.row_group(0).column(i) for i in range(about.num_columns)]
+        dictionaries = [c.path_in_schema for c in columns if any("DICTIONARY" in name for name in c.encodings)]
+        return {c.path_in_schema: c.compression for c in columns}, dictionaries or False
+
+    def close(self) -> None:
+        self._opened.close()
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ModuleNotFoundError:
+        message = "Expected pyarrow for .parquet files, got none: pip install 'scoreveil[files]'."
+        raise ModuleNotFoundError(message) from None
+    return pyarrow
+
+
+def _is_list(kind: Any) -> bool:
+    types = _pyarrow().types
+    of_lists = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    return bool(of_lists and types.is_floating(kind.value_type))
+
+
+def _from_columns(arrays: list[Any]) -> tuple[Rows, dict[int, str]]:
+    """k columns as (n, k), and the rows with nulls."""
+    columns = [array.to_numpy(zero_copy_only=False) for array in arrays]
+    n = len(columns[0])
+    scores = np.empty((n, len(columns)), dtype=columns[0].dtype)
+    for start in range(0, n, TRANSPOSED):
+        for i, column in enumerate(columns):
+            scores[start : start + TRANSPOSED, i] = column[start : start + TRANSPOSED]
+    null = np.zeros(n, dtype=bool)
+    for array in arrays:
+        if array.null_count:
+            null |= array.is_null().to_numpy(zero_copy_only=False)
+    return scores, dict.fromkeys(np.flatnonzero(null).tolist(), NULL)
+
+
+def _transposed(scores: Rows) -> Rows:
+    """(n, k) as k contiguous columns."""
+    n, k = scores.shape
+    columns = np.empty((k, n), dtype=scores.dtype)
+    for start in range(0, n, TRANSPOSED):
+        columns[:, start : start + TRANSPOSED] = scores[start : start + TRANSPOSED].T
+    return columns
+
+
+def _from_lists(array: Any, k: int) -> tuple[Rows, dict[int, str]]:
+    """A column of lists as (n, k), and the rows that are no list of k scores."""
+    flat = array.flatten()
+    values = flat.to_numpy(zero_copy_only=False)
+    lengths = array.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+    if not (array.null_count or flat.null_count) and np.all(lengths == k):
+        return values.reshape(len(array), k), {}
+    scores = np.full((len(array), k), np.nan, dtype=values.dtype)
+    missing = flat.is_null().to_numpy(zero_copy_only=False)
+    is_null = array.is_null().to_numpy(zero_copy_only=False)
+    unread, start = {}, 0
+    for row, length in enumerate(lengths.tolist()):
+        if is_null[row] or missing[start : start + length].any():
+            unread[row] = NULL
+        elif length != k:
+            unread[row] = f"expected {k} scores, like the first list, got {length}"
+        else:
+            scores[row] = values[start : start + length]
+        start += length
+    return scores, unread
+
+
+def _to_lists(scores: Rows, kind: Any) -> Any:
+    """(n, k) as a column of lists of this type."""
+    pyarrow = _pyarrow()
+    n, k = scores.shape
+    values = pyarrow.array(scores.reshape(-1)).cast(kind.value_type)
+    buffers = [None]
+    if not pyarrow.types.is_fixed_size_list(kind):
+        size = np.int64 if pyarrow.types.is_large_list(kind) else np.int32
+        buffers.append(pyarrow.py_buffer(np.arange(n + 1, dtype=size) * size(k)))
+    return pyarrow.Array.from_buffers(kind, n, buffers, children=[values])

@@ -1,0 +1,121 @@
+"""What every format is: a file that yields batches of scores, and can be written again with other scores."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import IO, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scoreveil.mechanisms.scores import faults
+
+Rows = NDArray[Any]
+Faults = list[tuple[int, str]]  # (row number, what was expected and what came)
+
+BATCH_BYTES = 1 << 24  # read at a time
+BATCH_ROWS = 1 << 17  # and at most so many rows; also the row groups of a parquet output
+SHOWN, COUNTED = 10, 10_000  # bad rows that are listed, and after how many reading stops
+
+
+@dataclass
+class Batch:
+    """Some rows of a file."""
+
+    scores: Rows  # (n, k)
+    rest: Any  # what the format needs to write them back
+    done: float  # the fraction of the file read so far
+    unread: dict[int, str] = field(default_factory=dict)  # rows of the batch that hold no k numbers, and why
+
+
+Write = Callable[[Batch, Rows], None]
+
+
+class ScoreFile(ABC):
+    """An open file of scores."""
+
+    columns: Sequence[str] = ()  # the names of those that hold the scores, where there are names
+    untouched: Sequence[str] = ()  # of those that do not
+    classes: int | None  # None: unknown, since there are no rows
+
+    @abstractmethod
+    def batches(self) -> Iterator[Batch]: ...
+
+    @abstractmethod
+    def writer(self, file: IO[bytes]) -> AbstractContextManager[Write]:
+        """A function that appends a batch, with these scores in place of its own, to a file like this one."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+class BadRows(ValueError):
+    """Rows that are no score vectors: their numbers and faults, never their scores."""
+
+    def __init__(self, name: str, bad: Faults, complete: bool, hint: str) -> None:
+        self.rows = bad
+        least = "" if complete else "at least "
+        lines = [f"Expected score vectors in {name}, got {least}{len(bad)} bad row{'s' * (len(bad) > 1)}.{hint}"]
+        lines += [f"  row {row}: {fault}" for row, fault in bad[:SHOWN]]
+        if len(bad) > SHOWN:
+            lines.append(f"  and {least}{len(bad) - SHOWN} more")
+        super().__init__("\n".join(lines))
+
+
+def checked(scores: ScoreFile, name: str, guessed: bool) -> Iterator[Batch]:
+    """The batches of a file up to the first with bad rows; then reads on to count them, and raises BadRows."""
+    bad: Faults = []
+    first_row, complete = 0, True
+    for batch in scores.batches():
+        found = dict(faults(batch.scores, first_row))
+        found.update({first_row + row: fault for row, fault in batch.unread.items()})
+        bad += sorted(found.items())
+        first_row += len(batch.scores)
+        if not bad:
+            yield batch
+        elif len(bad) > COUNTED:
+            complete = False
+            break
+    if bad:
+        hint = f" Taken as scores: {listed(scores.columns)}; --columns names others." if guessed else ""
+        raise BadRows(name, bad, complete, hint if scores.columns else "")
+
+
+def selected(names: Sequence[str], columns: str) -> list[int]:
+    """The columns that are named or match a pattern: in the order given, within a pattern in that of the file."""
+    chosen: dict[int, None] = {}
+    for pattern in (part.strip() for part in columns.split(",")):
+        exact = [i for i, name in enumerate(names) if name == pattern]
+        if len(exact) > 1:
+            raise ValueError(f"Expected one column named {pattern!r}, got {len(exact)}.")
+        matching = exact or [i for i, name in enumerate(names) if fnmatchcase(name, pattern)]
+        if not matching:
+            raise ValueError(f"Expected a column that matches {pattern!r}, got {listed(names)}.")
+        chosen.update(dict.fromkeys(matching))
+    return list(chosen)
+
+
+def listed(names: Iterable[str], most: int = 12) -> str:
+    """Names in one line, however many."""
+    names = list(names)
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(repr(name) for name in names[:most]) + more
+
+
+def unreadable(name: str, error: BaseException) -> ValueError:
+    """One line on a file that a library cannot read."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return ValueError(f"Expected a file that can be read, got {name}: {lines[0][:200].rstrip('.')}.")
+
+
+def batch_rows(bytes_per_row: float) -> int:
+    """How many rows of this size to read at a time."""
+    return int(np.clip(BATCH_BYTES // max(bytes_per_row, 1), 1, BATCH_ROWS))
