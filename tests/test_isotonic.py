@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+
 from privacy_checks import (
     Claim,
     check_loss,
@@ -15,7 +16,6 @@ from privacy_checks import (
     same_kept_classes,
     sequences,
 )
-
 from scoreveil import Veil, accounting
 from scoreveil.mechanisms import isotonic, kernels
 from scoreveil.mechanisms.isotonic import IsotonicSettings

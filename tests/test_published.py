@@ -5,8 +5,8 @@ import math
 
 import numpy as np
 import pytest
-from privacy_checks import chi_square
 
+from privacy_checks import chi_square
 from scoreveil import Veil, accounting
 from scoreveil.mechanisms import kernels, published
 from scoreveil.mechanisms.published import PublishedSettings
@@ -239,7 +239,8 @@ def test_theorem_3_exceeds_tight_composition():
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "in_the_paper", "least"), [(0.1, 0.948, 0.944), (0.7, 0.783, 0.911), (1.4, 0.535, 0.861), (2.0, 0.328, 0.810)]
+    ("epsilon", "in_the_paper", "least"),
+    [(0.1, 0.948, 0.944), (0.7, 0.783, 0.911), (1.4, 0.535, 0.861), (2.0, 0.328, 0.810)],
 )
 def test_table_2_reports_distortions_that_equation_2_cannot_reach(epsilon, in_the_paper, least):
     one_hot = np.eye(10)[:1]

@@ -77,7 +77,7 @@ def protect(
             loading.wait()
         with appearing(target, source, force) as file, scores.writer(file) as write, behind(write) as put:
             for batch in checked(scores, source.name, columns is None):
-                put(batch, veil(batch.scores))
+                put(batch.rest, veil(batch.scores))
                 rows += len(batch.scores)
                 if progress is not None:
                     progress(batch.done)

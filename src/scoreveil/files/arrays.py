@@ -85,7 +85,7 @@ def start_array(stream: IO[bytes], header: Header) -> Write:
     about = {"descr": npy.dtype_to_descr(header.dtype), "fortran_order": False, "shape": header.shape}
     npy.write_array_header_1_0(stream, about)
 
-    def append(batch: Batch, scores: Rows) -> None:
+    def append(rest: None, scores: Rows) -> None:
         stream.write(np.ascontiguousarray(scores, dtype=header.dtype).data)
 
     return append

@@ -2,13 +2,16 @@
 
 import os
 import secrets
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-from scoreveil.files.score_file import Batch, Rows, Write
+from scoreveil.files.score_file import Rows, Write
+
+MOST_BEHIND = 4  # batches that wait to be written
 
 
 def checked_target(source: Path, target: Path, force: bool) -> Path:
@@ -63,17 +66,17 @@ def _sync_directory(directory: Path) -> None:
 
 @contextmanager
 def behind(write: Write) -> Iterator[Write]:
-    """The same, one batch behind and in a thread of its own, so that the next one is read and veiled meanwhile."""
-    pending: list[Future[None]] = []
+    """The same in a thread of its own, some batches behind, so that the next ones are read and veiled meanwhile."""
+    pending: deque[Future[None]] = deque()
 
-    def finish() -> None:
-        while pending:
-            pending.pop().result()
+    def wait(most: int) -> None:
+        while len(pending) > most:
+            pending.popleft().result()
 
-    def put(batch: Batch, scores: Rows) -> None:
-        finish()
-        pending.append(pool.submit(write, batch, scores))
+    def put(rest: Any, scores: Rows) -> None:
+        wait(MOST_BEHIND - 1)
+        pending.append(pool.submit(write, rest, scores))
 
     with ThreadPoolExecutor(1) as pool:
         yield put
-        finish()
+        wait(0)

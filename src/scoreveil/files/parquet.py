@@ -13,7 +13,7 @@ import numpy as np
 from scoreveil.files.score_file import Batch, Rows, ScoreFile, Write, batch_rows, listed, selected, unreadable
 
 READ_BUFFER = 1 << 20  # of each column: else whole row groups are read at once, however large
-MOST_BATCH_BYTES = 1 << 26  # of all columns together
+GROUP_BYTES = 1 << 27  # of a row group of the output, about
 TRANSPOSED = 4096  # rows that stay in the cache while they change from columns to rows
 NULL = "expected a score in every column, got null"
 
@@ -84,7 +84,8 @@ class ParquetFile(ScoreFile):
 
     def batches(self) -> Iterator[Batch]:
         done, total = 0, self._file.metadata.num_rows
-        for batch in self._batches(self._batch_rows()):
+        size = min(self._group_rows(), batch_rows(8 * (self.classes or 1)))
+        for batch in self._batches(size):
             done += len(batch)
             if self._list is not None:
                 scores, unread = _from_lists(batch.column(self._where[0]), self.classes or 2)
@@ -92,32 +93,46 @@ class ParquetFile(ScoreFile):
                 scores, unread = _from_columns([batch.column(i) for i in self._where])
             yield Batch(scores, batch, done / total, unread)
 
-    def _batch_rows(self) -> int:
-        """As many rows as fit, by the scores and by all columns together."""
-        about = self._file.metadata
-        bytes_all = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
-        fitting = MOST_BATCH_BYTES // max(bytes_all // max(about.num_rows, 1), 1)
-        return max(1, min(batch_rows(8 * (self.classes or 1)), int(fitting)))
+    def _group_rows(self) -> int:
+        """The rows of a row group: as in the input, where that many fit."""
+        groups = [self._file.metadata.row_group(i) for i in range(self._file.metadata.num_row_groups)]
+        rows = max((group.num_rows for group in groups), default=1)
+        row_bytes = sum(group.total_byte_size for group in groups) // max(self._file.metadata.num_rows, 1)
+        return int(max(1, min(rows, GROUP_BYTES // max(row_bytes, 8 * (self.classes or 1)))))
 
     @contextmanager
     def writer(self, file: IO[bytes]) -> Iterator[Write]:
         pyarrow = _pyarrow()
         compression, dictionary = self._encoding()
         out = pyarrow.parquet.ParquetWriter(file, self._schema, compression=compression, use_dictionary=dictionary)
+        group: list[Any] = []
+        group_rows = self._group_rows()
 
-        def append(batch: Batch, scores: Rows) -> None:
-            arrays = batch.rest.columns
-            if self._list is not None:
-                arrays[self._where[0]] = _to_lists(scores, self._list)
-            else:
-                for i, column in zip(self._where, _transposed(scores), strict=True):
-                    arrays[i] = pyarrow.array(column)
-            out.write_batch(pyarrow.RecordBatch.from_arrays(arrays, schema=self._schema))
+        def flush() -> None:
+            if group:
+                out.write_table(pyarrow.Table.from_batches(group), row_group_size=GROUP_BYTES)
+                group.clear()
+
+        def append(rest: Any, scores: Rows) -> None:
+            group.append(self._replaced(rest, scores))
+            if sum(map(len, group)) >= group_rows:
+                flush()
 
         try:
             yield append
+            flush()
         finally:
             out.close()
+
+    def _replaced(self, batch: Any, scores: Rows) -> Any:
+        """A batch with other scores."""
+        pyarrow, arrays = _pyarrow(), batch.columns
+        if self._list is not None:
+            arrays[self._where[0]] = _to_lists(scores, self._list)
+        else:
+            for i, column in zip(self._where, _transposed(scores), strict=True):
+                arrays[i] = pyarrow.array(column)
+        return pyarrow.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _encoding(self) -> tuple[dict[str, str] | str, list[str] | bool]:
         """The compression of each column, and which ones have dictionaries, as in the input."""

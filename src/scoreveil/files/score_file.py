@@ -16,7 +16,7 @@ Rows = NDArray[Any]
 Faults = list[tuple[int, str]]  # (row number, what was expected and what came)
 
 BATCH_BYTES = 1 << 24  # read at a time
-BATCH_ROWS = 1 << 17  # and at most so many rows; also the row groups of a parquet output
+BATCH_ROWS = 1 << 17  # and at most so many rows
 SHOWN, COUNTED = 10, 10_000  # bad rows that are listed, and after how many reading stops
 
 
@@ -30,7 +30,7 @@ class Batch:
     unread: dict[int, str] = field(default_factory=dict)  # rows of the batch that hold no k numbers, and why
 
 
-Write = Callable[[Batch, Rows], None]
+Write = Callable[[Any, Rows], None]  # what `Batch.rest` holds, and the scores to write with it
 
 
 class ScoreFile(ABC):
@@ -45,7 +45,7 @@ class ScoreFile(ABC):
 
     @abstractmethod
     def writer(self, file: IO[bytes]) -> AbstractContextManager[Write]:
-        """A function that appends a batch, with these scores in place of its own, to a file like this one."""
+        """A function that appends the rest of a batch, with other scores in its place, to a file like this one."""
 
     @abstractmethod
     def close(self) -> None: ...

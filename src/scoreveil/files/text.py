@@ -87,8 +87,8 @@ class CsvFile(ScoreFile):
     def writer(self, file: IO[bytes]) -> Iterator[Write]:
         file.write(self._head)
 
-        def append(batch: Batch, scores: Rows) -> None:
-            rows, records = batch.rest
+        def append(rest: tuple[list[list[bytes]], list[bytes]], scores: Rows) -> None:
+            rows, records = rest
             for row, record, values in zip(rows, records, scores.tolist(), strict=True):
                 for i, value in zip(self._where, values, strict=True):
                     row[i] = repr(value).encode()

@@ -1,0 +1,184 @@
+"""What both kernels stand on: how they are compiled, an exponential for SIMD loops, and the sorting of rows."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from scoreveil.mechanisms.scores import SUM_TOLERANCE
+
+Floats = NDArray[np.float64]
+# (rows, uniforms, out, the dtype whose gaps to keep) -> the first row that is no score vector, or -1
+Run = Callable[[NDArray[Any], Floats, NDArray[Any], np.dtype[Any]], int]
+
+NETWORK_CLASSES = 64  # up to here a sorting network beats numpy's sort; its keys have room for this many indices
+NO_ORDER = np.empty((0, 0), dtype=np.int64)
+NO_PAIRS = np.empty((0, 2), dtype=np.int64)
+
+
+def _can_cache() -> bool:
+    """Whether numba finds a place for its cache; where it does not, it compiles anew in each process."""
+    try:
+        numba.njit(lambda: None, cache=True)
+    except RuntimeError:
+        return False
+    return True
+
+
+options = {"nogil": True, "error_model": "numpy", "cache": _can_cache()}
+
+
+@intrinsic
+def _float_from_bits(_context: Any, _bits: Any) -> Any:
+    def generate(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.DoubleType())
+
+    return types.float64(types.int64), generate
+
+
+@intrinsic
+def _bits_of_float(_context: Any, _value: Any) -> Any:
+    def generate(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.IntType(64))
+
+    return types.int64(types.float64), generate
+
+
+@numba.njit(fastmath={"contract"}, **options)
+def exp(x: float) -> float:
+    """e^x for x <= 709, to 1e-14: a polynomial on [-ln 2/2, ln 2/2], so that loops over it become SIMD code."""
+    x = max(x, -708.0)
+    n = np.floor(x * 1.4426950408889634 + 0.5)
+    f = (x - n * 0.693147180369123816490) - n * 1.90821492927058770002e-10
+    p = f / 39916800.0 + 1 / 3628800.0
+    p = p * f + 1 / 362880.0
+    p = p * f + 1 / 40320.0
+    p = p * f + 1 / 5040.0
+    p = p * f + 1 / 720.0
+    p = p * f + 1 / 120.0
+    p = p * f + 1 / 24.0
+    p = p * f + 1 / 6.0
+    p = p * f + 0.5
+    p = p * f + 1.0
+    p = p * f + 1.0
+    return p * _float_from_bits((np.int64(n) + 1023) << 52)
+
+
+@numba.njit(**options)
+def is_score_vector(smallest: float, total: float) -> bool:
+    # written so that NaN fails
+    return smallest >= 0 and abs(total - 1) <= SUM_TOLERANCE
+
+
+# Sorting
+
+
+@lru_cache(maxsize=NETWORK_CLASSES)
+def network(classes: int) -> NDArray[np.int64]:
+    """Batcher's odd-even merge sort for any number of classes: pairs (a, b) with a < b to be put in order."""
+    pairs = []
+    size = 1 << (classes - 1).bit_length()
+    p = 1
+    while p < size:
+        q = p
+        while q >= 1:
+            for j in range(q % p, size - q, 2 * q):
+                for a in range(j, j + q):
+                    if a + q < classes and a // (2 * p) == (a + q) // (2 * p):
+                        pairs.append((a, a + q))
+            q //= 2
+        p *= 2
+    return np.array(pairs, dtype=np.int64).reshape(-1, 2)
+
+
+def sorting(rows: NDArray[Any], lanes: int) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+    """How rows get sorted: by a network of pairs with rows side by side, or by numpy, one row at a time."""
+    n, k = rows.shape
+    if k <= NETWORK_CLASSES:
+        return network(k), NO_ORDER, lanes if n >= 8 else 1
+    return NO_PAIRS, np.argsort(rows, axis=1), 1
+
+
+@numba.njit(**options)
+def _order_ties(s: Any, ix: Any) -> None:
+    """Among equal scores of one ascending row, the larger index first."""
+    k, i = len(s), 0
+    while i < k - 1:
+        if s[i] != s[i + 1]:
+            i += 1
+            continue
+        end = i + 2
+        while end < k and s[end] == s[i]:
+            end += 1
+        ix[i:end] = np.sort(ix[i:end])[::-1]
+        i = end
+
+
+@numba.njit(**options)
+def _insertion(s: Any, ix: Any, lanes: int, k: int) -> None:
+    """Finish a nearly sorted group: ascending by (score, -index)."""
+    for l in range(lanes):
+        for i in range(1, k):
+            value, index, x = s[i * lanes + l], ix[i * lanes + l], i
+            while x > 0 and (
+                s[(x - 1) * lanes + l] > value or (s[(x - 1) * lanes + l] == value and ix[(x - 1) * lanes + l] < index)
+            ):
+                s[x * lanes + l], ix[x * lanes + l] = s[(x - 1) * lanes + l], ix[(x - 1) * lanes + l]
+                x -= 1
+            s[x * lanes + l], ix[x * lanes + l] = value, index
+
+
+@numba.njit(**options)
+def sorted_group(
+    rows: Any, first: int, height: int, pairs: Any, order: Any, lanes: int, keys: Any, s: Any, ix: Any, total: Any
+) -> int:
+    """Rows first… side by side in s, sorted ascending by (score, -index), their classes in ix, their sums in total.
+
+    Returns the first row that is no score vector, or -1. The network sorts integer keys: the bits of a score >= 0
+    ascend with it, and its last six make room for the index; scores that differ in those alone are put right after.
+    """
+    k = rows.shape[1]
+    for l in range(lanes):
+        at = first + min(l, height - 1)
+        smallest, t = 0.0, 0.0
+        for i in range(k):
+            value = np.float64(rows[at, i])
+            smallest = min(smallest, value)
+            t += value
+            if len(pairs):
+                keys[i * lanes + l] = (_bits_of_float(value + 0.0) & ~63) | (63 - i)
+        if not is_score_vector(smallest, t):
+            return at
+        total[l] = t
+    if not len(pairs):
+        for x in range(k):
+            ix[x] = order[first, x]
+            s[x] = rows[first, order[first, x]]
+        ties = 0
+        for x in range(1, k):
+            ties += s[x] == s[x - 1]
+        if ties:
+            _order_ties(s, ix)
+        return -1
+    for c in range(len(pairs)):
+        low, high = keys[pairs[c, 0] * lanes :][:lanes], keys[pairs[c, 1] * lanes :][:lanes]
+        for l in range(lanes):
+            u, v = low[l], high[l]
+            low[l], high[l] = min(u, v), max(u, v)
+    for i in range(k):
+        for l in range(lanes):
+            c = 63 - (keys[i * lanes + l] & 63)
+            ix[i * lanes + l] = c
+            s[i * lanes + l] = rows[first + min(l, height - 1), c]
+    inverted = 0
+    for x in range(lanes, k * lanes):
+        inverted += s[x] < s[x - lanes]
+    if inverted:
+        _insertion(s, ix, lanes, k)
+    return -1

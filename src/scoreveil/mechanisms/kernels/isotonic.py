@@ -1,0 +1,252 @@
+"""The isotonic mechanism as two fused kernels: one for keep=1, one for any number of kept classes."""
+
+import math
+from typing import Any
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from scoreveil.mechanisms.isotonic import Plan, ramp
+from scoreveil.mechanisms.kernels.common import NETWORK_CLASSES, NO_ORDER, Floats, Run, exp, is_score_vector, options
+from scoreveil.mechanisms.ordering import gap, rank
+
+LANES = 16  # rows side by side in the chain, whose tables must fit the cache
+
+
+@numba.njit(**options)
+def _top(
+    rows: Any, uniforms: Any, out: Any, step: float, table: Any, decay: Any, below: Any, above: Any, scale: Any,
+    profile: Any, ramp: Any, top_factor: float, shift: float,
+) -> int:  # fmt: skip
+    """keep=1. The weights of the levels are two geometric runs away from v, so their sums are looked up.
+
+    below[t, g] = Σ_{g' <= g} q(g')·e^{-a(g-g')step} and above[t, g] = Σ_{g' >= g} q(g')·e^{-a(g'-g)step}; decay[t, d] =
+    e^{-a·d·step}. With v between levels c and c+1, the levels up to g <= c weigh e^{-a(v-c·step)}·decay[c-g]·below[g].
+    """
+    n, k = rows.shape
+    levels = below.shape[1]
+    chosen, classes = np.empty(1, np.int64), np.empty(1, np.int64)
+    none, rest = np.empty(0), np.empty(k if len(profile) else 0)
+    for r in range(n):
+        smallest, total, top, index = 0.0, 0.0, -1.0, 0
+        for i in range(k):
+            value = np.float64(rows[r, i])
+            smallest = min(smallest, value)
+            total += value
+            if value > top:
+                top, index = value, i
+        if not is_score_vector(smallest, total):
+            return r
+        t, v = table[index], min(top / total, 1.0)
+        c = min(np.int64(v / step), levels - 2)
+        left = math.exp(-scale[t] * (v - c * step))
+        right = math.exp(-scale[t] * ((c + 1) * step - v))
+        mass = left * below[t, c] + right * above[t, c + 1]
+        drawn = uniforms[r, 0] * mass
+        if drawn < left * below[t, c]:
+            low, high = 0, c  # the first level whose mass up to it exceeds the draw
+            while low < high:
+                g = (low + high) // 2
+                if left * decay[t, c - g] * below[t, g] > drawn:
+                    high = g
+                else:
+                    low = g + 1
+        else:
+            low, high = c + 1, levels - 1  # … in terms of the mass above it
+            while low < high:
+                g = (low + high) // 2
+                if mass - right * decay[t, g - c] * above[t, g + 1] > drawn:
+                    high = g
+                else:
+                    low = g + 1
+        chosen[0], classes[0] = low, index
+        _release(
+            chosen, classes, step, profile[t] if len(profile) else none, ramp, 1.0, top_factor, shift, rest, out[r]
+        )
+    return -1
+
+
+@numba.njit(**options)
+def _tops(row: Any, order: Any, tops: Any, classes: Any) -> None:
+    """The largest scores of a row, largest first, and their classes; by insertion, or from an ascending order."""
+    k, j = len(row), len(tops)
+    if len(order):
+        for i in range(j):
+            classes[i] = order[k - 1 - i]
+            tops[i] = row[order[k - 1 - i]]
+        return
+    found = 0
+    for i in range(k):
+        value = np.float64(row[i])
+        if found == j and value <= tops[j - 1]:
+            continue
+        x = found if found < j else j - 1
+        while x > 0 and tops[x - 1] < value:
+            tops[x], classes[x] = tops[x - 1], classes[x - 1]
+            x -= 1
+        tops[x], classes[x] = value, i
+        found = min(found + 1, j)
+
+
+@numba.njit(**options)
+def _chain(
+    rows: Any, uniforms: Any, out: Any, step: float, table: Any, measure: Any, scale: Any, profile: Any, ramp: Any,
+    factor: float, top_factor: float, shift: float, order: Any, lanes: int,
+) -> int:  # fmt: skip
+    """Any number of kept classes: forward over the ranks, lowest first, then backward, `lanes` rows side by side.
+
+    The weight e^{-a|g·step - v|} is the smaller of e^{a·g·step}·e^{-a·v}, which rises with g, and its inverse.
+    """
+    n, k = rows.shape
+    tables, kept, levels = measure.shape
+    rising, falling = np.empty(measure.shape), np.empty(measure.shape)  # q_i(g)·e^{±a·g·step}
+    for x in range(tables):
+        for g in range(levels):
+            e = math.exp(scale[x] * g * step)
+            for i in range(kept):
+                rising[x, i, g], falling[x, i, g] = measure[x, i, g] * e, measure[x, i, g] / e
+    v, u, forward = np.empty((kept, lanes)), np.empty((kept, lanes)), np.empty((kept, levels, lanes))
+    near, far, mass, t = np.empty(lanes), np.empty(lanes), np.empty(lanes), np.empty(lanes, np.int64)
+    count, limit = np.empty(lanes, np.int64), np.empty(lanes, np.int64)
+    classes, chosen = np.empty((lanes, kept), np.int64), np.empty((lanes, kept), np.int64)
+    tops, no_order = np.empty(kept), np.empty(0, np.int64)
+    none, rest = np.empty(0), np.empty(k if len(profile) else 0)
+    for first in range(0, n, lanes):
+        height = min(lanes, n - first)
+        for l in range(lanes):
+            at = first + min(l, height - 1)
+            smallest, total = 0.0, 0.0
+            for i in range(k):
+                value = np.float64(rows[at, i])
+                smallest = min(smallest, value)
+                total += value
+            if not is_score_vector(smallest, total):
+                return at
+            _tops(rows[at], order[at] if len(order) else no_order, tops, classes[l])
+            t[l] = table[classes[l, 0]]
+            for i in range(kept):
+                v[i, l] = -scale[t[l]] * min(tops[i] / total, 1.0)
+                u[i, l] = uniforms[at, i]
+        for i in range(kept - 1, -1, -1):
+            for l in range(lanes):
+                near[l] = exp(v[i, l])
+            for l in range(lanes):
+                norm = 1.0 if i == kept - 1 else 1 / mass[l]
+                far[l] = norm / near[l]
+                near[l] *= norm
+                mass[l] = 0.0
+            for g in range(levels):
+                here = forward[i, g]
+                if tables == 1:
+                    up, down = rising[0, i, g], falling[0, i, g]
+                    for l in range(lanes):
+                        here[l] = min(up * near[l], down * far[l])
+                else:
+                    for l in range(lanes):
+                        here[l] = min(rising[t[l], i, g] * near[l], falling[t[l], i, g] * far[l])
+                if i == 0 and kept > 1 and g == 0:
+                    here[:] = 0.0
+                elif i < kept - 1:
+                    under = forward[i + 1, g - 1 if i == 0 else g]
+                    for l in range(lanes):
+                        here[l] *= under[l]
+                for l in range(lanes):
+                    mass[l] += here[l]
+                    here[l] = mass[l]
+        # one inversion for each rank, top first, cut at the level above
+        for l in range(lanes):
+            limit[l] = levels - 1
+        for i in range(kept):
+            for l in range(lanes):
+                mass[l] = u[i, l] * forward[i, limit[l], l]
+                count[l] = 0
+            for g in range(levels):
+                here = forward[i, g]
+                for l in range(lanes):
+                    count[l] += here[l] <= mass[l]
+            for l in range(lanes):
+                chosen[l, i] = min(count[l], limit[l])
+                limit[l] = chosen[l, i] - 1 if i == 0 else chosen[l, i]
+        for l in range(height):
+            share = profile[t[l]] if len(profile) else none
+            _release(chosen[l], classes[l], step, share, ramp, factor, top_factor, shift, rest, out[first + l])
+    return -1
+
+
+@numba.njit(**options)
+def _release(
+    chosen: Any, classes: Any, step: float, profile: Any, ramp: Any, factor: float, top_factor: float, shift: float,
+    rest: Any, out: Any,
+) -> None:  # fmt: skip
+    """Phase 2 for one row, as `isotonic.release` has it; `rest` is room for the others where a profile shares them."""
+    k, kept = len(out), len(chosen)
+    others, lowest = k - kept, chosen[kept - 1] * step
+    left, total = 1.0, 0.0
+    for i in range(kept):
+        left -= chosen[i] * step
+        total += chosen[i] * step + ramp[i]
+    left, highest = max(left, 0.0), 0.0
+    if others and len(profile):
+        rest[:] = profile
+        for i in range(kept):
+            rest[classes[i]] = 0.0
+        free = rest.sum()
+        for i in range(k):
+            rest[i] = min(left * (rest[i] / free), lowest)
+            highest = max(highest, rest[i])
+        total += rest.sum()
+    elif others:
+        highest = min(left / others, lowest)
+        total += others * highest
+    # lift the ranks, from the largest of the others up; `norm` is what the row sums to after it
+    under, norm = highest / total, 1.0
+    for i in range(kept - 1, -1, -1):
+        lift = (top_factor if i == 0 else factor) - 1.0 if others or i < kept - 1 else 0.0
+        value = (chosen[i] * step + ramp[i]) / total
+        under = max(value, (1.0 + lift) * under + lift * shift)
+        norm += under - value
+    if others and len(profile):
+        for i in range(k):
+            out[i] = rest[i] / total / norm
+    elif others:
+        out[:] = highest / total / norm
+    under = highest / total
+    for i in range(kept - 1, -1, -1):
+        lift = (top_factor if i == 0 else factor) - 1.0 if others or i < kept - 1 else 0.0
+        under = max((chosen[i] * step + ramp[i]) / total, (1.0 + lift) * under + lift * shift)
+        out[classes[i]] = under / norm
+
+
+def bind_isotonic(plan: Plan) -> Run:
+    step, levels = plan.settings.step, plan.settings.levels
+    profile = np.empty((0, 0)) if plan.profile is None else np.ascontiguousarray(plan.profile)
+    table, scale, ramps = np.ascontiguousarray(plan.table), np.ascontiguousarray(plan.scale), ramp(plan)
+    measure = np.ascontiguousarray(plan.measure)
+    chain_length = plan.kept + (plan.kept < plan.classes)
+    if plan.kept == 1:
+        decay = np.exp(-scale[:, None] * np.arange(levels) * step)
+        below, above = measure[:, 0].copy(), measure[:, 0].copy()
+        for g in range(1, levels):
+            below[:, g] += below[:, g - 1] * decay[:, 1]
+            above[:, levels - 1 - g] += above[:, levels - g] * decay[:, 1]
+
+    def run(rows: NDArray[Any], uniforms: Floats, out: NDArray[Any], dtype: np.dtype[Any]) -> int:
+        g = gap(np.finfo(dtype), chain_length)
+        if plan.kept == 1:
+            return int(
+                _top(
+                    rows, uniforms, out, step, table, decay, below, above, scale, profile, ramps, g.top_factor, g.shift
+                )
+            )  # fmt: skip
+        order, lanes = NO_ORDER, LANES if len(rows) >= 4 else 1
+        if plan.kept > NETWORK_CLASSES:
+            order = np.ascontiguousarray(rank(rows))
+        return int(
+            _chain(
+                rows, uniforms, out, step, table, measure, scale, profile, ramps, g.factor, g.top_factor, g.shift,
+                order, lanes,
+            )
+        )  # fmt: skip
+
+    return run
