@@ -34,7 +34,9 @@ def claim(epsilon: float, plan: Plan) -> Claim:
     return Claim(epsilon, plan, lambda scores, levels: isotonic.log_probability(scores, levels, plan), choose)
 
 
-def make_plan(epsilon: float, classes: int, keep: int, levels: int, with_reference: bool, snapped: bool = False) -> Plan:
+def make_plan(
+    epsilon: float, classes: int, keep: int, levels: int, with_reference: bool, snapped: bool = False
+) -> Plan:
     settings = IsotonicSettings(epsilon, keep, levels)
     counted = None
     if with_reference:

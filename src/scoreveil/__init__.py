@@ -1,10 +1,12 @@
 """Scoreveil draws a veil over a classifier's confidence scores, with one parameter, ε.
 
-from scoreveil import Veil
+    from scoreveil import Veil
 
-veil = Veil(epsilon=2.0)
-z = veil(scores)          # the label stays; what the scores reveal beyond it is bounded by ε
-print(veil.guarantee)
+    veil = Veil(epsilon=2.0)
+    z = veil(scores)
+    print(veil.guarantee)
+
+The label stays, no model is retrained, and what the scores reveal beyond the label is bounded by ε.
 """
 
 from scoreveil.accounting import Guarantee

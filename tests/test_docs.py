@@ -1,0 +1,56 @@
+"""What the README and the docs show works, and what they name exists."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import scoreveil
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_blocks_run(page):
+    for block in blocks(page, "python"):
+        exec(compile(block, page.name, "exec"), {"__name__": "example"})
+
+
+def test_the_readme_has_ten_lines_of_code():
+    (block,) = blocks(ROOT / "README.md", "python")
+    assert len([line for line in block.splitlines() if line.strip()]) <= 10
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    text = page.read_text(encoding="utf-8")
+    headings = {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in re.findall(r"^#+ (.*)$", text, re.MULTILINE)}
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if target.startswith("#"):
+            assert target[1:] in headings, target
+        elif not target.startswith("http"):
+            assert (page.parent / target.partition("#")[0]).exists(), target
+
+
+def test_tests_named_in_the_docs_exist():
+    defined = {
+        name
+        for file in (ROOT / "tests").glob("test_*.py")
+        for name in re.findall(r"^def (test_\w+)", file.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    for page in PAGES:
+        for name, cut in re.findall(r"`(test_\w+?)(_?…|)`", page.read_text(encoding="utf-8")):
+            found = any(d.startswith(name) for d in defined) if cut else name in defined
+            assert found, f"{page.name} names {name}"
+
+
+def test_the_module_examples_run():
+    for module in (scoreveil, scoreveil.veil, scoreveil.accounting):
+        example = "\n".join(line[4:] for line in (module.__doc__ or "").splitlines() if line.startswith("    "))
+        assert example
+        exec(example, {"scores": [0.1, 0.2, 0.7]})
