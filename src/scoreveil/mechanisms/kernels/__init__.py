@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scoreveil.mechanisms import isotonic
-from scoreveil.mechanisms.isotonic import IsotonicSettings, Plan
+from scoreveil.mechanisms.isotonic import IsotonicSettings, Plan, plan
 from scoreveil.mechanisms.kernels.common import Floats
 from scoreveil.mechanisms.kernels.isotonic import bind_isotonic
 from scoreveil.mechanisms.kernels.published import bind_published
@@ -45,7 +44,7 @@ def compile_all() -> None:
         rows = np.full((8, 2), 0.5, dtype=dtype)
         for mechanism in (
             PublishedSettings(1.0),
-            isotonic.plan(IsotonicSettings(1.0), 2),
-            isotonic.plan(IsotonicSettings(1.0, "all"), 2),
+            plan(IsotonicSettings(1.0), 2),
+            plan(IsotonicSettings(1.0, "all"), 2),
         ):
             bind(mechanism)(rows, np.full((8, 2), 0.5), np.empty_like(rows))
