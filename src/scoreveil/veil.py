@@ -13,6 +13,8 @@ batch of score vectors raises ValueError; raw scores are never returned.
 
 import json
 import os
+import zipfile
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -88,7 +90,8 @@ class Veil:
             rows = np.ascontiguousarray(scores).reshape(-1, scores.shape[-1])
             return cast(Scores, self._rows(rows).reshape(scores.shape))
         xp = namespace(scores)
-        if self._keyed is not None or _in_host_memory(scores):
+        if _fits_numpy(scores) and (self._keyed is not None or scores.device.type == "cpu"):
+            # numpy shares host memory; keyed answers are the same bytes wherever the scores live
             return cast(Scores, xp.asarray(self(_to_numpy(scores)), device=scores.device))
         rows = scores[None, :] if scores.ndim == 1 else scores
         return cast(Scores, xp.reshape(self._array_rows(rows), scores.shape))
@@ -162,24 +165,27 @@ class Veil:
     def _keyed_block(
         self, rows: Rows, mechanism: Plan | PublishedSettings, keyed: randomness.KeyedDraws, out: Rows
     ) -> None:
-        """Keyed draws: an answer is a function of the kept classes and the grid cell of the kept scores alone.
+        """Keyed draws, always in plain numpy, once per distinct cell: the bytes are the same on every machine."""
+        uniforms, first, where = self._keyed_uniforms(rows, mechanism, keyed)
+        out[...] = _perturb(rows[first], mechanism, uniforms, keyed=True)[where]
 
-        Always in plain numpy, once per distinct cell, so that the bytes are the same on every machine.
+    def _keyed_uniforms(
+        self, rows: Rows, mechanism: Plan | PublishedSettings, keyed: randomness.KeyedDraws
+    ) -> tuple[Rows, Rows, Rows]:
+        """Draws that are a function of the kept classes and the grid cell of the kept scores alone.
+
+        One row of draws for each distinct cell, the first row in it, and the cell that each row is in.
         """
         if isinstance(mechanism, PublishedSettings):
-            cells = rows.astype(np.float64)
+            kept, values = published.snapped_scores(rows)
         else:
-            order, tops = isotonic.top_scores(rows, mechanism)
+            order, values = isotonic.top_scores(rows, mechanism)
             kept = order[:, mechanism.classes - mechanism.kept :]
-            cells = np.concatenate([kept, np.rint(tops / mechanism.settings.step)], axis=1)
-        cells = np.ascontiguousarray(cells, dtype="<f8")
-        distinct, first, where = np.unique(
-            cells.view(np.dtype((np.void, cells.itemsize * cells.shape[1])))[:, 0],
-            return_index=True,
-            return_inverse=True,
-        )
+        cells = np.ascontiguousarray(np.concatenate([kept, values], axis=1), dtype="<f8")
+        as_bytes = cells.view(np.dtype((np.void, cells.itemsize * cells.shape[1])))[:, 0]
+        distinct, first, where = np.unique(as_bytes, return_index=True, return_inverse=True)
         uniforms = keyed.uniforms([cell.tobytes() for cell in distinct], self.settings.draws(rows.shape[1]))
-        out[...] = _perturb(rows[first], mechanism, uniforms)[where]
+        return uniforms, first, where
 
     def _array_rows(self, rows: Array) -> Array:
         """A batch that stays on its device, in plain array operations of its own namespace."""
@@ -190,8 +196,14 @@ class Veil:
         for start in range(0, max(n, 1), size):
             block = rows[start : min(start + size, n), :]
             check_rows(block, start)
-            uniforms = xp.asarray(self._uniforms(block.shape[0], k), device=rows.device)
-            done.append(_perturb(block, mechanism, uniforms))
+            if self._keyed is None:
+                uniforms = self._uniforms(block.shape[0], k)
+            else:
+                host = _to_numpy(xp.astype(block, xp.float64))
+                uniforms, _, where = self._keyed_uniforms(host, mechanism, self._keyed)
+                uniforms = uniforms[where]
+            on_device = xp.asarray(uniforms, device=rows.device)
+            done.append(_perturb(block, mechanism, on_device, keyed=self._keyed is not None))
         return xp.concat(done, axis=0)
 
     def _mechanism(self, classes: int) -> Plan | PublishedSettings:
@@ -214,36 +226,46 @@ class Veil:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write settings and reference to .npz, or to .json where there is no reference. Never the secret."""
         path = Path(path)
-        about = json.dumps(
-            {"format": FORMAT, "mechanism": self.settings.name, "model": self.model, **asdict(self.settings)}, indent=2
-        )
+        about = {"format": FORMAT, "mechanism": self.settings.name, "model": self.model, **asdict(self.settings)}
+        tables = {} if self.reference is None else vars(self.reference)
+        text = json.dumps({**about, "tables": sorted(tables)}, indent=2)
         if path.suffix == ".json":
-            if self.reference is not None:
+            if tables:
                 raise ValueError(f"Expected a .npz path for a veil with a reference, got {path.name}.")
-            path.write_text(about + "\n", encoding="utf-8")
+            path.write_text(text + "\n", encoding="utf-8")
         elif path.suffix == ".npz":
-            tables = {} if self.reference is None else vars(self.reference)
             with path.open("wb") as file:
-                np.savez_compressed(file, veil=np.array(about), **tables)
+                np.savez_compressed(file, veil=np.array(text), **tables)
         else:
             raise ValueError(f"Expected a path ending in .json or .npz, got {path.name}.")
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, secret: bytes | None = None, threads: int = 1) -> "Veil":
-        """Read what `save` wrote."""
-        path, tables = Path(path), None
-        if path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as saved:
-                about = json.loads(str(saved["veil"]))
-                if "table" in saved:
-                    tables = Reference(saved["table"], saved["measure"], saved["profile"])
-        else:
-            about = json.loads(path.read_text(encoding="utf-8"))
-        if about.pop("format", None) != FORMAT:
-            raise ValueError(f"Expected a veil saved in format {FORMAT}, got another file: {path.name}.")
-        mechanism, model = about.pop("mechanism"), about.pop("model")
-        settings = (IsotonicSettings if mechanism == "isotonic" else PublishedSettings)(**about)
-        return cls(settings, mechanism, reference=tables, secret=secret, model=model, threads=threads)
+        """Read what `save` wrote; anything else is a ValueError."""
+        path = Path(path)
+        try:
+            settings, model, tables = _read(path)
+        except (ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            raise ValueError(
+                f"Expected a file written by Veil.save, got {path.name}, which is not or damaged."
+            ) from error
+        return cls(settings, reference=tables, secret=secret, model=model, threads=threads)
+
+
+def _read(path: Path) -> tuple[Settings, str, Reference | None]:
+    """The settings, model name and reference of a saved veil."""
+    if path.suffix == ".npz":
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as saved:
+            arrays = {name: saved[name] for name in saved.files}
+        text = str(arrays.pop("veil")[()])
+    else:
+        text, arrays = path.read_text(encoding="utf-8"), {}
+    about = json.loads(text)
+    if about.pop("format") != FORMAT or sorted(arrays) != about.pop("tables"):
+        raise ValueError("another format, or tables missing")
+    mechanism, model = about.pop("mechanism"), about.pop("model")
+    settings = {"isotonic": IsotonicSettings, "published": PublishedSettings}[mechanism](**about)
+    return settings, str(model), Reference(**arrays) if arrays else None
 
 
 def _settings(
@@ -285,16 +307,18 @@ def _reference(given: Array | Reference, settings: Settings) -> Reference:
     return reference.count(rows, settings.kept(rows.shape[1]), settings.levels)
 
 
-def _perturb(rows: Array, mechanism: Plan | PublishedSettings, uniforms: Array) -> Array:
+def _perturb(rows: Array, mechanism: Plan | PublishedSettings, uniforms: Array, keyed: bool = False) -> Array:
     if isinstance(mechanism, Plan):
         return isotonic.perturb(rows, mechanism, uniforms)
+    if keyed:
+        return published.release(*published.snapped_scores(rows), None, mechanism, uniforms, rows.dtype)
     return published.perturb(rows, mechanism, uniforms)
 
 
-def _in_host_memory(scores: Array) -> bool:
-    """Whether these are torch scores that numpy can share."""
+def _fits_numpy(scores: Array) -> bool:
+    """Whether these are torch scores of a dtype that numpy has."""
     of_torch = type(scores).__module__.partition(".")[0] == "torch"
-    return of_torch and scores.device.type == "cpu" and str(scores.dtype).removeprefix("torch.") in NUMPY_DTYPES
+    return of_torch and str(scores.dtype).removeprefix("torch.") in NUMPY_DTYPES
 
 
 def _to_numpy(scores: Array) -> Rows:

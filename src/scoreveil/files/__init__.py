@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 from scoreveil.files.arrays import NpyFile, NpzFile
 from scoreveil.files.output import appearing, behind, checked_target
 from scoreveil.files.parquet import ParquetFile
-from scoreveil.files.score_file import BadRows, Rows, ScoreFile, checked
+from scoreveil.files.score_file import BadRows, Rows, ScoreFile, checked, listed
 from scoreveil.files.text import CsvFile
 from scoreveil.mechanisms import loading
 from scoreveil.mechanisms.scores import check_layout
 from scoreveil.veil import Veil
 
-__all__ = ["FORMATS", "BadRows", "Protected", "open_scores", "protect", "read", "read_secret", "sample"]
+__all__ = ["FORMATS", "BadRows", "Protected", "open_scores", "protect", "read_reference", "read_secret", "sample"]
 
 AnyPath = str | os.PathLike[str]
 Progress = Callable[[float], None]  # told the fraction that is done
@@ -38,6 +38,7 @@ FORMATS: dict[str, Callable[[Path, str | None], ScoreFile]] = {
     ".csv": CsvFile,
     ".parquet": ParquetFile,
 }
+TABLES = {".csv", ".parquet"}  # whose columns have names
 LONG_JOB = 1 << 25  # bytes of input from which it pays to wait for the kernels
 
 
@@ -121,17 +122,25 @@ def sample(path: AnyPath, columns: str | None = None, most: int | None = None) -
     return np.concatenate(kept), total
 
 
-def read(path: AnyPath, columns: str | None = None, names: tuple[str, ...] = ()) -> Rows:
-    """All scores of a file, (n, k), checked; ValueError where its columns have other `names` than these."""
-    with open_scores(Path(path), columns) as scores:
-        got = tuple(scores.columns)
-    if names and got and got != names:
-        raise ValueError(f"Expected columns {', '.join(names)} in {Path(path).name}, got {', '.join(got)}.")
+def read_reference(path: AnyPath, source: AnyPath, columns: str | None = None) -> Rows:
+    """All scores of a reference for `source`, checked; ValueError where their columns differ in name or order."""
+    path, source = Path(path), Path(source)
+    if {path.suffix.lower(), source.suffix.lower()} - TABLES and path.suffix.lower() != source.suffix.lower():
+        columns = None  # an array's name means nothing in a table, and the other way round
+    with open_scores(path, columns) as scores:
+        got = list(scores.columns)
+    if path.suffix.lower() in TABLES and source.suffix.lower() in TABLES:
+        with open_scores(source, columns) as scores:
+            expected = list(scores.columns)
+        if got != expected:
+            raise ValueError(f"Expected columns {listed(expected)} in {path.name}, got {listed(got)}.")
     return sample(path, columns)[0]
 
 
 def read_secret(path: AnyPath) -> bytes:
     """The secret in a file. White space around text, such as the newline an editor leaves, is no part of it."""
+    if not Path(path).is_file():
+        raise ValueError(f"Expected a file with a secret, got no such file: {path}.")
     secret = Path(path).read_bytes()
     return secret.strip() if secret.isascii() else secret
 

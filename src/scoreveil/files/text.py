@@ -47,7 +47,7 @@ class CsvFile(ScoreFile):
             text = [name for name, cell in zip(self.columns, cells, strict=True) if _number(cell) is None]
             if text:
                 wish = "Expected a number in every column, or --columns to name those that hold scores"
-                raise ValueError(f"{wish}, got none in {listed(text)} of {self._name}.")
+                raise ValueError(f"{wish}, got text in {listed(text)} of {self._name}.")
 
     def batches(self) -> Iterator[Batch]:
         self._file.seek(self._body)

@@ -249,13 +249,14 @@ def release(levels: Array, order: Array, plan: Plan, dtype: object) -> Array:
         rest = xp.minimum(left * _share(order, plan, values), values[..., -1:])
         chain = xp.concat([rest, chain], axis=-1)
     chain = normalized(chain)
+    # every rank stays apart, whatever the scores were: which ones tied must not show
     if others:
         # the largest of the rest stands for all of it in the chain of ranks that must stay apart
         highest = xp.max(chain[..., :others], axis=-1, keepdims=True)
-        lifted = _lift_all(xp.concat([highest, chain[..., others:]], axis=-1), dtype)
+        lifted = lift(xp.concat([highest, chain[..., others:]], axis=-1), None, dtype)
         chain = xp.concat([chain[..., :others], lifted[..., 1:]], axis=-1)
     else:
-        chain = _lift_all(chain, dtype)
+        chain = lift(chain, None, dtype)
     return xp.astype(unrank(normalized(chain), order), dtype, copy=False)
 
 
@@ -274,12 +275,6 @@ def _share(order: Array, plan: Plan, like: Array) -> Array:
         return xp.full(others.shape, 1 / others.shape[-1], dtype=like.dtype, device=like.device)
     table = xp.take(_like(plan.table, order), order[..., -1], axis=0)
     return normalized(xp.take_along_axis(xp.take(_like(plan.profile, like), table, axis=0), others, axis=-1))
-
-
-def _lift_all(chain: Array, dtype: object) -> Array:
-    """Keep every rank of the chain apart, whatever the scores were: which ones tied must not show."""
-    xp = namespace(chain)
-    return lift(chain, xp.ones(chain[..., 1:].shape, dtype=xp.bool, device=chain.device), dtype)
 
 
 def _like(table: Floats | Integers, like: Array) -> Array:

@@ -49,14 +49,16 @@ def gap(finfo: Any, classes: int) -> Gap:
     return Gap(1 + min(relative, 1 / classes), 1 + relative, absolute / relative)
 
 
-def lift(ascending: Array, strict: Array, dtype: Any) -> Array:
+def lift(ascending: Array, strict: Array | None, dtype: Any) -> Array:
     """The smallest lift of `ascending` rows, which sum to about 1, that shows every strict step in `dtype`.
 
-    `strict[..., i]` says that rank i+1 must stay above rank i. In ranks: z_i <- max(z_i, factor·z_{i-1} +
-    (factor-1)·shift), which adding the shift turns into a running maximum.
+    `strict[..., i]` says that rank i+1 must stay above rank i; None: all of them. In ranks: z_i <- max(z_i,
+    factor·z_{i-1} + (factor-1)·shift), which adding the shift turns into a running maximum.
     """
     xp = namespace(ascending)
     g = gap(xp.finfo(dtype), ascending.shape[-1])
+    if strict is None:
+        strict = xp.ones(ascending[..., 1:].shape, dtype=xp.bool, device=ascending.device)
     step = xp.where(strict, xp.full_like(ascending[..., 1:], g.factor), xp.ones_like(ascending[..., 1:]))
     top = xp.where(strict[..., -1:], xp.full_like(step[..., -1:], g.top_factor), step[..., -1:])
     logs = xp.concat([xp.zeros_like(ascending[..., :1]), xp.log(step[..., :-1]), xp.log(top)], axis=-1)
@@ -65,7 +67,7 @@ def lift(ascending: Array, strict: Array, dtype: Any) -> Array:
     return xp.maximum(lifted, xp.zeros_like(lifted))
 
 
-def restore(ascending: Array, strict: Array, order: Array, dtype: Any) -> Array:
+def restore(ascending: Array, strict: Array | None, order: Array, dtype: Any) -> Array:
     """Ranked rows as they are released: every strict step shown in `dtype`, summing to 1, back in their classes."""
     lifted = unrank(normalized(lift(ascending, strict, dtype)), order)
     return namespace(lifted).astype(lifted, dtype, copy=False)

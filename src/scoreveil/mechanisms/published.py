@@ -25,6 +25,7 @@ from scoreveil.mechanisms.scores import Array, namespace
 
 Reading = Literal["bounded", "printed"]
 
+SNAP = 2.0**-20
 NEAREST = {"bounded": 0.5, "printed": 1e-12}  # distances below this count as this
 
 
@@ -129,8 +130,23 @@ def ascending_scores(scores: Array) -> tuple[Array, Array, Array]:
 def perturb(scores: Array, settings: PublishedSettings, uniforms: Array) -> Array:
     """Both phases, for an (n, k) batch and (n, k) uniforms; ties and order as in `ordering`."""
     order, ascending, strict = ascending_scores(scores)
+    return release(order, ascending, strict, settings, uniforms, scores.dtype)
+
+
+def release(
+    order: Array, ascending: Array, strict: Array | None, settings: PublishedSettings, uniforms: Array, dtype: object
+) -> Array:
+    """Both phases for ranked scores; `strict` says which steps the answer must show, None: all of them."""
     z = normalize(modify(ascending, settings, uniforms), settings.epsilon)
-    return restore(z, strict, order, scores.dtype)
+    return restore(z, strict, order, dtype)
+
+
+def snapped_scores(scores: Array) -> tuple[Array, Array]:
+    """Order and sorted scores rounded to a grid of 2^-20: what a keyed answer depends on, so that noise in the last
+    digits of the same scores draws no fresh answer."""
+    xp = namespace(scores)
+    order, ascending, _ = ascending_scores(scores)
+    return order, normalized(xp.round(ascending / SNAP) * SNAP + 0.0)
 
 
 def selection_log_probabilities(ascending: Array, settings: PublishedSettings) -> Array:

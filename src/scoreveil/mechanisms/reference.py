@@ -34,8 +34,13 @@ class Reference:
     profile: Floats  # (tables, k); each row sums to 1
 
     def __post_init__(self) -> None:
-        tables, (k,) = self.measure.shape[0], self.table.shape
-        if self.measure.ndim != 3 or self.profile.shape != (tables, k):
+        kinds = [array.dtype for array in (self.table, self.measure, self.profile)]
+        if kinds != [np.int64, np.float64, np.float64]:
+            raise ValueError(f"Expected tables of int64, float64 and float64, got {', '.join(map(str, kinds))}.")
+        if self.table.ndim != 1 or self.measure.ndim != 3:
+            raise ValueError("Expected a table (k,) and a measure (tables, kept, levels), got other dimensions.")
+        tables, k = self.measure.shape[0], self.table.shape[0]
+        if self.profile.shape != (tables, k):
             raise ValueError(
                 f"Expected a measure (tables, kept, levels) and a profile ({tables}, {k}), "
                 f"got {self.measure.shape} and {self.profile.shape}."
@@ -43,7 +48,7 @@ class Reference:
         if not (np.all(self.table >= 0) and np.all(self.table < tables)):
             raise ValueError(f"Expected table numbers from 0 to {tables - 1}.")
         for name, rows in (("measure", self.measure), ("profile", self.profile)):
-            if not (np.all(rows > 0) and np.allclose(rows.sum(axis=-1), 1)):
+            if not (np.all(np.isfinite(rows)) and np.all(rows > 0) and np.allclose(rows.sum(axis=-1), 1)):
                 raise ValueError(f"Expected each row of the {name} to be positive and to sum to 1.")
 
     @property

@@ -106,7 +106,7 @@ def sorting(rows: NDArray[Any], lanes: int) -> tuple[NDArray[np.int64], NDArray[
 
 
 @numba.njit(**options)
-def _order_ties(s: Any, ix: Any) -> None:
+def order_ties(s: Any, ix: Any) -> None:
     """Among equal scores of one ascending row, the larger index first."""
     k, i = len(s), 0
     while i < k - 1:
@@ -164,7 +164,7 @@ def sorted_group(
         for x in range(1, k):
             ties += s[x] == s[x - 1]
         if ties:
-            _order_ties(s, ix)
+            order_ties(s, ix)
         return -1
     for c in range(len(pairs)):
         low, high = keys[pairs[c, 0] * lanes :][:lanes], keys[pairs[c, 1] * lanes :][:lanes]

@@ -8,8 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoreveil.mechanisms.isotonic import Plan, ramp
-from scoreveil.mechanisms.kernels.common import NETWORK_CLASSES, NO_ORDER, Floats, Run, exp, is_score_vector, options
-from scoreveil.mechanisms.ordering import gap, rank
+from scoreveil.mechanisms.kernels.common import (
+    NETWORK_CLASSES,
+    NO_ORDER,
+    Floats,
+    Run,
+    exp,
+    is_score_vector,
+    options,
+    order_ties,
+)
+from scoreveil.mechanisms.ordering import gap
 
 LANES = 16  # rows side by side in the chain, whose tables must fit the cache
 
@@ -72,9 +81,12 @@ def _tops(row: Any, order: Any, tops: Any, classes: Any) -> None:
     """The largest scores of a row, largest first, and their classes; by insertion, or from an ascending order."""
     k, j = len(row), len(tops)
     if len(order):
+        ascending = np.empty(k)
+        for i in range(k):
+            ascending[i] = row[order[i]]
+        order_ties(ascending, order)
         for i in range(j):
-            classes[i] = order[k - 1 - i]
-            tops[i] = row[order[k - 1 - i]]
+            classes[i], tops[i] = order[k - 1 - i], ascending[k - 1 - i]
         return
     found = 0
     for i in range(k):
@@ -218,6 +230,13 @@ def _release(
         out[classes[i]] = under / norm
 
 
+def _lanes(rows: int, cells: int) -> int:
+    """How many rows side by side: as many as the cache has room for, but enough for SIMD."""
+    if rows < 4:
+        return 1
+    return LANES if cells <= 1 << 15 else LANES // 2 if cells <= 1 << 20 else LANES // 4
+
+
 def bind_isotonic(plan: Plan) -> Run:
     step, levels = plan.settings.step, plan.settings.levels
     profile = np.empty((0, 0)) if plan.profile is None else np.ascontiguousarray(plan.profile)
@@ -239,9 +258,9 @@ def bind_isotonic(plan: Plan) -> Run:
                     rows, uniforms, out, step, table, decay, below, above, scale, profile, ramps, g.top_factor, g.shift
                 )
             )  # fmt: skip
-        order, lanes = NO_ORDER, LANES if len(rows) >= 4 else 1
+        order, lanes = NO_ORDER, _lanes(len(rows), plan.kept * levels)
         if plan.kept > NETWORK_CLASSES:
-            order = np.ascontiguousarray(rank(rows))
+            order = np.argsort(rows, axis=1)
         return int(
             _chain(
                 rows, uniforms, out, step, table, measure, scale, profile, ramps, g.factor, g.top_factor, g.shift,
