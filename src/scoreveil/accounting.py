@@ -181,6 +181,7 @@ def epsilon_after(
 ) -> float:
     """What `releases` of one record add up to: the closed forms behind `query_bound`."""
     epsilon, rho = _per_release(per_release)
+    _check_releases(releases)
     if rule == "pure":
         return releases * epsilon
     if rule != "zcdp":
@@ -194,20 +195,22 @@ def tight_epsilon_after(per_release: Guarantee | float, releases: int, delta: fl
 
     Never more than `epsilon_after` by either rule. Needs `pip install 'scoreveil[accounting]'`.
     """
-    from dp_accounting import RandomizedResponseDpEvent, ZCDpEvent
-    from dp_accounting.pld import PLDAccountant
+    from dp_accounting import ZCDpEvent
+    from dp_accounting.pld import privacy_loss_distribution
     from dp_accounting.rdp import RdpAccountant
 
     _log_inverse(delta)
     epsilon, rho = _per_release(per_release)
+    _check_releases(releases)
+    if releases == 0:
+        return 0.0
     renyi = RdpAccountant(orders=[1 + 2.0**i for i in np.arange(-8, 12, 0.25)])
     renyi.compose(ZCDpEvent(rho), releases)
     best = min(releases * epsilon, renyi.get_epsilon(delta))
     # randomised response on two values loses exactly ε, and dominates every ε-DP release
     if epsilon < 20:
-        losses = PLDAccountant()
-        losses.compose(RandomizedResponseDpEvent(2 / (1 + math.exp(epsilon)), 2), releases)
-        best = min(best, losses.get_epsilon(delta))
+        losses = privacy_loss_distribution.from_randomized_response(2 / (1 + math.exp(epsilon)), 2)
+        best = min(best, losses.self_compose(releases).get_epsilon_for_delta(delta))
     return float(best)
 
 
@@ -241,6 +244,11 @@ def _per_release(per_release: Guarantee | float) -> tuple[float, float]:
     if not 0 < per_release < math.inf:
         raise ValueError(f"Expected a finite epsilon per release > 0, got {per_release}.")
     return per_release, per_release**2 / 8
+
+
+def _check_releases(releases: int) -> None:
+    if not releases >= 0:
+        raise ValueError(f"Expected a number of releases >= 0, got {releases}.")
 
 
 def _log_inverse(delta: float | None) -> float:

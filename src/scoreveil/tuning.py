@@ -68,7 +68,7 @@ def epsilon_star(scores: Floats, modified: Floats, form: Form = "kl") -> Floats:
 def _root(excess: Callable[[Floats], Floats], rows: int) -> Floats:
     """Where an increasing function of ε crosses 0, per row; 0 or inf where it does not cross."""
     low, high = np.full(rows, SMALLEST), np.full(rows, LARGEST)
-    above, below = excess(low) >= 0, excess(high) < 0
+    above, below = excess(low) >= 0, excess(high) <= 0
     low, _ = _bisect(lambda e: excess(e) < 0, low, high)
     return np.where(above, 0.0, np.where(below, np.inf, low))
 
@@ -125,12 +125,24 @@ def tau_epsilons(scores: Floats, modified: Floats, policy: TauPolicy) -> Floats:
         # z_max rises with ε everywhere
         low, high = np.minimum(star, end), np.maximum(star, end)
         return _bisect(lambda e: reached(e) < policy.target, low, high)[0]
-    # walk from ε* towards the end of its side until the distance reaches the target; bisect on how far to walk
-    near, far = np.zeros(len(y)), np.ones(len(y))
+
+    def off(walked: Floats) -> Floats:
+        """The distance less its target, having walked this part of the way from ε* to the end of its side."""
+        return reached(star ** (1 - walked) * end**walked) - policy.target
+
+    # the distance need not rise from the first step on (Property 5 fails), so look before bisecting
+    steps = np.linspace(0, 1, 257) ** 3
+    seen = np.array([off(np.full(len(y), step)) for step in steps])
+    crosses = (seen[:-1] < 0) != (seen[1:] < 0)
+    at = np.where(crosses.any(axis=0), crosses.argmax(axis=0), np.abs(seen).argmin(axis=0))
+    near = steps[np.where(crosses.any(axis=0), at, np.maximum(at - 1, 0))]
+    far = steps[np.minimum(at + 1, len(steps) - 1)]
+    rising = off(near) < 0
     for _ in range(80):
-        middle = (near + far) / 2
-        short = reached(star ** (1 - middle) * end**middle) < policy.target
-        near, far = np.where(short, middle, near), np.where(short, far, middle)
+        third = (far - near) / 3
+        middle, beyond = near + third, far - third
+        bracket = np.where(crosses.any(axis=0), (off(middle) < 0) == rising, np.abs(off(middle)) > np.abs(off(beyond)))
+        near, far = np.where(bracket, middle, near), np.where(bracket, far, beyond)
     return np.asarray(star ** (1 - near) * end**near)
 
 
