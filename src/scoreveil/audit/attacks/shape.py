@@ -1,0 +1,37 @@
+"""The one shape of a membership attack: fit on a shadow whose members are known, then score any records."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from scoreveil.audit.records import Floats, Membership, Records
+
+Scorer = Callable[[Records], Floats]  # one number for each record: the higher, the more likely a member
+Features = Literal["scores", "standardised", "log_ratios"]
+Reads = Literal["scores", "ranking", "label"]
+
+EVERY_FEATURE: tuple[Features, ...] = ("scores", "standardised", "log_ratios")
+
+
+@dataclass(frozen=True)
+class Attack:
+    """An attack by name.
+
+    fit(shadow, features, rng)  learns from known members and non-members, and returns how to score records. A scorer
+                                crosses 0.5 where it says "member": what the shadow taught it to say
+    reads        what of a score vector it looks at; "label" and "ranking" are floors that no defense that keeps them
+                 can pass
+    knows_label  whether it is told the true label of each record
+    features     the forms of the scores that the adaptive attacker tries; the first is the paper's
+    needs        what beyond scores it needs: "variants" (labels of augmented copies)
+    """
+
+    name: str
+    fit: Callable[[Membership, Features, np.random.Generator], Scorer]
+    reads: Reads = "scores"
+    knows_label: bool = False
+    features: tuple[Features, ...] = ("scores",)
+    from_the_paper: bool = False
+    needs: Literal["", "variants"] = ""
