@@ -1,0 +1,285 @@
+"""Bad input raises ValueError, saying what was expected and what came, without quoting a score; nothing is returned."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import array_api_strict
+import numpy as np
+import pytest
+import torch
+
+from scoreveil import Veil
+from scoreveil.mechanisms import loading
+
+SECRET = b"a secret of sufficient length"
+MECHANISMS = (
+    {"mechanism": "published"},
+    {"mechanism": "published", "reading": "printed"},
+    {"mechanism": "isotonic"},
+    {"mechanism": "isotonic", "keep": 2},
+    {"mechanism": "isotonic", "keep": "all"},
+    {"mechanism": "isotonic", "secret": SECRET},
+)
+NAN, INF = float("nan"), float("inf")
+# 0.123456 is the score that no message may show
+BAD_ROWS = {
+    "nan": [0.123456, NAN, 0.8],
+    "infinity": [0.123456, INF, 0.8],
+    "minus infinity": [0.123456, -INF, 0.8],
+    "negative": [-0.123456, 0.323456, 0.7],
+    "barely negative": [0.123456, 0.876544, -1e-30],
+    "all negative": [-0.123456, -0.3, -0.576544],
+    "sum too large": [0.123456, 0.3, 0.6],
+    "sum too small": [0.123456, 0.3, 0.5],
+    "sum off by little more than allowed": [0.123456, 0.3, 0.577744],
+    "negative but summing to 1": [-0.123456, 0.323456, 0.8],
+    "all zero": [0.0, 0.0, 0.0],
+}
+
+
+@pytest.fixture(params=["numpy", "kernel"])
+def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both ways to an answer: plain numpy, and the compiled kernels."""
+    if request.param == "numpy":
+        monkeypatch.setattr(loading, "kernel", lambda mechanism: None)
+    else:
+        assert loading.wait()
+    return str(request.param)
+
+
+def refusal(veil: Veil, scores: Any) -> str:
+    """The message with which `veil` refuses, after checking that nothing in it or behind it quotes a score."""
+    with pytest.raises(ValueError) as caught:
+        veil(scores)
+    shown: BaseException | None = caught.value
+    while shown is not None:
+        assert "123456" not in f"{shown} {shown!r}"
+        shown = shown.__cause__ or shown.__context__
+    message = str(caught.value)
+    assert re.search("expected", message, re.IGNORECASE), message
+    assert "got" in message
+    return message
+
+
+def good_scores(n: int, k: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).dirichlet(np.full(k, 0.5), size=n)
+
+
+@pytest.mark.parametrize("options", MECHANISMS, ids=lambda o: "-".join(map(str, o.values())))
+@pytest.mark.parametrize("case", BAD_ROWS)
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_a_row_that_is_no_score_vector_is_refused(path: str, options: dict[str, Any], case: str, dtype: str) -> None:
+    veil = Veil(1.0, **options)
+    row = np.array(BAD_ROWS[case]).astype(dtype)
+    if case == "barely negative":
+        row[2] = -np.finfo(dtype).smallest_subnormal
+    message = refusal(veil, row)
+    assert message == refusal(veil, row[None])
+    rows = np.tile(np.array([0.25, 0.25, 0.5], dtype), (3, 1))
+    rows[1] = row
+    assert re.search(r"\b1\b", refusal(veil, rows).split(":")[0])
+
+
+@pytest.mark.parametrize("options", MECHANISMS, ids=lambda o: "-".join(map(str, o.values())))
+@pytest.mark.parametrize("case", BAD_ROWS)
+def test_tensors_and_strict_arrays_are_refused_alike(path: str, options: dict[str, Any], case: str) -> None:
+    veil = Veil(1.0, **options)
+    row = np.array(BAD_ROWS[case])
+    message = refusal(veil, row)
+    assert refusal(veil, torch.from_numpy(row)) == message
+    assert refusal(veil, array_api_strict.asarray(row)) == message
+    refusal(veil, torch.from_numpy(row).to(torch.float32))
+
+
+@pytest.mark.parametrize("options", MECHANISMS, ids=lambda o: "-".join(map(str, o.values())))
+def test_a_bad_bfloat16_row_is_refused(path: str, options: dict[str, Any]) -> None:
+    veil = Veil(1.0, **options)
+    refusal(veil, torch.tensor([0.123456, 0.3, 0.5], dtype=torch.bfloat16))
+    refusal(veil, torch.tensor([0.123456, NAN, 0.5], dtype=torch.bfloat16))
+
+
+def test_the_sum_in_a_message_never_shows_the_one_score_it_is_made_of(path: str) -> None:
+    veil = Veil(1.0)
+    for score in (0.1234, 0.5, 0.9876, 7.25):
+        message = refusal(veil, np.array([0.0, score, 0.0]))
+        assert str(score) not in message
+
+
+def test_rows_whose_sum_overflows_are_refused(path: str) -> None:
+    for options in MECHANISMS:
+        refusal(Veil(1.0, **options), np.array([1e308, 1e308, 1.0]))
+        refusal(Veil(1.0, **options), np.array([3e38, 3e38, 1.0], np.float32))
+        refusal(Veil(1.0, **options), np.array([6e4, 6e4, 1.0], np.float16))
+
+
+@pytest.mark.parametrize("options", MECHANISMS, ids=lambda o: "-".join(map(str, o.values())))
+@pytest.mark.parametrize("fault", [[0.123456] * 4, [NAN, 0.2, 0.3, 0.5], [INF, 0.0, 0.0, 0.0], [-0.1, 0.1, 0.5, 0.5]])
+@pytest.mark.parametrize("where", [0, 63, 64, 3217, 4999])
+def test_a_bad_row_deep_inside_a_batch_is_named(
+    path: str, options: dict[str, Any], fault: list[float], where: int
+) -> None:
+    scores = good_scores(5000, 4)
+    scores[where] = fault
+    assert re.search(rf"\b{where}\b", refusal(Veil(1.0, **options), scores))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("options", MECHANISMS[:1] + MECHANISMS[2:3], ids=["published", "isotonic"])
+def test_the_first_bad_row_of_a_very_large_batch_is_named_and_none_is_released(
+    path: str, options: dict[str, Any], threads: int
+) -> None:
+    scores = np.tile(good_scores(1000, 3).astype(np.float32), (300, 1))
+    scores[270_001] = NAN
+    scores[150_003] = 0.123456
+    before = scores.tobytes()
+    assert re.search(r"\b150003\b", refusal(Veil(1.0, **options, threads=threads), scores))
+    assert scores.tobytes() == before
+
+
+@pytest.mark.parametrize("options", MECHANISMS, ids=lambda o: "-".join(map(str, o.values())))
+def test_sums_within_a_thousandth_are_taken(path: str, options: dict[str, Any]) -> None:
+    veil = Veil(1.0, **options)
+    for total in (0.9991, 1.0009):
+        released = veil(np.array([0.2, 0.3, 0.5]) * total)
+        assert abs(released.sum() - 1) < 1e-9
+
+
+@pytest.mark.parametrize("options", MECHANISMS, ids=lambda o: "-".join(map(str, o.values())))
+@pytest.mark.parametrize("shape", [(), (1,), (3, 1), (0, 1), (0,), (3, 0), (1, 2, 3), (1, 1, 1, 3)], ids=str)
+def test_wrong_shapes_are_refused(path: str, options: dict[str, Any], shape: tuple[int, ...]) -> None:
+    veil = Veil(1.0, **options)
+    refusal(veil, np.ones(shape))
+    refusal(veil, torch.ones(shape))
+    refusal(veil, array_api_strict.ones(shape))
+
+
+@pytest.mark.parametrize("options", MECHANISMS, ids=lambda o: "-".join(map(str, o.values())))
+@pytest.mark.parametrize("dtype", ["object", "int64", "int32", "uint8", "bool", "complex128", "str", "S8", "M8[s]"])
+def test_dtypes_that_are_not_floating_are_refused(path: str, options: dict[str, Any], dtype: str) -> None:
+    scores = np.array([[0, 0, 1], [1, 0, 0]]).astype(dtype)
+    refusal(Veil(1.0, **options), scores)
+
+
+@pytest.mark.parametrize("options", MECHANISMS, ids=lambda o: "-".join(map(str, o.values())))
+def test_objects_that_hold_floats_are_refused(path: str, options: dict[str, Any]) -> None:
+    veil = Veil(1.0, **options)
+    refusal(veil, np.array([0.123456, 0.3, 0.576544], object))
+    refusal(veil, torch.tensor([0, 0, 1]))
+    refusal(veil, torch.tensor([0.2, 0.8]).to(torch.complex64))
+    for nothing in (None, 0.123456, "0.123456", b"0.123456", {"score": 0.123456}, object(), ["0.123456", "0.8"]):
+        refusal(veil, nothing)
+
+
+@pytest.mark.parametrize("mechanism", ["isotonic", "published"])
+@pytest.mark.parametrize(
+    "epsilon", [0, 0.0, -0.0, -1, -1e-9, NAN, INF, -INF, "2", "", True, None, [1.0], 1 + 2j, np.array([1.0, 2.0])]
+)
+def test_an_epsilon_that_is_no_positive_finite_number_is_refused(mechanism: Any, epsilon: Any) -> None:
+    with pytest.raises(ValueError, match=r"(?i)expected .*epsilon.*got"):
+        Veil(epsilon, mechanism)
+
+
+@pytest.mark.parametrize("epsilon", [1, 2.0, np.float32(1), np.float64(1), np.int64(2), 1e-9, 1e6])
+def test_any_positive_finite_number_will_do_as_epsilon(epsilon: Any) -> None:
+    assert Veil(epsilon).epsilon == epsilon
+    assert Veil(epsilon, "published").epsilon == epsilon
+
+
+@pytest.mark.parametrize("keep", [0, -1, 2.5, "some", "ALL", True, [1], NAN])
+def test_a_keep_that_is_no_number_of_classes_is_refused(keep: Any) -> None:
+    with pytest.raises(ValueError, match=r"(?i)expected keep.*got"):
+        Veil(1.0, keep=keep)
+
+
+def test_more_kept_classes_than_there_are_is_refused(path: str) -> None:
+    message = refusal(Veil(1.0, keep=4), np.array([0.123456, 0.3, 0.576544]))
+    assert "3" in message
+    assert "4" in message
+    refusal(Veil(1.0, keep=4), torch.tensor([0.2, 0.3, 0.5]))
+    refusal(Veil(1.0, keep=4, secret=SECRET), np.array([[0.2, 0.3, 0.5]]))
+    with pytest.raises(ValueError, match=r"(?i)expected keep.*got 4"):
+        Veil(1.0, keep=4, reference=good_scores(20, 3))
+
+
+def test_keeping_less_than_all_is_refused_where_the_mechanism_keeps_all() -> None:
+    with pytest.raises(ValueError, match=r"(?i)expected .*keep.*got 2"):
+        Veil(1.0, "published", keep=2)
+
+
+@pytest.mark.parametrize("mechanism", ["other", "Isotonic", "", None, 3])
+def test_an_unknown_mechanism_is_refused(mechanism: Any) -> None:
+    with pytest.raises(ValueError, match=r"(?i)expected mechanism .*isotonic.*published.*got"):
+        Veil(1.0, mechanism)
+
+
+@pytest.mark.parametrize("reading", ["other", "Bounded", "", 3])
+def test_an_unknown_reading_is_refused(reading: Any) -> None:
+    with pytest.raises(ValueError, match=r"(?i)expected reading .*bounded.*printed.*got"):
+        Veil(1.0, "published", reading=reading)
+
+
+def test_settings_of_the_other_mechanism_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"(?i)expected no reading"):
+        Veil(1.0, reading="bounded")
+    with pytest.raises(ValueError, match=r"(?i)expected no reference"):
+        Veil(1.0, "published", reference=good_scores(20, 3))
+
+
+def test_a_reference_of_another_number_of_classes_is_refused(path: str) -> None:
+    message = refusal(Veil(1.0, reference=good_scores(50, 4)), np.array([0.123456, 0.3, 0.576544]))
+    assert "3" in message
+    assert "4" in message
+    refusal(Veil(1.0, reference=good_scores(50, 4)), torch.tensor([[0.2, 0.3, 0.5]]))
+
+
+@pytest.mark.parametrize("keep", [1, 2, "all"])
+@pytest.mark.parametrize(("case", "row"), BAD_ROWS.items())
+def test_a_reference_with_a_bad_row_is_refused(keep: Any, case: str, row: list[float]) -> None:
+    reference = good_scores(40, 3)
+    reference[17] = row
+    with pytest.raises(ValueError, match=r"(?i)\b17\b.*expected .*got") as caught:
+        Veil(1.0, keep=keep, reference=reference)
+    assert "123456" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [np.empty((0, 3)), np.eye(3, dtype=int), np.eye(3, dtype=object), np.ones((4, 1)), np.ones((2, 2, 2)) / 2, "file"],
+    ids=["no rows", "int", "object", "one class", "three dimensions", "a name"],
+)
+def test_a_reference_that_is_no_batch_of_scores_is_refused(reference: Any) -> None:
+    with pytest.raises(ValueError, match=r"(?i)expected .*got"):
+        Veil(1.0, reference=reference)
+
+
+@pytest.mark.parametrize("secret", [b"", b"short", b"x" * 15, "x" * 32, 12345, bytearray(b"x" * 32), [1] * 32])
+def test_a_secret_that_is_short_or_not_bytes_is_refused_and_not_shown(secret: Any) -> None:
+    with pytest.raises(ValueError, match=r"(?i)expected .*secret.*got") as caught:
+        Veil(1.0, secret=secret)
+    assert "short" not in str(caught.value)
+    assert "xxxx" not in str(caught.value)
+    assert "12345" not in str(caught.value)
+
+
+def test_sixteen_bytes_are_a_secret() -> None:
+    Veil(1.0, secret=b"x" * 16)
+
+
+def test_a_secret_and_a_generator_together_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"(?i)expected .*got both"):
+        Veil(1.0, secret=SECRET, rng=np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("threads", [0, -1])
+def test_fewer_than_one_thread_is_refused(threads: int) -> None:
+    with pytest.raises(ValueError, match=r"(?i)expected threads.*got"):
+        Veil(1.0, threads=threads)
+
+
+def test_a_veil_that_refused_still_answers_good_rows(path: str) -> None:
+    for options in MECHANISMS:
+        veil = Veil(1.0, **options)
+        refusal(veil, np.array(BAD_ROWS["nan"]))
+        assert abs(veil(np.array([0.2, 0.3, 0.5])).sum() - 1) < 1e-9

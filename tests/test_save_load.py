@@ -1,0 +1,334 @@
+"""A saved veil answers as it did, holds neither the secret nor a score, runs no code, and is refused when damaged."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scoreveil import Veil
+
+SECRET = b"a secret that is never written!!"
+CONFIGURATIONS: dict[str, dict[str, Any]] = {
+    "isotonic": {},
+    "keep 3": {"keep": 3},
+    "keep all": {"keep": "all"},
+    "published": {"mechanism": "published"},
+    "printed": {"mechanism": "published", "reading": "printed"},
+    "model": {"model": "ResNet, version 2 — “ε”"},
+    "reference": {"reference": True},
+    "reference and keep 3": {"reference": True, "keep": 3, "model": "m"},
+    "reference and keep all": {"reference": True, "keep": "all"},
+}
+
+
+def sample(n: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).dirichlet(np.full(5, 0.4), size=n)
+
+
+def make(name: str, **more: Any) -> Veil:
+    options = dict(CONFIGURATIONS[name])
+    if options.pop("reference", False):
+        options["reference"] = sample(200, seed=1)
+    return Veil(1.25, **options, **more)
+
+
+def paths(name: str, folder: Path) -> list[Path]:
+    """Every kind of file that holds such a veil."""
+    return [folder / "veil.npz"] + ([] if "reference" in name else [folder / "veil.json"])
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_a_loaded_veil_gives_the_same_answers_with_the_same_secret(name: str, tmp_path: Path) -> None:
+    scores = sample(300)
+    veil = make(name, secret=SECRET)
+    for path in paths(name, tmp_path):
+        veil.save(path)
+        for given_path in (path, str(path)):
+            loaded = Veil.load(given_path, secret=SECRET)
+            assert loaded(scores).tobytes() == veil(scores).tobytes()
+            assert loaded.epsilon == 1.25
+            assert loaded.guarantee == veil.guarantee
+            assert repr(loaded) == repr(veil)
+        other = Veil.load(path, secret=b"another secret of enough bytes")
+        assert other(scores).tobytes() != veil(scores).tobytes()
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_a_loaded_veil_without_a_secret_draws_afresh(name: str, tmp_path: Path) -> None:
+    scores = sample(300)
+    for path in paths(name, tmp_path):
+        make(name, secret=SECRET).save(path)
+        loaded = Veil.load(path)
+        released = loaded(scores)
+        assert np.array_equal(released.argmax(axis=1), scores.argmax(axis=1))
+        if name != "printed":  # nearly deterministic by construction
+            assert released.tobytes() != loaded(scores).tobytes()
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_what_was_loaded_saves_to_the_same_again(name: str, tmp_path: Path) -> None:
+    scores = sample(100)
+    for path in paths(name, tmp_path):
+        make(name).save(path)
+        again = path.with_stem("again")
+        Veil.load(path).save(again)
+        assert Veil.load(again, secret=SECRET)(scores).tobytes() == make(name, secret=SECRET)(scores).tobytes()
+
+
+def test_saving_over_an_older_file_replaces_it(tmp_path: Path) -> None:
+    for path in (tmp_path / "veil.json", tmp_path / "veil.npz"):
+        Veil(1.0).save(path)
+        Veil(2.0, keep="all").save(path)
+        assert Veil.load(path).epsilon == 2.0
+
+
+def test_threads_are_taken_from_the_caller(tmp_path: Path) -> None:
+    Veil(1.0, threads=7).save(tmp_path / "veil.json")
+    scores = np.tile(sample(100), (50, 1))
+    one, many = (Veil.load(tmp_path / "veil.json", secret=SECRET, threads=threads)(scores) for threads in (1, 3))
+    assert one.tobytes() == many.tobytes()
+    with pytest.raises(ValueError, match=r"(?i)expected threads"):
+        Veil.load(tmp_path / "veil.json", threads=0)
+    with pytest.raises(ValueError, match=r"(?i)expected .*secret"):
+        Veil.load(tmp_path / "veil.json", secret=b"short")
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_the_secret_is_never_in_the_file(name: str, tmp_path: Path) -> None:
+    for path in paths(name, tmp_path):
+        make(name, secret=SECRET).save(path)
+        # what is compressed is looked through unpacked
+        contents = [path.read_bytes()]
+        if path.suffix == ".npz":
+            with np.load(path) as archive:
+                contents += [archive[entry].tobytes() for entry in archive.files]
+                contents += [str(archive[entry]).encode() for entry in archive.files]
+        for content in contents:
+            for form in (SECRET, SECRET.hex().encode(), SECRET.decode().encode("utf-32-le")):
+                assert form not in content
+
+
+def test_scores_of_the_reference_are_never_in_the_file(tmp_path: Path) -> None:
+    reference = sample(200, seed=1)
+    for keep in (1, 3, "all"):
+        Veil(1.0, keep=keep, reference=reference).save(tmp_path / "veil.npz")
+        with np.load(tmp_path / "veil.npz") as archive:
+            stored = np.concatenate([archive[e].ravel() for e in archive.files if archive[e].dtype.kind == "f"])
+        assert not np.isin(stored, reference).any()
+        assert stored.size < reference.size * 20
+
+
+def test_scores_that_were_veiled_are_never_in_the_file(tmp_path: Path) -> None:
+    scores = np.array([[0.123456789, 0.3, 0.2, 0.376543211, 0.0]])
+    for name in CONFIGURATIONS:
+        veil = make(name, secret=SECRET)
+        veil(scores)
+        for path in paths(name, tmp_path):
+            veil.save(path)
+            content = path.read_bytes()
+            assert scores[:, :1].tobytes() not in content
+            assert b"0.1234" not in content
+
+
+# --- no code is run
+
+
+class Exploit:
+    """Unpickling this makes a directory."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> dict[str, np.ndarray]:
+    """The entries of a good file with a reference."""
+    Veil(1.0, keep=2, reference=sample(60)).save(tmp_path / "good.npz")
+    with np.load(tmp_path / "good.npz") as archive:
+        return {entry: archive[entry] for entry in archive.files}
+
+
+@pytest.mark.parametrize("entry", ["veil", "table", "measure", "profile"])
+def test_an_object_array_is_refused_unread(saved: dict[str, np.ndarray], entry: str, tmp_path: Path) -> None:
+    assert entry in saved
+    exploited = tmp_path / "exploited"
+    hostile = np.empty(1, object)
+    hostile[0] = Exploit(exploited)
+    np.savez(tmp_path / "hostile.npz", **saved | {entry: hostile})
+    with pytest.raises(ValueError):
+        Veil.load(tmp_path / "hostile.npz")
+    assert not exploited.exists()
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".json"])
+def test_a_pickle_is_refused_unread(suffix: str, tmp_path: Path) -> None:
+    exploited = tmp_path / "exploited"
+    hostile = tmp_path / f"hostile{suffix}"
+    hostile.write_bytes(pickle.dumps(Exploit(exploited)))
+    with pytest.raises(ValueError):
+        Veil.load(hostile)
+    assert not exploited.exists()
+
+
+# --- damaged and foreign files
+
+
+ISOTONIC = {"format": 1, "mechanism": "isotonic", "model": "", "epsilon": 1.0, "keep": 2, "levels": 32}
+PUBLISHED = {"format": 1, "mechanism": "published", "model": "", "epsilon": 1.0, "reading": "bounded", "m": 5}
+DAMAGED_JSON = {
+    "empty": "",
+    "text": "hello",
+    "truncated": json.dumps(ISOTONIC)[:40],
+    "a list": "[1]",
+    "null": "null",
+    "a number": "3",
+    "a string": '"veil"',
+    "an empty object": "{}",
+    "a later format": json.dumps(ISOTONIC | {"format": 2}),
+    "no format": json.dumps({k: v for k, v in ISOTONIC.items() if k != "format"}),
+    "no mechanism": json.dumps({k: v for k, v in ISOTONIC.items() if k != "mechanism"}),
+    "no epsilon": json.dumps({k: v for k, v in ISOTONIC.items() if k != "epsilon"}),
+    "no model": json.dumps({k: v for k, v in ISOTONIC.items() if k != "model"}),
+    "an unknown key": json.dumps(ISOTONIC | {"surprise": 1}),
+    "an unknown mechanism": json.dumps(ISOTONIC | {"mechanism": "other"}),
+    "an unknown mechanism with the keys of the published one": json.dumps(PUBLISHED | {"mechanism": "other"}),
+    "the other mechanism": json.dumps(ISOTONIC | {"mechanism": "published"}),
+    "an unknown reading": json.dumps(PUBLISHED | {"reading": "other"}),
+    "epsilon 0": json.dumps(ISOTONIC | {"epsilon": 0}),
+    "epsilon NaN": json.dumps(ISOTONIC | {"epsilon": float("nan")}),
+    "epsilon infinite": json.dumps(ISOTONIC | {"epsilon": float("inf")}),
+    "epsilon null": json.dumps(ISOTONIC | {"epsilon": None}),
+    "epsilon a string": json.dumps(ISOTONIC | {"epsilon": "1"}),
+    "epsilon a truth": json.dumps(ISOTONIC | {"epsilon": True}),
+    "epsilon a list": json.dumps(ISOTONIC | {"epsilon": [1]}),
+    "keep 0": json.dumps(ISOTONIC | {"keep": 0}),
+    "keep some": json.dumps(ISOTONIC | {"keep": "some"}),
+    "levels 1": json.dumps(ISOTONIC | {"levels": 1}),
+    "m 0": json.dumps(PUBLISHED | {"m": 0}),
+}
+
+
+def test_the_files_that_are_damaged_below_are_good_before(tmp_path: Path) -> None:
+    for good in (ISOTONIC, PUBLISHED):
+        (tmp_path / "veil.json").write_text(json.dumps(good))
+        assert Veil.load(tmp_path / "veil.json").epsilon == 1.0
+
+
+@pytest.mark.parametrize("case", DAMAGED_JSON)
+def test_a_damaged_json_file_is_refused(case: str, tmp_path: Path) -> None:
+    (tmp_path / "veil.json").write_text(DAMAGED_JSON[case])
+    with pytest.raises(ValueError):
+        Veil.load(tmp_path / "veil.json")
+
+
+def test_a_json_file_of_other_bytes_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "veil.json").write_bytes(b"\xff\xfe\x00\x80" * 20)
+    with pytest.raises(ValueError):
+        Veil.load(tmp_path / "veil.json")
+
+
+@pytest.mark.parametrize("case", DAMAGED_JSON)
+def test_damaged_settings_in_an_npz_file_are_refused(saved: dict[str, np.ndarray], case: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "veil.npz", **saved | {"veil": np.array(DAMAGED_JSON[case])})
+    with pytest.raises(ValueError):
+        Veil.load(tmp_path / "veil.npz")
+
+
+@pytest.mark.parametrize("left", [0, 1, 4, 100, 0.3, 0.5, 0.9, -1, -10, -30])
+def test_a_truncated_npz_file_is_refused(saved: dict[str, np.ndarray], left: float, tmp_path: Path) -> None:
+    whole = (tmp_path / "good.npz").read_bytes()
+    cut = int(left * len(whole)) if isinstance(left, float) else (left if left >= 0 else len(whole) + left)
+    (tmp_path / "veil.npz").write_bytes(whole[:cut])
+    with pytest.raises(ValueError):
+        Veil.load(tmp_path / "veil.npz")
+
+
+@pytest.mark.parametrize("where", [60, 300, 900])
+def test_an_npz_file_with_flipped_bytes_is_refused(saved: dict[str, np.ndarray], where: int, tmp_path: Path) -> None:
+    damaged = bytearray((tmp_path / "good.npz").read_bytes())
+    damaged[where : where + 8] = bytes(byte ^ 0xFF for byte in damaged[where : where + 8])
+    (tmp_path / "veil.npz").write_bytes(damaged)
+    with pytest.raises(ValueError):
+        Veil.load(tmp_path / "veil.npz")
+
+
+def foreign_files() -> dict[str, bytes]:
+    array, archive = io.BytesIO(), io.BytesIO()
+    np.save(array, np.ones(3))
+    np.savez(archive, weights=np.ones(3))
+    return {
+        "text": b"hello world",
+        "one array": array.getvalue(),
+        "other arrays": archive.getvalue(),
+        "json": json.dumps(ISOTONIC).encode(),
+    }
+
+
+@pytest.mark.parametrize("case", foreign_files())
+def test_a_foreign_npz_file_is_refused(case: str, tmp_path: Path) -> None:
+    (tmp_path / "veil.npz").write_bytes(foreign_files()[case])
+    with pytest.raises(ValueError):
+        Veil.load(tmp_path / "veil.npz")
+
+
+@pytest.mark.parametrize("missing", ["veil", "table", "measure", "profile"])
+def test_an_npz_file_that_lost_a_part_of_its_reference_is_refused(
+    saved: dict[str, np.ndarray], missing: str, tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "veil.npz", **{entry: array for entry, array in saved.items() if entry != missing})
+    with pytest.raises(ValueError):
+        Veil.load(tmp_path / "veil.npz")
+
+
+TAMPERED = {
+    "measure with NaN": ("measure", lambda m: np.where(np.arange(m.shape[-1]) == 3, np.nan, m)),
+    "measure negative": ("measure", lambda m: -m),
+    "measure nil": ("measure", lambda m: m * 0),
+    "measure of text": ("measure", lambda m: m.astype(str)),
+    "measure complex": ("measure", lambda m: m.astype(complex)),
+    "measure of other levels": ("measure", lambda m: m[..., :5] / m[..., :5].sum(axis=-1, keepdims=True)),
+    "measure of fewer kept classes": ("measure", lambda m: m[:, :1]),
+    "measure of two dimensions": ("measure", lambda m: m[0]),
+    "table out of range": ("table", lambda t: t + 99),
+    "table negative": ("table", lambda t: t - 99),
+    "table of fractions": ("table", lambda t: t + 0.5),
+    "table too short": ("table", lambda t: t[:2]),
+    "profile with NaN": ("profile", lambda p: p * np.nan),
+    "profile negative": ("profile", lambda p: -p),
+    "profile too short": ("profile", lambda p: p[:, :2]),
+}
+
+
+@pytest.mark.parametrize("case", TAMPERED)
+def test_a_reference_that_was_tampered_with_is_refused_before_it_answers(
+    saved: dict[str, np.ndarray], case: str, tmp_path: Path
+) -> None:
+    entry, tamper = TAMPERED[case]
+    np.savez(tmp_path / "veil.npz", **saved | {entry: tamper(saved[entry])})
+    with pytest.raises(ValueError):
+        Veil.load(tmp_path / "veil.npz")(sample(3))
+
+
+def test_a_reference_needs_npz_and_other_names_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"(?i)expected .*npz.*got"):
+        make("reference").save(tmp_path / "veil.json")
+    for name in ("veil", "veil.txt", "veil.pkl"):
+        with pytest.raises(ValueError, match=r"(?i)expected .*got"):
+            Veil(1.0).save(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_file_is_said_to_be_missing(tmp_path: Path) -> None:
+    for name in ("veil.json", "veil.npz"):
+        with pytest.raises(FileNotFoundError):
+            Veil.load(tmp_path / name)
