@@ -13,6 +13,7 @@ Losses are exact, not sampled: a max-plus pass over the isotonic chain, a produc
 import math
 import warnings
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import permutations
 from typing import Literal
 
@@ -167,13 +168,15 @@ def query_bound(per_release: Guarantee | float, total: float, rule: Rule = "pure
     if not 0 < total < math.inf:
         raise ValueError(f"Expected a finite total > 0, got {total}.")
     if rule == "pure":
-        return math.floor(total / epsilon * (1 + 1e-12))
+        # as decimals, so that 0.3 holds three times 0.1
+        return int(Fraction(repr(float(total))) // Fraction(repr(float(epsilon))))
     if rule != "zcdp":
         raise ValueError(f"Expected rule 'pure' or 'zcdp', got {rule!r}.")
     log = _log_inverse(delta)
     # written without the difference of two near square roots
     most_rho = (total / (math.sqrt(log + total) + math.sqrt(log))) ** 2
-    return math.floor(most_rho / rho * (1 + 1e-12))
+    releases = math.floor(most_rho / rho)
+    return releases + 1 if epsilon_after(per_release, releases + 1, rule, delta) <= total else releases
 
 
 def epsilon_after(

@@ -234,47 +234,42 @@ def guarantee(
         raise ValueError(f"Expected --classes >= 2, got {classes}.")
     settings = _maker(mechanism)(epsilon, keep=_kept(keep)).settings
     promise = accounting.guarantee(settings, classes=classes)
-    out.print(Text(promise.words))
-    out.print()
     if isinstance(settings, IsotonicSettings):
-        _say_numbers(promise)
-        _say_repeats(promise, total, delta)
+        numbers: tuple[Table | Text, ...] = (_promise_table(promise), _repeats_table(promise, total, delta))
     else:
-        _say_theorem_3(settings, classes, total)
-    out.print("Limits:")
-    for limit in promise.limits:
-        out.print(Text(f"- {limit}"))
+        numbers = _theorem_3(settings, classes, total)
+    limits = [Text(f"- {limit}") for limit in promise.limits]
+    out.print(Text(promise.words), "", *numbers, "Limits:", *limits, sep="\n")
 
 
-def _say_numbers(promise: Guarantee) -> None:
+def _promise_table(promise: Guarantee) -> Table:
     table = _table("promised for one release")
     table.add_row("ε, for " + promise.relation, f"{promise.epsilon:g}")
     if promise.worst_loss is not None:
         table.add_row("the exact worst loss, never more than ε", f"{promise.worst_loss:.4g}")
     table.add_row("ρ, of zero-concentrated differential privacy", f"{promise.rho:.4g}")
-    out.print(table)
+    return table
 
 
-def _say_repeats(promise: Guarantee, total: float, delta: float) -> None:
-    table = _table(f"fresh releases of one record that stay within ε = {total:g}")
+def _repeats_table(promise: Guarantee, total: float, delta: float) -> Table:
+    table = _table(f"fresh releases of one record that stay within ε = {total:g}, by either rule")
     table.add_row("pure: ε adds up", f"{accounting.query_bound(promise, total):,}")
     concentrated = accounting.query_bound(promise, total, rule="zcdp", delta=delta)
     table.add_row(f"zcdp: ρ adds up, with δ = {delta:g}", f"{concentrated:,}")
-    out.print(table)
+    return table
 
 
-def _say_theorem_3(settings: PublishedSettings, classes: int, total: float) -> None:
+def _theorem_3(settings: PublishedSettings, classes: int, total: float) -> tuple[Table, Text]:
     """The paper's number, never without its warning."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         bound = accounting.paper_query_bound(settings.epsilon, classes, total)
     table = _table("promised for one release, and for repeats")
     table.add_row("a bound on what scores reveal, for any number of releases", "none")
-    table.add_row(f"the paper's Theorem 3, releases within ε = {total:g}", f"{bound:,.4g}")
-    out.print(table)
-    for warning in caught:
-        out.print(Text(f"Do not rely on that number. {warning.message}"))
-    out.print()
+    table.add_row(
+        f"the paper's Theorem 3, releases within ε = {total:g}", f"{bound:,.0f}" if bound < 1e9 else f"{bound:.3g}"
+    )
+    return table, Text(f"Do not rely on that number. {' '.join(str(each.message) for each in caught)}\n")
 
 
 def _table(title: str) -> Table:
@@ -386,8 +381,11 @@ def _secret(path: Path | None) -> bytes | None:
 @contextmanager
 def _progress(what: str) -> Iterator[Callable[[float], None]]:
     """A bar on stderr, where that is a terminal."""
+    if not err.is_terminal:
+        yield lambda done: None
+        return
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
+    with Progress(*columns, console=err, transient=True) as bar:
         task = bar.add_task(what, total=1.0)
         yield lambda done: bar.update(task, completed=done)
 
@@ -415,8 +413,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = app(arguments, standalone_mode=False)
     except UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":
-            typer.echo(_message(error), err=True)  # which is the help
-            raise SystemExit(2) from None
+            typer.echo(_message(error))  # which is the help
+            raise SystemExit(0) from None
         _fail(_message(error))
     except (ValueError, ModuleNotFoundError) as error:
         _fail(str(error))

@@ -74,9 +74,10 @@ class Classified:
 def run(progress: Callable[[float], None] = lambda done: None) -> Demo:
     """Train, veil in several ways, measure. `progress` is told the fraction that is done."""
     scores = classify()
-    progress(0.2)
     loading.wait()
     defenses = _defenses(scores.reference)
+    steps = 1 + len(defenses) * len(EPSILONS)
+    progress(1 / steps)
     outcomes, after = [_measured("", float("inf"), scores, lambda rows: rows)], {}
     shown = _telling(scores)
     for name, make in defenses.items():
@@ -85,7 +86,7 @@ def run(progress: Callable[[float], None] = lambda done: None) -> Demo:
             outcomes.append(_measured(name, epsilon, scores, veil))
             if epsilon == PICTURED:
                 after[name] = veil(scores.others[shown])
-            progress(0.2 + 0.8 * (len(outcomes) - 1) / (len(defenses) * len(EPSILONS)))
+            progress(len(outcomes) / steps)
     return Demo(
         training_records=len(scores.members),
         test_records=len(scores.others),

@@ -11,6 +11,7 @@ Always true, for every ε, mechanism and dtype: rows are finite, non-negative an
 batch of score vectors raises ValueError; raw scores are never returned.
 """
 
+import io
 import json
 import os
 import zipfile
@@ -29,7 +30,7 @@ from scoreveil.mechanisms import isotonic, loading, published, reference
 from scoreveil.mechanisms.isotonic import IsotonicSettings, Keep, Plan
 from scoreveil.mechanisms.published import PublishedSettings, Reading
 from scoreveil.mechanisms.reference import Reference
-from scoreveil.mechanisms.scores import Array, check_layout, check_rows, namespace
+from scoreveil.mechanisms.scores import Array, check_epsilon, check_layout, check_rows, namespace
 
 Scores = TypeVar("Scores", bound=Array)
 Rows = NDArray[Any]
@@ -38,6 +39,11 @@ Settings = IsotonicSettings | PublishedSettings
 
 BLOCK = 1 << 17  # scores processed at a time: memory beyond input and output does not grow with n
 FORMAT = 1
+# what parsing a file that is none, or damaged, may raise
+DAMAGED = (
+    *(ValueError, LookupError, TypeError, AttributeError, EOFError, OSError, NotImplementedError),
+    *(zipfile.BadZipFile, zlib.error),
+)
 NUMPY_DTYPES = ("float16", "float32", "float64")
 
 
@@ -70,8 +76,12 @@ class Veil:
     ) -> None:
         if secret is not None and rng is not None:
             raise ValueError("Expected a secret or an rng, got both: keyed draws leave nothing to a generator.")
-        if not threads >= 1:
-            raise ValueError(f"Expected threads >= 1, got {threads}.")
+        if not isinstance(threads, int) or threads < 1:
+            raise ValueError(f"Expected threads to be a whole number >= 1, got {threads!r}.")
+        if not isinstance(model, str):
+            raise ValueError(f"Expected model to be a name, got {type(model).__name__}.")
+        if rng is not None and not isinstance(rng, np.random.Generator):
+            raise ValueError(f"Expected rng to be a numpy Generator, got {type(rng).__name__}.")
         self.settings = _settings(epsilon, mechanism, keep, reference, reading)
         self.reference = None if reference is None else _reference(reference, self.settings)
         self.model = model
@@ -117,7 +127,7 @@ class Veil:
         """A contiguous numpy batch, in blocks, on as many threads as wanted."""
         n, k = rows.shape
         out = np.empty_like(rows)
-        size = max(1, BLOCK // k // 64 * 64)
+        size = max(16, BLOCK // k // 64 * 64)  # whole groups of rows, as the kernels take them
         if n <= size:
             self._block(rows, 0, None, out)
             return out
@@ -243,23 +253,24 @@ class Veil:
     def load(cls, path: str | os.PathLike[str], *, secret: bytes | None = None, threads: int = 1) -> "Veil":
         """Read what `save` wrote; anything else is a ValueError."""
         path = Path(path)
+        content = path.read_bytes()
         try:
-            settings, model, tables = _read(path)
-        except (ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            settings, model, tables = _parsed(content, is_npz=path.suffix == ".npz")
+        except DAMAGED as error:
             raise ValueError(
                 f"Expected a file written by Veil.save, got {path.name}, which is not or damaged."
             ) from error
         return cls(settings, reference=tables, secret=secret, model=model, threads=threads)
 
 
-def _read(path: Path) -> tuple[Settings, str, Reference | None]:
+def _parsed(content: bytes, is_npz: bool) -> tuple[Settings, str, Reference | None]:
     """The settings, model name and reference of a saved veil."""
-    if path.suffix == ".npz":
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as saved:
+    if is_npz:
+        with np.load(io.BytesIO(content), allow_pickle=False) as saved:
             arrays = {name: saved[name] for name in saved.files}
         text = str(arrays.pop("veil")[()])
     else:
-        text, arrays = path.read_text(encoding="utf-8"), {}
+        text, arrays = content.decode(), {}
     about = json.loads(text)
     if about.pop("format") != FORMAT or sorted(arrays) != about.pop("tables"):
         raise ValueError("another format, or tables missing")
@@ -278,9 +289,12 @@ def _settings(
         if reference is not None and isinstance(epsilon, PublishedSettings):
             raise ValueError("Expected no reference for the published mechanism, which has no use for one.")
         return epsilon
-    if isinstance(epsilon, bool) or not isinstance(epsilon, (int, float, np.floating, np.integer)):
-        raise ValueError(f"Expected epsilon to be a number, got {type(epsilon).__name__}.")
+    if isinstance(epsilon, (np.floating, np.integer)):
+        epsilon = epsilon.item()
+    check_epsilon(epsilon)
     epsilon = float(epsilon)
+    if isinstance(keep, np.integer):
+        keep = int(keep)
     if mechanism == "published":
         if keep not in (None, "all"):
             raise ValueError(f"Expected keep='all' for the published mechanism, which keeps all, got {keep!r}.")

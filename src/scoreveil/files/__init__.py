@@ -103,9 +103,11 @@ def open_scores(path: Path, columns: str | None = None) -> ScoreFile:
     return scores
 
 
-def sample(path: AnyPath, columns: str | None = None, most: int | None = None) -> tuple[Rows, int]:
+def sample(
+    path: AnyPath, columns: str | None = None, most: int | None = None, rng: np.random.Generator | None = None
+) -> tuple[Rows, int]:
     """At most so many rows of a file, drawn at random; and how many it has. All of them are checked."""
-    path, rng, total = Path(path), np.random.default_rng(), 0
+    path, rng, total = Path(path), rng or np.random.default_rng(), 0
     kept: list[Rows] = []
     tickets: list[NDArray[np.float64]] = []
     with open_scores(path, columns) as scores:

@@ -13,7 +13,7 @@ import numpy as np
 from scoreveil.files.score_file import Batch, Rows, ScoreFile, Write, batch_rows, listed, selected, unreadable
 
 READ_BUFFER = 1 << 20  # of each column: else whole row groups are read at once, however large
-GROUP_BYTES = 1 << 27  # of a row group of the output, about
+GROUP_BYTES = 1 << 26  # of a row group of the output, about
 TRANSPOSED = 4096  # rows that stay in the cache while they change from columns to rows
 NULL = "expected a score in every column, got null"
 
@@ -26,7 +26,8 @@ class ParquetFile(ScoreFile):
         pyarrow = _pyarrow()
         with ExitStack() as stack:
             try:
-                self._file = stack.enter_context(pyarrow.parquet.ParquetFile(path, buffer_size=READ_BUFFER))
+                file = pyarrow.parquet.ParquetFile(path, buffer_size=READ_BUFFER, pre_buffer=False)
+                self._file = stack.enter_context(file)
                 self._schema = self._file.schema_arrow
             except (pyarrow.ArrowException, OSError) as error:
                 raise unreadable(path.name, error) from None
@@ -103,8 +104,6 @@ class ParquetFile(ScoreFile):
     @contextmanager
     def writer(self, file: IO[bytes]) -> Iterator[Write]:
         pyarrow = _pyarrow()
-        compression, dictionary = self._encoding()
-        out = pyarrow.parquet.ParquetWriter(file, self._schema, compression=compression, use_dictionary=dictionary)
         group: list[Any] = []
         group_rows = self._group_rows()
 
@@ -119,10 +118,26 @@ class ParquetFile(ScoreFile):
                 flush()
 
         try:
-            yield append
-            flush()
-        finally:
-            out.close()
+            with self._open_writer(file) as out:
+                yield append
+                flush()
+        except pyarrow.ArrowException as error:  # its message might quote what it could not write
+            raise ValueError(f"Expected columns that pyarrow can write, got {type(error).__name__}.") from None
+
+    def _open_writer(self, file: IO[bytes]) -> Any:
+        """A writer with the schema of the input, and the compression and dictionaries of its columns."""
+        about = self._file.metadata
+        columns = [about.row_group(0).column(i) for i in range(about.num_columns)] if about.num_row_groups else []
+        codecs = {c.path_in_schema: c.compression.replace("UNCOMPRESSED", "NONE") for c in columns}
+        dictionaries = [c.path_in_schema for c in columns if any("DICTIONARY" in name for name in c.encodings)]
+        return _pyarrow().parquet.ParquetWriter(
+            file,
+            self._schema,
+            compression=codecs or "snappy",
+            use_dictionary=dictionaries or not columns,
+            # older writers call the values of a list otherwise, and columns go by their full names here
+            use_compliant_nested_type=all(".list.element" in path for path in codecs if ".list." in path),
+        )
 
     def _replaced(self, batch: Any, scores: Rows) -> Any:
         """A batch with other scores."""
@@ -133,15 +148,6 @@ class ParquetFile(ScoreFile):
             for i, column in zip(self._where, _transposed(scores), strict=True):
                 arrays[i] = pyarrow.array(column)
         return pyarrow.RecordBatch.from_arrays(arrays, schema=self._schema)
-
-    def _encoding(self) -> tuple[dict[str, str] | str, list[str] | bool]:
-        """The compression of each column, and which ones have dictionaries, as in the input."""
-        about = self._file.metadata
-        if not about.num_row_groups:
-            return "snappy", True
-        columns = [about.row_group(0).column(i) for i in range(about.num_columns)]
-        dictionaries = [c.path_in_schema for c in columns if any("DICTIONARY" in name for name in c.encodings)]
-        return {c.path_in_schema: c.compression for c in columns}, dictionaries or False
 
     def close(self) -> None:
         self._opened.close()
@@ -163,9 +169,15 @@ def _is_list(kind: Any) -> bool:
     return bool(of_lists and types.is_floating(kind.value_type))
 
 
+def _values(array: Any) -> Rows:
+    """An array as numpy sees it, NaN for null."""
+    # without nulls nothing is copied, and pandas is not imported, as it is by to_numpy
+    return array.to_numpy(zero_copy_only=False) if array.null_count else np.from_dlpack(array)
+
+
 def _from_columns(arrays: list[Any]) -> tuple[Rows, dict[int, str]]:
     """k columns as (n, k), and the rows with nulls."""
-    columns = [array.to_numpy(zero_copy_only=False) for array in arrays]
+    columns = [_values(array) for array in arrays]
     n = len(columns[0])
     scores = np.empty((n, len(columns)), dtype=columns[0].dtype)
     for start in range(0, n, TRANSPOSED):
@@ -190,8 +202,7 @@ def _transposed(scores: Rows) -> Rows:
 def _from_lists(array: Any, k: int) -> tuple[Rows, dict[int, str]]:
     """A column of lists as (n, k), and the rows that are no list of k scores."""
     flat = array.flatten()
-    values = flat.to_numpy(zero_copy_only=False)
-    lengths = array.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+    values, lengths = _values(flat), _values(array.value_lengths().fill_null(0))
     if not (array.null_count or flat.null_count) and np.all(lengths == k):
         return values.reshape(len(array), k), {}
     scores = np.full((len(array), k), np.nan, dtype=values.dtype)

@@ -10,13 +10,13 @@ from typing import IO, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from scoreveil.mechanisms.scores import faults
+from scoreveil.mechanisms.scores import SUM_TOLERANCE, faults
 
 Rows = NDArray[Any]
 Faults = list[tuple[int, str]]  # (row number, what was expected and what came)
 
 BATCH_BYTES = 1 << 24  # read at a time
-BATCH_ROWS = 1 << 17  # and at most so many rows
+BATCH_ROWS = 1 << 16  # and at most so many rows
 SHOWN, COUNTED = 10, 10_000  # bad rows that are listed, and after how many reading stops
 
 
@@ -75,7 +75,7 @@ def checked(scores: ScoreFile, name: str, guessed: bool) -> Iterator[Batch]:
     bad: Faults = []
     first_row, complete = 0, True
     for batch in scores.batches():
-        found = dict(faults(batch.scores, first_row))
+        found = {} if _surely_good(batch.scores) else dict(faults(batch.scores, first_row))
         found.update({first_row + row: fault for row, fault in batch.unread.items()})
         bad += sorted(found.items())
         first_row += len(batch.scores)
@@ -87,6 +87,14 @@ def checked(scores: ScoreFile, name: str, guessed: bool) -> Iterator[Batch]:
     if bad:
         hint = f" Taken as scores: {listed(scores.columns)}; --columns names others." if guessed else ""
         raise BadRows(name, bad, complete, hint if scores.columns else "")
+
+
+def _surely_good(scores: Rows) -> bool:
+    """A check that only score vectors pass, in a fraction of the time of `faults`, which judges all others."""
+    if not len(scores):
+        return True
+    totals = np.einsum("ij->i", scores)
+    return bool(scores.min() >= 0) and bool(np.abs(totals - 1).max() <= SUM_TOLERANCE / 2)
 
 
 def selected(names: Sequence[str], columns: str) -> list[int]:

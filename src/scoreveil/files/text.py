@@ -4,6 +4,7 @@ Cells are cut out of the text and not parsed, so leading zeros, dates, quotes an
 strict (RFC 4180): a lenient reader could take two records for one, and carry raw scores along inside a cell.
 """
 
+import math
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -53,35 +54,34 @@ class CsvFile(ScoreFile):
         self._file.seek(self._body)
         for records in _records(self._file, READ_BYTES):
             rows = [_cells(record) for record in records]
-            scores = np.full((len(rows), len(self._where)), np.nan)
+            numbers: list[list[float]] = []
             unread: dict[int, str] = {}
-            for number, (row, record) in enumerate(zip(rows, records, strict=True)):
-                fault = self._fault(row, record)
-                if fault:
-                    unread[number] = fault
-                    continue
+            for row, record in zip(rows, records, strict=True):
                 try:
-                    scores[number] = [float(row[i]) for i in self._where]
-                except ValueError:
-                    unread.update(self._read_slowly(row, number, scores))
-            yield Batch(scores, (rows, records), self._file.tell() / self._size, unread)
+                    numbers.append(self._numbers(row, record))
+                except ValueError as fault:
+                    unread[len(numbers)] = str(fault)
+                    numbers.append([math.nan] * len(self._where))
+            yield Batch(np.array(numbers), (rows, records), self._file.tell() / self._size, unread)
 
-    def _fault(self, row: list[bytes], record: bytes) -> str:
+    def _numbers(self, row: list[bytes], record: bytes) -> list[float]:
+        """The scores of a row; ValueError says why there are none."""
         if b'"' in record and any(b'"' in cell and not QUOTED.fullmatch(cell) for cell in row):
-            return "expected quotes around a whole cell, got some within one"
+            raise ValueError("expected quotes around a whole cell, got some within one")
         if len(row) != self._width:
-            return f"expected {self._width} cells, got {len(row)}"
-        return ""
+            raise ValueError(f"expected {self._width} cells, got {len(row)}")
+        try:
+            return [float(row[i]) for i in self._where]
+        except ValueError:
+            return [self._number(row[i], name) for i, name in zip(self._where, self.columns, strict=True)]
 
-    def _read_slowly(self, row: list[bytes], number: int, scores: Rows) -> dict[int, str]:
-        """A row with quoted numbers, or the first column that holds none."""
-        for column, i in enumerate(self._where):
-            value = _number(row[i])
-            if value is None:
-                got = "text" if row[i].strip(b'" ') else "an empty cell"
-                return {number: f"expected a number in column {self.columns[column]!r}, got {got}"}
-            scores[number, column] = value
-        return {}
+    def _number(self, cell: bytes, name: str) -> float:
+        """A number that may be quoted."""
+        number = _number(cell)
+        if number is None:
+            got = "text" if cell.strip(b'" ') else "an empty cell"
+            raise ValueError(f"expected a number in column {name!r}, got {got}")
+        return number
 
     @contextmanager
     def writer(self, file: IO[bytes]) -> Iterator[Write]:
@@ -91,8 +91,9 @@ class CsvFile(ScoreFile):
             rows, records = rest
             for row, record, values in zip(rows, records, scores.tolist(), strict=True):
                 for i, value in zip(self._where, values, strict=True):
-                    row[i] = repr(value).encode()
-                file.write(b",".join(row) + _line_end(record))
+                    row[i] = b"%r" % value
+                row[-1] += _line_end(record)
+            file.write(b"".join([b",".join(row) for row in rows]))
 
         yield append
 

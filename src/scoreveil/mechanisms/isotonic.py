@@ -16,7 +16,6 @@ top entries of a sorted score vector, so a = ε/(2Δ_j) suffices; for j = 1 the 
 a is the largest scale that meets ε. Proof, composition and limits: docs/guarantees.md.
 """
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,7 +23,7 @@ import numpy as np
 
 from scoreveil.mechanisms.ordering import lift, normalized, rank, unrank
 from scoreveil.mechanisms.reference import Floats, Integers, Reference
-from scoreveil.mechanisms.scores import Array, namespace
+from scoreveil.mechanisms.scores import Array, check_epsilon, namespace
 
 Keep = int | Literal["all"]
 
@@ -43,8 +42,7 @@ class IsotonicSettings:
     name = "isotonic"
 
     def __post_init__(self) -> None:
-        if not 0 < self.epsilon < math.inf:
-            raise ValueError(f"Expected a finite epsilon > 0, got {self.epsilon}.")
+        check_epsilon(self.epsilon)
         whole = isinstance(self.keep, int) and not isinstance(self.keep, bool)
         if self.keep != "all" and not (whole and self.keep >= 1):
             raise ValueError(f"Expected keep to be a whole number >= 1 or 'all', got {self.keep!r}.")

@@ -40,7 +40,7 @@ def gap(finfo: Any, classes: int) -> Gap:
     """The gap for an output dtype and this many ranked classes.
 
     A full order of k classes can be expressed where 4·eps·k <= 1: always in float64 and float32, up to 256 classes
-    in float16. Beyond that the gaps narrow, so that low ranks may tie; the top rank stays strictly on top.
+    in float16. Beyond that the gaps narrow, so that low ranks may tie; the top stays strictly above the rest.
     """
     eps, tiny = float(finfo.eps), float(finfo.smallest_normal)
     relative = 16 * eps if eps < 1e-15 else 4 * eps  # float64 is also what we compute in: leave room for rounding
@@ -59,9 +59,11 @@ def lift(ascending: Array, strict: Array | None, dtype: Any) -> Array:
     g = gap(xp.finfo(dtype), ascending.shape[-1])
     if strict is None:
         strict = xp.ones(ascending[..., 1:].shape, dtype=xp.bool, device=ascending.device)
-    step = xp.where(strict, xp.full_like(ascending[..., 1:], g.factor), xp.ones_like(ascending[..., 1:]))
-    top = xp.where(strict[..., -1:], xp.full_like(step[..., -1:], g.top_factor), step[..., -1:])
-    logs = xp.concat([xp.zeros_like(ascending[..., :1]), xp.log(step[..., :-1]), xp.log(top)], axis=-1)
+    # the last strict step, below the top rank and those that tie with it, is always a full one
+    taken = xp.cumulative_sum(xp.astype(strict, xp.float64), axis=-1)
+    full = xp.where(taken == taken[..., -1:], xp.full_like(taken, g.top_factor), xp.full_like(taken, g.factor))
+    step = xp.where(strict, full, xp.ones_like(taken))
+    logs = xp.concat([xp.zeros_like(ascending[..., :1]), xp.log(step)], axis=-1)
     growth = xp.exp(xp.cumulative_sum(logs, axis=-1))
     lifted = running_max((ascending + g.shift) / growth) * growth - g.shift
     return xp.maximum(lifted, xp.zeros_like(lifted))

@@ -16,12 +16,11 @@ Guarantee: none that bounds what two score vectors of the same ranking reveal, s
 are functions of the data and Phase 2 can be inverted (docs/paper.md). The isotonic mechanism is the repair.
 """
 
-import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from scoreveil.mechanisms.ordering import normalized, rank, restore
-from scoreveil.mechanisms.scores import Array, namespace
+from scoreveil.mechanisms.scores import Array, check_epsilon, namespace
 
 Reading = Literal["bounded", "printed"]
 
@@ -40,8 +39,7 @@ class PublishedSettings:
     name = "published"
 
     def __post_init__(self) -> None:
-        if not 0 < self.epsilon < math.inf:
-            raise ValueError(f"Expected a finite epsilon > 0, got {self.epsilon}.")
+        check_epsilon(self.epsilon)
         if self.reading not in get_args(Reading):
             raise ValueError(f"Expected reading 'bounded' or 'printed', got {self.reading!r}.")
         if isinstance(self.m, bool) or not isinstance(self.m, int) or self.m < 1:

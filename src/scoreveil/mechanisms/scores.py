@@ -4,6 +4,7 @@ A row is finite, non-negative, sums to 1 within `SUM_TOLERANCE`, and has at leas
 what was expected and what came, and never quote a score.
 """
 
+import sys
 from types import ModuleType
 from typing import Any
 
@@ -40,6 +41,15 @@ def check_layout(scores: Array) -> None:
         raise ValueError(f"Expected scores of shape (k,) or (n, k), got {scores.ndim} dimensions.")
     if scores.shape[-1] < 2:
         raise ValueError(f"Expected at least 2 classes, got {scores.shape[-1]}.")
+
+
+def check_epsilon(epsilon: float) -> None:
+    """Raise ValueError unless ε is a finite number > 0."""
+    if isinstance(epsilon, bool) or not isinstance(epsilon, (int, float)):
+        raise ValueError(f"Expected epsilon to be a number, got {type(epsilon).__name__}.")
+    # written so that NaN fails the comparison
+    if not 0 < epsilon <= sys.float_info.max:
+        raise ValueError(f"Expected a finite epsilon > 0, got {epsilon if isinstance(epsilon, float) else 'another'}.")
 
 
 def is_floating(scores: Array) -> bool:

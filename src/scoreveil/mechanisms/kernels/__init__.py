@@ -32,7 +32,8 @@ def bind(mechanism: Plan | PublishedSettings) -> Kernel:
         # numba has no float16: compute in float64 with the gaps of float16
         wide = np.empty(rows.shape)
         bad = run(rows.astype(np.float64), uniforms, wide, out.dtype)
-        out[...] = wide
+        if bad < 0:
+            out[...] = wide
         return bad
 
     return any_dtype

@@ -128,10 +128,15 @@ def _published(
         bad = sorted_group(rows, first, height, pairs, order, lanes, keys, s, ix, total)
         if bad >= 0:
             return bad
-        for x in range(lanes, last):
+        for x in range(lanes, size):
             lifts[x] = factor - 1.0 if s[x] > s[x - lanes] else 0.0
-        for x in range(last, size):
-            lifts[x] = top_factor - 1.0 if s[x] > s[x - lanes] else 0.0
+        for l in range(lanes):
+            # the last strict step, below the top rank and those that tie with it, is always a full one
+            x = last + l
+            while x >= lanes and lifts[x] == 0:
+                x -= lanes
+            if x >= lanes:
+                lifts[x] = top_factor - 1.0
         for l in range(lanes):
             total[l] = 1 / total[l]
         _multiply(s, lanes, total)

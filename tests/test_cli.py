@@ -1,0 +1,487 @@
+"""The command line as a user meets it: what it prints, how it refuses, what it leaves behind."""
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from scoreveil import Veil, __version__, accounting, cli
+from scoreveil.mechanisms.isotonic import IsotonicSettings
+
+SECRET = "sixteen bytes, or more"
+PEAK = """
+import sys
+from scoreveil.cli import main
+try:
+    main(sys.argv[1:])
+finally:
+    # of this program alone: what getrusage tells starts with the memory of the parent
+    print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")))
+    import pyarrow
+    print("pyarrow:", pyarrow.default_memory_pool().max_memory())
+"""
+
+
+def make_scores(n=300, k=4, seed=0):
+    scores = np.exp(np.random.default_rng(seed).normal(scale=2, size=(n, k)))
+    return scores / scores.sum(axis=1, keepdims=True)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    scores = make_scores()
+    np.save("in.npy", scores)
+    pq.write_table(pa.table({"id": np.arange(300), **{f"p{i}": scores[:, i] for i in range(4)}}), "in.parquet")
+    Path("in.csv").write_text("who,p0,p1\nme,0.25,0.75\nyou,0.5,0.5\n")
+    Path("key").write_text(SECRET + "\n")
+    Path("key").chmod(0o600)
+    return tmp_path
+
+
+@pytest.fixture
+def scoreveil(folder, capsys):
+    """Run a command in this process; its exit code, and what it printed on stdout and stderr."""
+
+    def run(line, *more):
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            cli.main([*line.split(), *more])
+        return (ended.value.code, *capsys.readouterr())
+
+    return run
+
+
+def command(*arguments, **options):
+    """Run the installed program."""
+    return subprocess.run(
+        [sys.executable, "-c", "from scoreveil.cli import main; main()", *arguments],
+        capture_output=True,
+        text=True,
+        **options,
+    )
+
+
+# Help and version
+
+
+def test_help_names_the_commands(scoreveil):
+    code, out, err = scoreveil("--help")
+    assert (code, err) == (0, "")
+    for name in ("protect", "tune", "guarantee", "demo"):
+        assert re.search(rf"^  {name}  +\w.*\.$", out, re.MULTILINE), name
+
+
+@pytest.mark.parametrize("name", ["protect", "tune", "guarantee", "demo"])
+def test_each_command_has_help_with_an_example(scoreveil, name):
+    code, out, err = scoreveil(f"{name} --help")
+    assert (code, err) == (0, "")
+    assert f"Example: scoreveil {name}" in out
+    assert "None" not in out
+
+
+def test_no_arguments_is_help(scoreveil):
+    code, out, err = scoreveil("")
+    assert (code, err) == (0, "")
+    assert out.startswith("Usage: ")
+
+
+def test_version_of_the_installed_program():
+    script = Path(sys.executable).with_name("scoreveil")
+    job = subprocess.run([script, "--version"], capture_output=True, text=True)
+    assert (job.returncode, job.stdout, job.stderr) == (0, f"scoreveil {__version__}\n", "")
+
+
+# protect
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["", "--mechanism published", "--keep 2", "--keep all", "--reference ref.npy", "--secret-file key --model m"],
+)
+def test_protect_writes_scores_with_the_same_labels(scoreveil, options):
+    np.save("ref.npy", make_scores(seed=1))
+    code, out, err = scoreveil(f"protect in.npy -o out.npy --epsilon 2 {options}")
+    assert (code, err) == (0, "")
+    assert "Wrote out.npy: 300 rows × 4 classes veiled" in out
+    before, after = np.load("in.npy"), np.load("out.npy")
+    np.testing.assert_array_equal(after.argmax(axis=1), before.argmax(axis=1))
+    assert not np.any(np.all(after == before, axis=1))
+
+
+def test_protect_does_what_the_veil_of_these_options_does(scoreveil):
+    np.save("ref.npy", make_scores(seed=1))
+    scoreveil("protect in.npy -o out.npy --epsilon 3 --keep 2 --reference ref.npy --secret-file key --model m")
+    veil = Veil(3.0, keep=2, reference=make_scores(seed=1), secret=SECRET.encode(), model="m")
+    np.testing.assert_array_equal(np.load("out.npy"), veil(make_scores()))
+
+
+def test_protect_says_what_it_veiled_and_what_it_left(scoreveil):
+    _, out, _ = scoreveil("protect in.parquet -o out.parquet --epsilon 2")
+    assert "veiled     p0, p1, p2, p3" in out
+    assert "untouched  id" in out
+    assert "ε = 2 for any two score vectors with the same top class, per release" in out
+    assert "fresh answers for the same records add up" in out
+    _, out, _ = scoreveil("protect in.parquet -o out2.parquet --epsilon 2 --secret-file key")
+    assert "add up" not in out
+    _, out, _ = scoreveil("protect in.parquet -o out3.parquet --epsilon 2 --mechanism published")
+    assert "promised   nothing" in out
+
+
+def test_a_secret_that_others_can_read_is_warned_about(scoreveil):
+    Path("key").chmod(0o644)
+    code, _, err = scoreveil("protect in.npy -o out.npy --epsilon 2 --secret-file key")
+    assert code == 0
+    assert err == "Warning: other users may read the secret in key; chmod 600 key prevents it.\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("none.npy -o out.npy --epsilon 2", "Expected a file of scores, got no such file: none.npy."),
+        ("in.npy -o out.csv --epsilon 2", "Expected an output ending in .npy, like the input, got out.csv."),
+        ("key -o out --epsilon 2", "Expected a file ending in .npy, .npz, .csv, .parquet, got key."),
+        ("in.npy -o in.npy --epsilon 2", "Expected an output other than the input, got in.npy; --force replaces it."),
+        ("in.npy -o there.npy --epsilon 2", "Expected a new output file, got one that exists"),
+        ("in.npy -o no/out.npy --epsilon 2", "Expected an existing directory to write to"),
+        ("in.npy -o out.npy --epsilon 0", "Expected a finite epsilon > 0, got 0.0."),
+        ("in.npy -o out.npy --epsilon -1", "Expected a finite epsilon > 0, got -1.0."),
+        ("in.npy -o out.npy --epsilon nan", "Expected a finite epsilon > 0, got nan."),
+        ("in.npy -o out.npy --epsilon inf", "Expected a finite epsilon > 0, got inf."),
+        ("in.npy -o out.npy --epsilon two", "Invalid value for '--epsilon'"),
+        ("in.npy -o out.npy", "Missing option '--epsilon'"),
+        ("in.npy --epsilon 2", "Missing option '--output'"),
+        ("-o out.npy --epsilon 2", "Missing argument 'IN'"),
+        ("in.npy -o out.npy --epsilon 2 --wrong", "No such option: --wrong"),
+        ("in.npy -o out.npy --epsilon 2 --keep 9", "Expected keep <= 4, the number of classes, got 9."),
+        ("in.npy -o out.npy --epsilon 2 --keep 0", "Expected keep to be a whole number >= 1 or 'all', got 0."),
+        ("in.npy -o out.npy --epsilon 2 --keep most", "Expected --keep to be a whole number or 'all', got 'most'."),
+        ("in.npy -o out.npy --epsilon 2 --mechanism m", "Expected mechanism 'isotonic' or 'published', got 'm'."),
+        ("in.npy -o out.npy --epsilon 2 --mechanism published --keep 2", "Expected keep='all' for the published"),
+        ("in.npy -o out.npy --epsilon 2 --mechanism published --reference ref.npy", "Expected no reference"),
+        ("in.npy -o out.npy --epsilon 2 --reference in.npy", "Expected a reference other than the protected scores"),
+        ("in.npy -o out.npy --epsilon 2 --reference none.npy", "Expected a file of scores, got no such file"),
+        (
+            "in.npy -o out.npy --epsilon 2 --reference bad.npy",
+            "Expected score vectors in bad.npy, got 1 bad row.\n  row 7",
+        ),
+        ("in.npy -o out.npy --epsilon 2 --reference other.npy", "Expected a reference of (classes, kept, levels)"),
+        ("in.npy -o out.npy --epsilon 2 --columns p*", "Expected no --columns for in.npy"),
+        ("in.npy -o out.npy --epsilon 2 --secret-file none", "Expected a file with a secret, got no such file: none."),
+        ("in.npy -o out.npy --epsilon 2 --secret-file short", "Expected a secret of at least 16 bytes, got 5."),
+        ("in.parquet -o out.parquet --epsilon 2 --columns q*", "Expected a column that matches 'q*'"),
+        ("in.parquet -o out.parquet --epsilon 2 --columns p0", "Expected at least 2 classes, got 1."),
+        ("broken.parquet -o out.parquet --epsilon 2", "Expected a file that can be read, got broken.parquet"),
+        ("in.csv -o out.csv --epsilon 2", "--columns to name those that hold scores, got text in 'who'"),
+        (
+            "bad.npy -o out.npy --epsilon 2",
+            "Expected score vectors in bad.npy, got 1 bad row.\n  row 7: expected finite",
+        ),
+    ],
+)
+def test_bad_input_is_one_error_and_writes_nothing(scoreveil, folder, line, message):
+    bad = make_scores()
+    bad[7, 1] = np.nan
+    for name, array in (("bad", bad), ("other", make_scores(k=3)), ("ref", make_scores(seed=1)), ("there", bad)):
+        np.save(f"{name}.npy", array)
+    Path("broken.parquet").write_bytes(Path("in.parquet").read_bytes()[:-50])
+    Path("short").write_text("short")
+    Path("short").chmod(0o600)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    code, out, err = scoreveil(f"protect {line}")
+    assert (code, out) == (2, "")
+    assert err.startswith("Error: ")
+    assert message in err
+    assert "Traceback" not in err
+    assert len(err.splitlines()) == 1 + message.count("\n")
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_a_wrong_command_is_one_error(scoreveil):
+    code, out, err = scoreveil("protekt")
+    assert (code, out) == (2, "")
+    assert err.startswith("Error: No such command 'protekt'")
+
+
+def test_errors_never_quote_a_score(scoreveil):
+    scores = np.tile([0.1331717, 0.2717331, 0.5950952], (40, 1))
+    scores[5] *= 3
+    scores[6, 0] *= -1
+    np.save("raw.npy", scores)
+    Path("raw.csv").write_text("a,b,c\n0.1331717,0.2717331,0.5950952\n0.1331717,0.2717331,0.5950952x\n")
+    for line in ("raw.npy -o out.npy", "raw.csv -o out.csv"):
+        code, _, err = scoreveil(f"protect {line} --epsilon 2")
+        assert code == 2
+        for digits in ("1331", "2717", "5950", "3995", "8151", "785"):
+            assert digits not in err
+
+
+def test_progress_is_drawn_on_a_terminal_and_nowhere_else(folder):
+    terminal, end = pty.openpty()
+    arguments = [sys.executable, "-c", "from scoreveil.cli import main; main()"]
+    arguments += ["protect", "in.npy", "-o", "out.npy", "--epsilon", "2"]
+    environment = {**os.environ, "TERM": "xterm"}
+    job = subprocess.run(arguments, stdout=subprocess.PIPE, stderr=end, env=environment)
+    os.close(end)
+    assert job.returncode == 0
+    assert b"Protecting" in os.read(terminal, 100_000)
+    os.close(terminal)
+    job = command("protect", "in.npy", "-o", "out2.npy", "--epsilon", "2")
+    assert (job.returncode, job.stderr) == (0, "")
+
+
+# Killed
+
+
+def start_slow_job(folder):
+    """A job of some seconds: keyed draws for every class. Returns once its output is half written."""
+    np.save("large.npy", make_scores(150_000, 10))
+    before = {path.name for path in folder.iterdir()}
+    # a shell that runs the tests in the background has them, and so the job, ignore interrupts
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    code += "from scoreveil.cli import main; main()"
+    arguments = ["protect", "large.npy", "-o", "out.npy", "--epsilon", "2", "--keep", "all", "--secret-file", "key"]
+    job = subprocess.Popen(
+        [sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 60
+    while {path.name for path in folder.iterdir()} == before:
+        assert time.monotonic() < deadline
+        assert job.poll() is None
+        time.sleep(0.01)
+    return job, before
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_an_ended_job_clears_up(folder, number, code):
+    job, before = start_slow_job(folder)
+    job.send_signal(number)
+    _, err = job.communicate(timeout=60)
+    assert job.returncode == code
+    assert "Traceback" not in err
+    assert {path.name for path in folder.iterdir()} == before
+
+
+def test_a_killed_job_leaves_no_output(folder):
+    job, before = start_slow_job(folder)
+    job.kill()
+    job.communicate(timeout=60)
+    (left,) = {path.name for path in folder.iterdir()} - before
+    assert re.fullmatch(r"\.out\.npy\.\w+\.part", left)
+
+
+# Large files
+
+
+def test_memory_does_not_grow_with_the_file(folder):
+    scores = make_scores(2_000_000, 10).astype(np.float64)
+    columns = {"id": np.arange(len(scores)), **{f"p{i}": np.ascontiguousarray(scores[:, i]) for i in range(10)}}
+    pq.write_table(pa.table(columns), "large.parquet", row_group_size=len(scores))
+    arguments = ["protect", "large.parquet", "-o", "out.parquet", "--epsilon", "2", "--columns", "p*"]
+    job = subprocess.run([sys.executable, "-c", PEAK, *arguments], capture_output=True, text=True)
+    assert job.returncode == 0, job.stderr
+    peak = int(re.search(r"VmHWM:\s+(\d+) kB", job.stdout).group(1))
+    assert 50_000 < peak < 700_000
+    # a row group, which is the whole file here, is not read at once: it would be 180 MB
+    assert 0 < int(re.search(r"pyarrow: (\d+)", job.stdout).group(1)) < 180e6
+    out = pq.ParquetFile("out.parquet")
+    assert out.metadata.num_rows == len(scores)
+    part = out.read_row_group(out.num_row_groups - 1)
+    tail = scores[-len(part) :]
+    veiled = np.stack([part[f"p{i}"].to_numpy() for i in range(10)], axis=1)
+    np.testing.assert_array_equal(part["id"].to_numpy(), columns["id"][-len(part) :])
+    np.testing.assert_array_equal(veiled.argmax(axis=1), tail.argmax(axis=1))
+
+
+# tune
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "limit"),
+    [
+        ("", "l2", 0.2),
+        ("--norm l1", "l1", 0.3),
+        ("--mechanism published", "l2", 0.5),
+        ("--keep all --reference ref.npy", "l2", 0.1),
+    ],
+)
+def test_tune_prints_an_epsilon_and_a_command_that_meets_the_wish(scoreveil, options, name, limit):
+    np.save("ref.npy", make_scores(2000, seed=1))
+    code, out, err = scoreveil(f"tune in.npy --distortion {limit} {options}")
+    assert (code, err) == (0, "")
+    epsilon = float(re.search(r"^ε = (\S+)   \(95% interval (\S+) to (\S+)\)", out).group(1))
+    measured = float(re.search(rf"Mean {name} distortion there: (\S+)", out).group(1))
+    assert measured <= limit
+    assert "measured on all 300 rows" in out
+    line = out.splitlines()[-1].strip()
+    assert line.startswith("scoreveil protect in.npy -o in-veiled.npy --epsilon")
+    assert f"--epsilon {epsilon:.4g}" in line
+    assert scoreveil(line.removeprefix("scoreveil "))[0] == 0
+    moved = np.load("in-veiled.npy") - make_scores()
+    order = 1 if name == "l1" else 2
+    assert np.linalg.norm(moved, ord=order, axis=1).mean() == pytest.approx(limit, rel=0.2)
+
+
+def test_tune_looks_at_a_sample_and_says_so(scoreveil, monkeypatch):
+    monkeypatch.setattr(cli, "SAMPLE", 100)
+    assert "measured on 100 of 300 rows, drawn at random" in scoreveil("tune in.npy --distortion 0.3")[1]
+
+
+def test_tune_says_when_every_epsilon_will_do(scoreveil):
+    assert "Every ε meets this wish" in scoreveil("tune in.npy --distortion 3")[1]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("in.npy --distortion 0", "Expected a distortion > 0, got 0.0."),
+        ("in.npy --distortion nan", "Expected a distortion > 0, got nan."),
+        ("in.npy --distortion 0.00001", "Expected a distortion that some epsilon meets"),
+        ("in.npy --distortion 0.1 --norm l3", "Expected norm 'l1' or 'l2', got 'l3'."),
+        ("in.npy --distortion 0.1 --keep 9", "Expected keep <= 4"),
+        ("in.npy --distortion 0.1 --reference in.npy", "Expected a reference other than the protected scores"),
+        ("none.npy --distortion 0.1", "got no such file"),
+        ("in.csv --distortion 0.1", "got text in 'who'"),
+        ("empty.npy --distortion 0.1", "Expected at least one row of scores in empty.npy, got none."),
+    ],
+)
+def test_tune_refuses_in_one_line(scoreveil, line, message):
+    np.save("empty.npy", make_scores()[:0])
+    code, out, err = scoreveil(f"tune {line}")
+    assert (code, out) == (2, "")
+    assert err.startswith("Error: ")
+    assert message in err
+    assert len(err.splitlines()) == 1
+
+
+# guarantee
+
+
+def flat(text):
+    return " ".join(re.sub("[│┃]", " ", text).split())
+
+
+@pytest.mark.parametrize("keep", [None, "3", "all"])
+def test_guarantee_prints_what_accounting_says(scoreveil, keep):
+    code, out, err = scoreveil(
+        "guarantee --epsilon 0.5 --classes 10 --total 5 --delta 1e-5" + (f" --keep {keep}" if keep else "")
+    )
+    assert (code, err) == (0, "")
+    settings = IsotonicSettings(0.5) if keep is None else IsotonicSettings(0.5, "all" if keep == "all" else int(keep))
+    promise = accounting.guarantee(settings, classes=10)
+    words = flat(out)
+    assert flat(promise.words) in words
+    for limit in promise.limits:
+        assert flat(limit) in words
+    assert f"ε, for {promise.relation} 0.5" in words
+    assert f"differential privacy {promise.rho:.4g} " in words
+    assert f"pure: ε adds up {accounting.query_bound(promise, 5.0)} " in words
+    concentrated = accounting.query_bound(promise, 5.0, rule="zcdp", delta=1e-5)
+    assert f"zcdp: ρ adds up, with δ = 1e-05 {concentrated} " in words
+    assert ("exact worst loss" in words) == (keep is None)
+    if keep is None:
+        assert f"never more than ε {promise.worst_loss:.4g} " in words
+
+
+def test_guarantee_of_the_published_mechanism_is_none(scoreveil):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        code, out, err = scoreveil("guarantee --epsilon 0.1 --classes 10 --mechanism published --total 5")
+    assert (code, err) == (0, "")
+    words = flat(out)
+    assert "for any number of releases none" in words
+    assert "the paper's Theorem 3, releases within ε = 5 429" in words
+    assert "Do not rely on that number. Theorem 3 compares two upper bounds" in words
+    assert "pure" not in words
+    assert "ρ" not in words
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("--epsilon 2 --classes 1", "Expected --classes >= 2, got 1."),
+        ("--epsilon 0 --classes 10", "Expected a finite epsilon > 0"),
+        ("--epsilon 2 --classes 3 --keep 5", "Expected keep <= 3"),
+        ("--epsilon 2 --classes 3 --total 0", "Expected a finite total > 0"),
+        ("--epsilon 2 --classes 3 --delta 2", "Expected 0 < delta < 1"),
+        ("--epsilon 2", "Missing option '--classes'"),
+    ],
+)
+def test_guarantee_refuses_in_one_line(scoreveil, line, message):
+    code, out, err = scoreveil(f"guarantee {line}")
+    assert (code, out) == (2, "")
+    assert message in err
+    assert len(err.splitlines()) == 1
+
+
+# demo
+
+
+def test_demo_shows_accuracy_distortion_and_a_picture():
+    job = command("demo", env={**os.environ, "COLUMNS": "80"})
+    assert (job.returncode, job.stderr) == (0, "")
+    rows = [line for line in job.stdout.splitlines() if line.startswith("│")]
+    assert len(rows) == 13
+    accuracies = {re.search(r"(\d+\.\d)%", row).group(1) for row in rows}
+    assert len(accuracies) == 1
+    assert "Labels that stayed: 100.0%" in job.stdout
+    assert "…" not in job.stdout
+    bars = [line for line in job.stdout.splitlines() if re.match(r" [▶ ] \d  ", line)]
+    assert len(bars) == 10
+    assert sum("▶" in line for line in bars) == 1
+    assert "█" in next(line for line in bars if "▶" in line)
+
+
+def test_a_terminal_without_greek_letters_is_no_reason_to_fail(folder):
+    job = command("guarantee", "--epsilon", "2", "--classes", "3", env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert (job.returncode, job.stderr) == (0, "")
+
+
+# Parts that may be missing
+
+
+def without(module, *arguments):
+    code = f"import sys; sys.modules[{module!r}] = None; from scoreveil.cli import main; main()"
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("module", ["typer", "rich.console"])
+def test_without_typer_one_line_says_what_to_install(module):
+    job = without(module, "--version")
+    assert job.returncode != 0
+    assert job.stderr == "Error: the command line needs typer and rich: pip install 'scoreveil[cli]'.\n"
+
+
+def test_without_pyarrow_arrays_and_text_work_and_parquet_says_what_to_install(folder):
+    assert without("pyarrow", "protect", "in.npy", "-o", "out.npy", "--epsilon", "2").returncode == 0
+    assert without("pyarrow", "protect", "in.csv", "-o", "out.csv", "--epsilon", "2", "--columns", "p*").returncode == 0
+    job = without("pyarrow", "protect", "in.parquet", "-o", "out.parquet", "--epsilon", "2")
+    assert job.returncode == 2
+    assert job.stderr == "Error: Expected pyarrow for .parquet files, got none: pip install 'scoreveil[files]'.\n"
+
+
+def test_without_scikit_learn_the_demo_says_what_to_install():
+    job = without("sklearn", "demo")
+    assert job.returncode == 2
+    assert job.stderr == "Error: Expected scikit-learn for the demo, got none: pip install 'scoreveil[demo]'.\n"
+
+
+def test_importing_the_package_imports_none_of_it():
+    code = (
+        "import sys, scoreveil; "
+        "found = {'typer', 'rich', 'pyarrow', 'sklearn', 'scoreveil.cli', 'scoreveil.files'} & set(sys.modules); "
+        "sys.exit(', '.join(found) or 0)"
+    )
+    job = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (job.returncode, job.stderr) == (0, "")
