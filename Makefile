@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install -q -c constraints.txt
 
-.PHONY: help demo test check bench clean
+.PHONY: help demo test check bench browser clean
 
 help:
 	@echo "make demo   install what the demo needs and run it"
@@ -16,7 +16,7 @@ help:
 demo: $(VENV)/demo.stamp
 	$(BIN)/scoreveil demo
 
-test: $(VENV)/dev.stamp
+test: $(VENV)/dev.stamp browser
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: $(VENV)/dev.stamp
@@ -27,6 +27,12 @@ check: $(VENV)/dev.stamp
 
 bench: $(VENV)/dev.stamp
 	$(BIN)/python benchmarks/bench.py
+
+# the tests look at the audit's report in a real browser
+browser:
+	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
+		&& apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } \
+		|| { echo "The tests need Chromium, as a command named chromium: install it first." >&2; exit 1; }
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; set PYTHON=..." >&2; exit 1; }

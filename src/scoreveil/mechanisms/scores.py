@@ -70,10 +70,11 @@ def faults(scores: Array, first_row: int = 0, most: int | None = None) -> list[t
     wide = xp.astype(scores, xp.float64, copy=False)
     with np.errstate(over="ignore"):
         total = xp.sum(wide, axis=-1)
-    # written so that NaN fails the comparison
-    good = (xp.min(wide, axis=-1) >= 0) & (xp.abs(total - 1) <= SUM_TOLERANCE)
-    if bool(xp.all(good)):
+    # written so that NaN fails the comparisons
+    good = xp.abs(total - 1) <= SUM_TOLERANCE
+    if scores.shape[0] == 0 or (bool(xp.min(wide) >= 0) and bool(xp.all(good))):
         return []
+    good = good & (xp.min(wide, axis=-1) >= 0)
     bad = [int(i) for i in xp.nonzero(~good)[0]][:most]
     with np.errstate(over="ignore"):
         return [(first_row + i, _fault(wide[i, ...], xp)) for i in bad]

@@ -1,4 +1,4 @@
-"""The command line: `scoreveil protect`, `tune`, `guarantee` and `demo`.
+"""The command line: `scoreveil protect`, `tune`, `guarantee`, `audit` and `demo`.
 
 Commands pass on what the user gave and nothing else, so that defaults are declared where they are used; what they
 compute is rendered here. Errors are one line on stderr, and exit code 2.
@@ -11,8 +11,7 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, cast
@@ -26,10 +25,11 @@ from scoreveil.veil import Mechanism, Veil
 
 try:
     import typer
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
     from rich.table import Table
     from rich.text import Text
+
+    from scoreveil.cli.audit import audit
+    from scoreveil.cli.terminal import err, out, progress_bar
 except ModuleNotFoundError:
     raise SystemExit("Error: the command line needs typer and rich: pip install 'scoreveil[cli]'.") from None
 
@@ -47,8 +47,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
 
 EpsilonOption = Annotated[
     float, typer.Option("--epsilon", "-e", metavar="E", help="How much shows through; smaller hides more.")
@@ -127,7 +125,7 @@ def protect(
         model=model or "",
         threads=os.cpu_count() or 1,
     )
-    with _progress("Protecting") as progress:
+    with progress_bar("Protecting") as progress:
         done = files.protect(source, target, veil, columns, force, progress)
     _say_protected(done, veil, target, sticky=secret_file is not None, seconds=time.perf_counter() - started)
 
@@ -279,6 +277,9 @@ def _table(title: str) -> Table:
     return table
 
 
+app.command(epilog="Example: scoreveil audit --members in.npy --nonmembers out.npy -o report")(audit)
+
+
 # demo
 
 
@@ -291,7 +292,7 @@ def demo() -> None:
     from scoreveil import demo as demonstration
 
     started = time.perf_counter()
-    with _progress("Training and veiling") as progress:
+    with progress_bar("Training and veiling") as progress:
         shown = demonstration.run(progress)
     out.print(
         f"A small network learned {shown.training_records} handwritten digits by heart: right on "
@@ -376,18 +377,6 @@ def _secret(path: Path | None) -> bytes | None:
     if files.readable_by_others(path):
         typer.echo(f"Warning: other users may read the secret in {path}; chmod 600 {path} prevents it.", err=True)
     return secret
-
-
-@contextmanager
-def _progress(what: str) -> Iterator[Callable[[float], None]]:
-    """A bar on stderr, where that is a terminal."""
-    if not err.is_terminal:
-        yield lambda done: None
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=err, transient=True) as bar:
-        task = bar.add_task(what, total=1.0)
-        yield lambda done: bar.update(task, completed=done)
 
 
 def _terminated(*_: object) -> NoReturn:
