@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from scoreveil import Veil
-from scoreveil.mechanisms import loading
 
 SECRET = b"a secret of sufficient length"
 MECHANISMS = (
@@ -37,16 +36,6 @@ BAD_ROWS = {
     "negative but summing to 1": [-0.123456, 0.323456, 0.8],
     "all zero": [0.0, 0.0, 0.0],
 }
-
-
-@pytest.fixture(params=["numpy", "kernel"])
-def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways to an answer: plain numpy, and the compiled kernels."""
-    if request.param == "numpy":
-        monkeypatch.setattr(loading, "kernel", lambda mechanism: None)
-    else:
-        assert loading.wait()
-    return str(request.param)
 
 
 def refusal(veil: Veil, scores: Any) -> str:

@@ -50,16 +50,6 @@ often = settings(
 seldom = settings(often, max_examples=6)
 
 
-@pytest.fixture(params=["numpy", "kernel"])
-def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways to an answer: plain numpy, and the compiled kernels."""
-    if request.param == "numpy":
-        monkeypatch.setattr(loading, "kernel", lambda mechanism: None)
-    else:
-        assert loading.wait()
-    return str(request.param)
-
-
 def score_row(kind: str, k: int, dtype: str, rng: np.random.Generator) -> np.ndarray:
     """One score vector of a kind that is known to hurt."""
     if kind == "dirichlet":

@@ -25,16 +25,6 @@ MECHANISMS = (
 )
 
 
-@pytest.fixture(params=["numpy", "kernel"])
-def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways to an answer: plain numpy, and the compiled kernels."""
-    if request.param == "numpy":
-        monkeypatch.setattr(loading, "kernel", lambda mechanism: None)
-    else:
-        assert loading.wait()
-    return str(request.param)
-
-
 def sample(n: int, k: int) -> np.ndarray:
     return np.random.default_rng(0).dirichlet(np.full(k, 0.4), size=n)
 

@@ -32,16 +32,6 @@ mechanisms = pytest.mark.parametrize("name", MECHANISMS)
 isotonic = pytest.mark.parametrize("name", ["keep1", "keep3", "all"])
 
 
-@pytest.fixture(params=["numpy", "kernel"])
-def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways to an answer: plain numpy, and the compiled kernels."""
-    if request.param == "numpy":
-        monkeypatch.setattr(loading, "kernel", lambda mechanism: None)
-    else:
-        assert loading.wait()
-    return str(request.param)
-
-
 def sample(n: int, k: int, dtype: str = "float64", seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).dirichlet(np.full(k, 0.4), size=n).astype(dtype)
 
