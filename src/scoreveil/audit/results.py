@@ -71,7 +71,7 @@ class InversionResult:
 
 @dataclass(frozen=True)
 class Study:
-    """Everything a study found. `meta` says how it was made: command, versions, seeds, data hashes, sizes, machine, date."""
+    """Everything a study found. `meta` says how it was made: command, versions, seeds, data hashes, machine, date."""
 
     meta: dict[str, Any]
     results: tuple[AttackResult, ...]

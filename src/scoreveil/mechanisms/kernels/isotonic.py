@@ -11,12 +11,15 @@ from scoreveil.mechanisms.isotonic import Plan, ramp
 from scoreveil.mechanisms.kernels.common import (
     NETWORK_CLASSES,
     NO_ORDER,
+    NO_PAIRS,
     Floats,
     Run,
     exp,
     is_score_vector,
+    network,
     options,
     order_ties,
+    sorted_group,
 )
 from scoreveil.mechanisms.ordering import gap
 
@@ -77,9 +80,19 @@ def _top(
 
 
 @numba.njit(**options)
-def _tops(row: Any, order: Any, tops: Any, classes: Any) -> None:
-    """The largest scores of a row, largest first, and their classes; by insertion, or from an ascending order."""
+def _top_classes(row: Any, order: Any, tops: Any, classes: Any) -> float:
+    """The largest scores of a row, largest first, and their classes; by insertion, or from an ascending order.
+
+    Returns what the row sums to, or -1 where it is no score vector.
+    """
     k, j = len(row), len(tops)
+    smallest, total = 0.0, 0.0
+    for i in range(k):
+        value = np.float64(row[i])
+        smallest = min(smallest, value)
+        total += value
+    if not is_score_vector(smallest, total):
+        return -1.0
     if len(order):
         ascending = np.empty(k)
         for i in range(k):
@@ -87,7 +100,7 @@ def _tops(row: Any, order: Any, tops: Any, classes: Any) -> None:
         order_ties(ascending, order)
         for i in range(j):
             classes[i], tops[i] = order[k - 1 - i], ascending[k - 1 - i]
-        return
+        return total
     found = 0
     for i in range(k):
         value = np.float64(row[i])
@@ -99,12 +112,13 @@ def _tops(row: Any, order: Any, tops: Any, classes: Any) -> None:
             x -= 1
         tops[x], classes[x] = value, i
         found = min(found + 1, j)
+    return total
 
 
 @numba.njit(**options)
 def _chain(
     rows: Any, uniforms: Any, out: Any, step: float, table: Any, measure: Any, scale: Any, profile: Any, ramp: Any,
-    factor: float, top_factor: float, shift: float, order: Any, lanes: int,
+    factor: float, top_factor: float, shift: float, pairs: Any, order: Any, lanes: int,
 ) -> int:  # fmt: skip
     """Any number of kept classes: forward over the ranks, lowest first, then backward, `lanes` rows side by side.
 
@@ -122,23 +136,30 @@ def _chain(
     near, far, mass, t = np.empty(lanes), np.empty(lanes), np.empty(lanes), np.empty(lanes, np.int64)
     count, limit = np.empty(lanes, np.int64), np.empty(lanes, np.int64)
     classes, chosen = np.empty((lanes, kept), np.int64), np.empty((lanes, kept), np.int64)
-    tops, no_order = np.empty(kept), np.empty(0, np.int64)
+    tops, no_order, total = np.empty(kept), np.empty(0, np.int64), np.empty(lanes)
+    size = k * lanes if len(pairs) else 0
+    keys, s, ix = np.empty(size, np.int64), np.empty(size), np.empty(size, np.int64)
     none, rest = np.empty(0), np.empty(k if len(profile) else 0)
     for first in range(0, n, lanes):
         height = min(lanes, n - first)
+        if len(pairs):
+            bad = sorted_group(rows, first, height, pairs, order, lanes, keys, s, ix, total)
+            if bad >= 0:
+                return bad
         for l in range(lanes):
             at = first + min(l, height - 1)
-            smallest, total = 0.0, 0.0
-            for i in range(k):
-                value = np.float64(rows[at, i])
-                smallest = min(smallest, value)
-                total += value
-            if not is_score_vector(smallest, total):
-                return at
-            _tops(rows[at], order[at] if len(order) else no_order, tops, classes[l])
+            if len(pairs):
+                for i in range(kept):
+                    x = (k - 1 - i) * lanes + l
+                    tops[i], classes[l, i] = s[x], ix[x]
+            else:
+                total[l] = _top_classes(rows[at], order[at] if len(order) else no_order, tops, classes[l])
+                if total[l] < 0:
+                    return at
             t[l] = table[classes[l, 0]]
+            weight = -scale[t[l]] / total[l]
             for i in range(kept):
-                v[i, l] = -scale[t[l]] * min(tops[i] / total, 1.0)
+                v[i, l] = max(weight * tops[i], -scale[t[l]])
                 u[i, l] = uniforms[at, i]
         for i in range(kept - 1, -1, -1):
             for l in range(lanes):
@@ -212,22 +233,23 @@ def _release(
         highest = min(left / others, lowest)
         total += others * highest
     # lift the ranks, from the largest of the others up; `norm` is what the row sums to after it
-    under, norm = highest / total, 1.0
+    per_total = 1 / total
+    under, norm = highest * per_total, 1.0
     for i in range(kept - 1, -1, -1):
         lift = (top_factor if i == 0 else factor) - 1.0 if others or i < kept - 1 else 0.0
-        value = (chosen[i] * step + ramp[i]) / total
+        value = (chosen[i] * step + ramp[i]) * per_total
         under = max(value, (1.0 + lift) * under + lift * shift)
         norm += under - value
     if others and len(profile):
         for i in range(k):
-            out[i] = rest[i] / total / norm
+            out[i] = rest[i] * (per_total / norm)
     elif others:
-        out[:] = highest / total / norm
-    under = highest / total
+        out[:] = highest * (per_total / norm)
+    under, per_norm = highest * per_total, 1 / norm
     for i in range(kept - 1, -1, -1):
         lift = (top_factor if i == 0 else factor) - 1.0 if others or i < kept - 1 else 0.0
-        under = max((chosen[i] * step + ramp[i]) / total, (1.0 + lift) * under + lift * shift)
-        out[classes[i]] = under / norm
+        under = max((chosen[i] * step + ramp[i]) * per_total, (1.0 + lift) * under + lift * shift)
+        out[classes[i]] = under * per_norm
 
 
 def _lanes(rows: int, cells: int) -> int:
@@ -258,13 +280,14 @@ def bind_isotonic(plan: Plan) -> Run:
                     rows, uniforms, out, step, table, decay, below, above, scale, profile, ramps, g.top_factor, g.shift
                 )
             )  # fmt: skip
-        order, lanes = NO_ORDER, _lanes(len(rows), plan.kept * levels)
-        if plan.kept > NETWORK_CLASSES:
-            order = np.argsort(rows, axis=1)
+        lanes = _lanes(len(rows), plan.kept * levels)
+        # few of many classes are found fastest in one pass
+        pairs = network(plan.classes) if plan.classes <= NETWORK_CLASSES else NO_PAIRS
+        order = np.argsort(rows, axis=1) if plan.kept > NETWORK_CLASSES else NO_ORDER
         return int(
             _chain(
                 rows, uniforms, out, step, table, measure, scale, profile, ramps, g.factor, g.top_factor, g.shift,
-                order, lanes,
+                pairs, order, lanes,
             )
         )  # fmt: skip
 

@@ -1,0 +1,138 @@
+"""LiRA and RMIA: how a record's score compares with what many shadow models, with and without it, say of it.
+
+    ensemble = Ensemble(scores, inside)          # the same records under every shadow, the same defense applied
+    lira_online(target, ensemble)                # one number for each record: the higher, the more likely a member
+
+LiRA (Carlini et al. 2022) compares by Gaussians on the log-odds of the true label, one for each record. RMIA
+(Zarifzadeh et al. 2024) compares the record's likelihood ratio with those of a population of non-members. As with
+every attack a result of 0.5 or more says "member"; results are not squeezed into [0, 1], which would tie the very
+records that a low false positive rate is about.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from scoreveil.audit.attacks.features import SMALLEST_FLOAT, Bools, at, log_odds, true_labels
+from scoreveil.audit.records import Floats, Integers, Records
+
+ENOUGH_SHADOWS = 64  # with fewer on a side, one variance for all records is better than one for each (Carlini et al.)
+
+
+@dataclass(frozen=True, eq=False)
+class Ensemble:
+    """Records under many shadow models, each trained on some of them."""
+
+    scores: Floats  # (shadows, n, k), defended as the target's are
+    inside: Bools  # (shadows, n): whether the shadow was trained on the record
+
+    def __post_init__(self) -> None:
+        if self.scores.ndim != 3 or self.inside.shape != self.scores.shape[:2]:
+            raise ValueError(
+                "Expected scores (shadows, n, k) and inside (shadows, n), "
+                f"got {self.scores.shape} and {self.inside.shape}."
+            )
+
+    def log_odds(self, labels: Integers) -> Floats:
+        return np.stack([log_odds(scores, labels) for scores in self.scores])
+
+    def confidence(self, labels: Integers) -> Floats:
+        return np.stack([at(scores, labels) for scores in self.scores])
+
+
+def lira_online(target: Records, ensemble: Ensemble) -> Floats:
+    """ln N(φ; μ_in, σ_in²) − ln N(φ; μ_out, σ_out²), φ = ln p_y/(1 − p_y); 0.5 is even odds."""
+    labels = true_labels(target)
+    own, shadows = log_odds(target.scores, labels), ensemble.log_odds(labels)
+    within = _log_density(own, *_gaussians(shadows, ensemble.inside, "inside"))
+    without = _log_density(own, *_gaussians(shadows, ~ensemble.inside, "outside"))
+    return np.asarray(0.5 + within - without)
+
+
+def lira_offline(target: Records, ensemble: Ensemble) -> Floats:
+    """(φ − μ_out)/σ_out, in the order of LiRA's one-sided test P[N(μ_out, σ_out²) ≤ φ].
+
+    Shadows without the record tell nothing about members, so there is no threshold of its own: half of the
+    non-members lie above 0.5.
+    """
+    labels = true_labels(target)
+    mean, deviation = _gaussians(ensemble.log_odds(labels), ~ensemble.inside, "outside")
+    return np.asarray(0.5 + (log_odds(target.scores, labels) - mean) / deviation)
+
+
+def rmia_online(
+    target: Records, ensemble: Ensemble, population: Records, of_population: Ensemble, gamma: float = 1.0
+) -> Floats:
+    """The share of population records z that x dominates: (p(x|θ)/p(x)) / (p(z|θ)/p(z)) ≥ γ.
+
+    p(x) is the mean over shadows with and without x. The result is monotone in p(x|θ)/p(x) for every γ; γ = 1 has
+    the finest steps.
+    """
+    ratios = _ratio(target, _either(ensemble, true_labels(target)))
+    return _dominated(ratios, _ratio(population, _either(of_population, true_labels(population))), gamma)
+
+
+def rmia_offline(
+    target: Records,
+    ensemble: Ensemble,
+    population: Records,
+    of_population: Ensemble,
+    gamma: float = 1.0,
+    a: float = 1 / 3,
+) -> Floats:
+    """The same with shadows that never saw x: p(x) = ½((1 + a)·p_out(x) + 1 − a).
+
+    `a` says how far a member's score rises above p_out: 1, not at all; 0, half-way to 1. Scores that a defense has
+    flattened never come near 1, and a = 1 suits them.
+    """
+
+    def expected(records: Records, shadows: Ensemble) -> Floats:
+        outside = _mean(shadows.confidence(true_labels(records)), ~shadows.inside, "outside")
+        return np.asarray(((1 + a) * outside + 1 - a) / 2)
+
+    ratios = _ratio(target, expected(target, ensemble))
+    return _dominated(ratios, _ratio(population, expected(population, of_population)), gamma)
+
+
+def _gaussians(values: Floats, chosen: Bools, side: str) -> tuple[Floats, Floats]:
+    """Mean and deviation of each record over the chosen shadows, (n,) each."""
+    mean = _mean(values, chosen, side)
+    squares = np.where(chosen, (values - mean) ** 2, 0.0).sum(axis=0)
+    degrees = chosen.sum(axis=0) - 1
+    if degrees.sum() == 0:
+        raise ValueError(f"Expected two shadows with some record {side}, got one for each.")
+    if degrees.min() < ENOUGH_SHADOWS - 1:
+        variance = np.full(len(mean), squares.sum() / degrees.sum())
+    else:
+        variance = squares / degrees
+    return mean, np.sqrt(np.maximum(variance, 1e-30))
+
+
+def _mean(values: Floats, chosen: Bools, side: str) -> Floats:
+    counts = chosen.sum(axis=0)
+    if not counts.min() > 0:
+        raise ValueError(f"Expected every record {side} some shadow, got {int((counts == 0).sum())} that never are.")
+    return np.asarray(np.where(chosen, values, 0.0).sum(axis=0) / counts)
+
+
+def _log_density(values: Floats, mean: Floats, deviation: Floats) -> Floats:
+    """Without the constant, which cancels."""
+    return np.asarray(-0.5 * ((values - mean) / deviation) ** 2 - np.log(deviation))
+
+
+def _either(ensemble: Ensemble, labels: Integers) -> Floats:
+    """The mean confidence, half of it from shadows with the record; population records may have no such shadow."""
+    values, inside = ensemble.confidence(labels), ensemble.inside
+    outside = _mean(values, ~inside, "outside")
+    counts = inside.sum(axis=0)
+    within = np.where(inside, values, 0.0).sum(axis=0) / np.maximum(counts, 1)
+    return np.asarray(np.where(counts > 0, (within + outside) / 2, outside))
+
+
+def _ratio(records: Records, expected: Floats) -> Floats:
+    return np.asarray((at(records.scores, true_labels(records)) + SMALLEST_FLOAT) / (expected + SMALLEST_FLOAT))
+
+
+def _dominated(ratios: Floats, of_population: Floats, gamma: float) -> Floats:
+    ascending = np.sort(of_population)
+    return np.asarray(np.searchsorted(ascending, ratios / gamma, side="right") / len(ascending))

@@ -1,0 +1,48 @@
+"""Every defense by name: ours and its rivals, all of one shape. Adding one is a function and a line here.
+
+from scoreveil.audit.defenses import DEFENSES, Given
+
+defense = DEFENSES["memguard"].make(Given(known, reference, seed=0))
+released = defense(scores)
+"""
+
+from scoreveil.audit.defenses import labels, ours, simple
+from scoreveil.audit.defenses.shape import Given, Method
+from scoreveil.audit.defenses.timing import Timing, timed
+from scoreveil.audit.records import Defense
+
+__all__ = ["DEFENSES", "Given", "Method", "Timing", "timed"]
+
+
+def _memguard(given: Given) -> Defense:
+    from scoreveil.audit.defenses import memguard  # torch is loaded only by those who need it
+
+    return memguard.memguard(memguard.MemGuardSettings())(given)
+
+
+def _purification(given: Given) -> Defense:
+    from scoreveil.audit.defenses import purification
+
+    return purification.purification(given)
+
+
+_METHODS = (
+    Method("none", simple.none, keeps_ranking=True),
+    Method("published", ours.published, takes_epsilon=True, keeps_ranking=True, is_random=True),
+    Method("isotonic", ours.isotonic, takes_epsilon=True, is_random=True),
+    Method("isotonic_reference", ours.isotonic_reference, takes_epsilon=True, is_random=True),
+    Method("isotonic_all", ours.isotonic_all, takes_epsilon=True, keeps_ranking=True, is_random=True),
+    Method(
+        "isotonic_all_reference", ours.isotonic_all_reference, takes_epsilon=True, keeps_ranking=True, is_random=True
+    ),
+    Method("memguard", _memguard),
+    Method("purification", _purification, keeps_label=False),
+    Method("top_3", simple.top_k(3)),
+    Method("rounding_1", simple.rounding(1)),
+    Method("rounding_2", simple.rounding(2)),
+    Method("temperature_5", simple.temperature(5.0), keeps_ranking=True),
+    Method("gaussian", simple.gaussian(0.05), keeps_ranking=True, is_random=True),
+    Method("label_only", simple.label_only),
+    Method("label_noise", labels.label_noise(0.1), keeps_label=False),
+)
+DEFENSES = {method.name: method for method in _METHODS}

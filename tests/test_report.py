@@ -1,0 +1,347 @@
+"""The report: what it says follows from the study, it opens offline at any width, and no name in it can do anything."""
+
+import json
+import re
+import shutil
+from dataclasses import fields, replace
+from html.parser import HTMLParser
+
+import pytest
+from playwright.sync_api import sync_playwright
+
+from scoreveil.audit import figures, report
+from scoreveil.audit.charts.panel import Axis, lay_out
+from scoreveil.audit.charts.svg import svg
+from scoreveil.audit.results import SLACK, from_json, to_json
+from scoreveil.audit.verdict import CHANCE, exceeds, excess, gaps, parse_limit, strongest, verdict
+from scoreveil.audit.wording import interval, number, percent, seconds
+from synthetic_study import EPSILONS, attack_result, make_study
+
+QUIET = "--disable-background-networking --disable-component-update --disable-sync --no-first-run"
+SECTIONS = ("verdict", "frontier", "roc", "sweeps", "reconstructions", "tables", "made")
+HOSTILE = '</script><img src=x onerror="alert(1)">&"\' $x_y$ {{ 7*7 }}'
+VOID = {"meta", "link", "br", "img"}
+
+
+class Page(HTMLParser):
+    """Reads a page, insisting that every element is closed in its turn."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.tags, self.cells, self.sentences, self.addresses, self.handlers = [], [], [], [], [], []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.addresses += [v for k, v in attributes if k in ("src", "href", "xlink:href", "action", "srcset") and v]
+        self.addresses += [v for k, v in attributes if k == "style" and "url(" in v]
+        self.handlers += [k for k, _ in attributes if k.startswith("on")]
+        self.cells += [""] * (tag == "td")
+        self.sentences += [""] * (tag == "li")
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if "td" in self.open:
+            self.cells[-1] += f" {data}"
+        if "li" in self.open:
+            self.sentences[-1] += data.replace("\N{NO-BREAK SPACE}", " ")
+
+
+@pytest.fixture(scope="module")
+def study():
+    return make_study()
+
+
+@pytest.fixture(scope="module")
+def text(study):
+    return report.html(study, verdict(study))
+
+
+# What the page is
+
+
+def test_the_page_is_well_formed_and_asks_for_nothing_from_outside(text):
+    page = Page(text)
+    assert page.tags.count("h1") == 1
+    assert all(a.startswith(("data:", "#")) for a in page.addresses)
+    assert not re.search(r"@import|(https?:)?//[a-z]", text)
+
+
+def values(rows):
+    found = (getattr(row, f.name) for row in rows for f in fields(row) if f.name not in ("roc", "pictures"))
+    return {v for v in found if isinstance(v, float) and not isinstance(v, bool)}
+
+
+def test_every_number_in_tables_and_sentences_comes_from_the_study(study, text):
+    measured = values(study.results) | values(study.defenses) | values(study.inversions)
+    above = {gap.excess for one in figures.settings(study) for gap in gaps(study, *one)}
+    derived = above | {SLACK, CHANCE}
+    written = {form(v) for v in measured for form in (number, percent, seconds, "{:g}".format)}
+    written |= {number(v, digits) for v in measured | derived for digits in (2, 3)}
+    allowed = {n for w in written for n in re.findall(r"[\d.]+", w)}
+    names = {n for d in study.defenses for n in re.findall(r"\d+", d.defense)}
+    page = Page(text)
+    assert len(page.cells) > 5000
+    for cell in page.cells:
+        assert set(re.findall(r"\.?\d[\d.]*", cell)) <= allowed | names, cell
+    promised = {"7.39", "1", "2", "95"}  # e^ε, 1 % false alarms, ℓ2 and 95 %
+    for sentence in verdict(study).sentences:
+        assert sentence in page.sentences
+        assert {n.rstrip(".") for n in re.findall(r"\.?\d[\d.]*", sentence)} <= allowed | promised, sentence
+
+
+def test_hostile_names_stay_text(study):
+    first, *others = study.results
+    hostile = replace(first, attack=HOSTILE, auc=0.99, features=HOSTILE)
+    also = tuple(replace(r, defense=HOSTILE) if r.defense == "memguard" else r for r in others)
+    costs = tuple(replace(d, defense=HOSTILE) if d.defense == "memguard" else d for d in study.defenses)
+    meta = {**study.meta, "title": HOSTILE, "command": HOSTILE, HOSTILE: {HOSTILE: HOSTILE}}
+    inversions = tuple(replace(i, features=HOSTILE) for i in study.inversions)
+    bad = replace(study, results=(hostile, *also), defenses=costs, meta=meta, inversions=inversions, notes=(HOSTILE,))
+    page = Page(report.html(bad, verdict(bad)))
+    assert page.tags.count("script") == 1
+    assert page.handlers == []
+    assert all(a.startswith(("data:", "#")) for a in page.addresses)
+    assert any(HOSTILE in s for s in page.sentences)
+    for sheet in figures.sheets(bad, verdict(bad)).values():
+        assert "<img" not in svg(sheet, alone=True)
+
+
+def test_pictures_that_are_no_png_are_refused(study):
+    tracked = replace(study, originals=("https://example.org/pixel.png",))
+    with pytest.raises(ValueError, match=r"Expected pictures as PNG data URIs, got 'https://example.org"):
+        report.html(tracked, verdict(tracked))
+
+
+def test_a_study_without_labels_epsilons_and_pictures_has_a_report_too(study):
+    few = tuple(r for r in study.results if r.defense == "none" and not r.knows_label and r.reads == "scores")
+    small = replace(study, results=few, defenses=(), inversions=(), originals=(), notes=(), meta={})
+    said = verdict(small)
+    page = report.html(small, said)
+    Page(page)
+    assert 'id="sweeps"' not in page
+    assert said.floors == ()
+    assert "chance (AUC .50) stands in" in said.sentences[1]
+
+
+# The verdict
+
+
+def test_the_largest_epsilon_that_holds_is_recommended(study):
+    said = verdict(study)
+    assert said.recommended == ("isotonic_reference", 2.0)
+    assert excess(study, "isotonic_reference", 2.0) <= SLACK < excess(study, "isotonic_reference", 4.0)
+    assert said.undefended.auc == 0.83
+    assert [f.auc for f in said.floors] == [0.503, 0.692]
+    assert said.remaining == strongest(study, "isotonic_reference", 2.0, knows_label=True)
+    assert (
+        "the best attack (random forest on log-ratios) tells members from non-members with AUC .80 (.79–.81)"
+        in (said.sentences[0])
+    )
+    assert "Take isotonic + reference, ε = 2: of the ε tried (0.5, 1, 2, 4, 8, 16, 32)" in said.sentences[2]
+    assert not any("noise" in s for s in said.sentences)
+
+
+def test_an_attacker_who_knows_the_label_can_rule_a_setting_out(study):
+    worse = attack_result("isotonic_reference", 2.0, "lira_known", 0.75, knows_label=True)
+    assert verdict(replace(study, results=(*study.results, worse))).recommended == ("isotonic_reference", 1.0)
+
+
+@pytest.mark.parametrize("form", ["averaging", "adaptive", "paper"])
+def test_every_form_of_attack_counts(study, form):
+    worse = attack_result("isotonic_reference", 2.0, "entropy", 0.61, form=form)
+    assert verdict(replace(study, results=(*study.results, worse))).recommended == ("isotonic_reference", 1.0)
+
+
+def test_without_reference_where_only_that_holds(study):
+    leaky = tuple(attack_result("isotonic_reference", e, "lira", 0.7) for e in EPSILONS)
+    assert verdict(replace(study, results=study.results + leaky)).recommended == ("isotonic", 2.0)
+
+
+def test_where_nothing_holds_it_says_so():
+    said = verdict(make_study(leak=40.0, epsilons=(1.0, 4.0)))
+    assert (said.recommended, said.remaining) == (None, None)
+    assert said.sentences[2].startswith("No setting holds: even the closest, isotonic")
+    assert "Recommended" not in report.html(make_study(leak=40.0, epsilons=(1.0, 4.0)), said)
+
+
+def test_a_smaller_epsilon_that_came_out_worse_is_called_noise(study):
+    odd = attack_result("isotonic_reference", 0.5, "entropy", 0.53)
+    said = verdict(replace(study, results=(*study.results, odd)))
+    assert said.recommended == ("isotonic_reference", 2.0)
+    assert "A smaller ε (0.5) came out worse" in said.sentences[2]
+
+
+def test_on_a_small_sample_it_says_that_the_noise_is_larger_than_the_slack():
+    said = verdict(make_study(n=150))
+    assert re.search(
+        r"95 % intervals are ±\.06, larger than the slack of \.02.*About 11 times as many", said.sentences[-1]
+    )
+
+
+def test_nothing_undefended_is_refused(study):
+    with pytest.raises(ValueError, match="Expected attacks on the undefended scores"):
+        verdict(replace(study, results=tuple(r for r in study.results if r.defense != "none")))
+
+
+# The gate
+
+
+def test_the_gate_looks_at_the_furthest_attack(study):
+    best = strongest(study, "isotonic_reference", 2.0, knows_label=True)
+    assert exceeds(study, "isotonic_reference", 2.0, "auc=0.55")
+    assert not exceeds(study, "isotonic_reference", 2.0, f"auc={best.auc}")
+    assert exceeds(study, "none", None, "tpr@1%=0.05")
+    early = attack_result("isotonic_reference", 2.0, "lira", 0.5, tpr_at_01pct=0.4)
+    assert exceeds(replace(study, results=(*study.results, early)), "isotonic_reference", 2, "TPR@0.1% = .3")
+
+
+@pytest.mark.parametrize("bad", ["", "auc", "auc=", "auc=x", "auc=nan", "auc=1.5", "auc=-1", "tpr@5%=0.1", "auc=.5=.6"])
+def test_a_limit_with_bad_syntax_is_refused(bad):
+    with pytest.raises(ValueError, match=r"Expected auc=0.55, tpr@1%=0.05 or tpr@0.1%=0.01.*, got "):
+        parse_limit(bad)
+
+
+def test_the_gate_refuses_a_setting_that_was_not_studied(study):
+    with pytest.raises(ValueError, match=r"Expected a setting of the study \(.*\), got isotonic \+ reference, ε = 3\."):
+        exceeds(study, "isotonic_reference", 3.0, "auc=0.55")
+
+
+# Figures, numbers, files
+
+
+def test_names_in_figures_do_not_overlap(study):
+    for panel in figures.frontier(study) + figures.roc(study, verdict(study)) + figures.sweeps(study):
+        named = [m for m in lay_out(panel) if type(m).__name__ == "Text" and m.anchor == "start"][1:]
+        assert {s.name for s in panel.series} <= {m.text for m in named}
+        boxes = [(m.at[0], m.at[1] - 0.8 * m.size, m.at[0] + 0.5 * m.size * len(m.text), m.at[1]) for m in named]
+        for i, (l, t, r, b) in enumerate(boxes):
+            for l2, t2, r2, b2 in boxes[:i]:
+                assert not (l < r2 and l2 < r and t < b2 and t2 < b), (panel.title, named[i].text)
+
+
+def test_ticks_are_round_numbers():
+    assert [round(t, 9) for t in Axis("", (0.49, 0.83)).ticks()] == [0.5, 0.6, 0.7, 0.8]
+    assert Axis("", (0.001, 1.0), log=True).ticks() == pytest.approx([0.001, 0.01, 0.1, 1])
+    assert Axis("", (0.4, 40.0), log=True).ticks() == pytest.approx([1, 3, 10, 30])
+
+
+def test_numbers_are_written_as_people_read_them():
+    assert [number(v) for v in (0.8, 1.0, -0.034, None)] == [".80", "1.00", "−.03", "–"]
+    assert [percent(v) for v in (0.123, 0.0996, 0.004, 1.0)] == ["12 %", "10 %", ".4 %", "100 %"]
+    assert interval(0.12, 0.11, 0.13, percent) == "12 % (11–13 %)"
+    assert [seconds(v) for v in (3.14159, 0.25, 2.5e-7, 0.0)] == ["3.14 s", "250 ms", "250 ns", "0 s"]
+
+
+def test_write_leaves_whole_files_and_nothing_else(study, tmp_path):
+    folder = tmp_path / "new" / "audit"
+    assert report.write(study, folder) == folder / "report.html"
+    there = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
+    drawn = {f"figures/{name}.{kind}" for name in report.FIGURES for kind in ("svg", "png")}
+    assert there == {"report.html", "results.json"} | drawn
+    assert from_json((folder / "results.json").read_text()) == from_json(to_json(study))
+    assert all((folder / f).read_bytes().startswith((b"\x89PNG", b"<svg xmlns")) for f in drawn)
+
+    (folder / "mine.txt").write_text("kept")
+    few = replace(study, inversions=(), originals=(), results=study.results[:40])
+    report.write(few, folder)
+    assert not (folder / "figures" / "reconstructions.png").exists()
+    assert len(json.loads((folder / "results.json").read_text())["results"]) == 40
+    assert (folder / "mine.txt").read_text() == "kept"
+
+
+def test_a_failed_write_changes_nothing(study, tmp_path, monkeypatch):
+    (tmp_path / "report.html").write_text("earlier")
+    broken = replace(study, meta={**study.meta, "loss": float("nan")})
+    with pytest.raises(ValueError, match="JSON"):
+        report.write(broken, tmp_path)
+    monkeypatch.setattr(report, "_put", lambda path, data: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        report.write(replace(study, results=study.results[:20], defenses=()), tmp_path)
+    assert [p.name for p in tmp_path.rglob("*")] == ["report.html"]
+    assert (tmp_path / "report.html").read_text() == "earlier"
+
+
+# In a browser
+
+
+@pytest.fixture(scope="module")
+def browser():
+    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if path is None:
+        pytest.fail("These tests open the report in Chromium, which is missing: apt-get install chromium")
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(
+            executable_path=path, args=["--no-sandbox", "--disable-gpu", *QUIET.split()]
+        )
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def page_file(text, tmp_path_factory):
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 375])
+def test_the_page_opens_without_errors_requests_or_sideways_scrolling(browser, page_file, scheme, width):
+    context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    page = context.new_page()
+    troubles, asked = [], []
+    page.on("console", lambda message: troubles.append(message.text))
+    page.on("pageerror", lambda error: troubles.append(str(error)))
+    page.on("requestfailed", lambda request: troubles.append(request.url))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(page_file.as_uri())
+    page.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
+    for section in SECTIONS:
+        assert page.locator(f"#{section} h2").is_visible()
+    assert page.locator("#frontier svg").count() == 4
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate("[...document.images].every((i) => i.complete && i.naturalWidth > 0)")
+    bright = page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)[0] > 128")
+    assert bright == (scheme == "light")
+    assert troubles == []
+    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+    context.close()
+
+
+def test_a_click_on_a_heading_sorts_and_what_is_missing_comes_last(browser, page_file):
+    page = browser.new_page()
+    page.goto(page_file.as_uri())
+    table = page.locator("#tables table").first
+    column = "[...document.querySelector('#tables table').tBodies[0].rows].map((r) => r.cells[{}].dataset.value)"
+    auc = table.locator("thead tr").last.locator("th").nth(2)
+    for direction, reverse in (("ascending", False), ("descending", True)):
+        auc.locator("button").click()
+        assert auc.get_attribute("aria-sort") == direction
+        shown = [float(v) for v in page.evaluate(column.format(2))]
+        assert shown == sorted(shown, reverse=reverse)
+    table.locator("thead tr").last.locator("th").nth(1).locator("button").click()
+    shown = page.evaluate(column.format(1))
+    numbers = [float(v) for v in shown if v]
+    assert numbers == sorted(numbers)
+    assert shown[len(numbers) :] == [""] * (len(shown) - len(numbers))
+    assert auc.get_attribute("aria-sort") is None
+    page.close()
+
+
+def test_the_page_reads_without_scripts_and_prints_in_light_colours(browser, page_file):
+    context = browser.new_context(java_script_enabled=False, color_scheme="dark")
+    page = context.new_page()
+    page.goto(page_file.as_uri())
+    assert page.locator("#tables table").first.is_visible()
+    assert page.locator("button").count() == 0
+    page.emulate_media(media="print", color_scheme="dark")
+    assert page.locator("nav").is_hidden()
+    assert page.pdf(format="A4").startswith(b"%PDF")
+    context.close()

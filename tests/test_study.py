@@ -1,0 +1,182 @@
+"""A study gives the same table twice, goes on where it was stopped, and knows what it cannot do."""
+
+import json
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from scoreveil.audit import study
+from scoreveil.audit.records import Membership, Records
+from scoreveil.audit.results import Study, best, from_json, to_json
+from scoreveil.audit.study import Plan, repeated
+
+K = 5
+SMALL = Plan(
+    defenses=("none", "published", "isotonic_reference", "label_only"),
+    attacks=(
+        "ml_leaks",
+        "max_confidence",
+        "true_confidence",
+        "gap",
+        "label_floor",
+        "label_floor_known",
+        "augmentation",
+    ),
+    epsilons=(0.5, 8.0),
+    jobs=1,
+)
+
+
+def records(rows, seed, sure, labelled=True):
+    """Records whose scores are the more peaked the surer the model is; right with that probability too."""
+    rng = np.random.default_rng(seed)
+    scores = rng.dirichlet(np.full(K, 0.2 / sure), rows)
+    labels = np.where(rng.random(rows) < sure, scores.argmax(axis=1), rng.integers(0, K, rows))
+    return Records(scores, labels if labelled else None)
+
+
+def subjects(labelled=True, rows=600):
+    target = Membership(records(rows, 0, 1.0, labelled), records(rows, 1, 0.4, labelled))
+    shadow = Membership(records(rows, 2, 1.0, labelled), records(rows, 3, 0.4, labelled))
+    return target, shadow, records(rows, 4, 0.4, labelled)
+
+
+def numbers(found):
+    attacks, defenses = found
+    return [(r.defense, r.epsilon, r.attack, r.form, r.features, r.accuracy, r.auc, r.tpr_at_1pct) for r in attacks], [
+        (d.defense, d.epsilon, d.distortion_l2, d.test_accuracy) for d in defenses
+    ]
+
+
+@pytest.fixture(scope="module")
+def found():
+    return study.run(*subjects(), SMALL)
+
+
+def test_the_same_seed_gives_the_same_table(found):
+    again = study.run(*subjects(), SMALL)
+    assert numbers(again) == numbers(found)
+
+
+def test_processes_do_not_change_the_table(found):
+    parallel = study.run(*subjects(), Plan(**{**vars(SMALL), "jobs": 2}))
+    assert numbers(parallel) == numbers(found)
+
+
+def test_every_setting_and_form_is_there(found):
+    attacks, defenses = found
+    assert [(d.defense, d.epsilon) for d in defenses] == SMALL.settings()
+    forms = {(r.defense, r.form) for r in attacks if r.attack == "max_confidence"}
+    assert ("published", "averaging") in forms
+    assert ("none", "averaging") not in forms  # asking again gives the same answer
+    assert {("none", "paper"), ("none", "adaptive"), ("label_only", "adaptive")} <= forms
+    features = {r.features for r in attacks if r.attack == "ml_leaks" and r.form == "adaptive"}
+    assert features == {"scores", "standardised", "log_ratios"}
+    # there are no augmented copies here
+    assert not [r for r in attacks if r.attack == "augmentation"]
+
+
+def test_what_leaks_shows_and_what_is_veiled_does_not(found):
+    attacks, defenses = found
+    undefended = best(attacks, "none", None, knows_label=False)
+    veiled = best(attacks, "isotonic_reference", 0.5, knows_label=False, reads="scores")
+    assert undefended.auc > 0.75
+    assert veiled.auc < 0.58
+    assert len({d.test_accuracy for d in defenses if d.keeps_label}) == 1
+
+
+def test_a_study_without_labels_leaves_out_what_needs_them():
+    attacks, defenses = study.run(*subjects(labelled=False), SMALL)
+    assert {r.attack for r in attacks} == {"ml_leaks", "max_confidence", "label_floor"}
+    assert all(d.test_accuracy is None and d.ece is None for d in defenses)
+
+
+def test_cells_are_kept_and_not_made_again(found, tmp_path):
+    kept = study.run(*subjects(), SMALL, cache=tmp_path)
+    assert numbers(kept) == numbers(found)
+    files = sorted((tmp_path / "cells").iterdir())
+    stamps = [f.stat().st_mtime_ns for f in files]
+    assert numbers(study.run(*subjects(), SMALL, cache=tmp_path)) == numbers(found)
+    assert [f.stat().st_mtime_ns for f in sorted((tmp_path / "cells").iterdir())] == stamps
+    # other records are other cells
+    study.run(*subjects(rows=500), Plan(defenses=("none",), attacks=("gap",), jobs=1), cache=tmp_path)
+    assert len(list((tmp_path / "cells").iterdir())) > len(files)
+
+
+def test_a_killed_study_goes_on_and_gives_the_same_numbers(found, tmp_path):
+    script = tmp_path / "run.py"
+    script.write_text(
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from pathlib import Path\n"
+        "from test_study import SMALL, study, subjects\n"
+        "study.run(*subjects(), SMALL, cache=Path(sys.argv[2]))\n"
+    )
+    cells = tmp_path / "cache" / "cells"
+    process = subprocess.Popen([sys.executable, str(script), str(__file__).rpartition("/")[0], str(tmp_path / "cache")])
+    while not (cells.exists() and len(list(cells.glob("*.json"))) >= 5):
+        assert process.poll() is None, "it ended before it could be killed"
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    done = len(list(cells.glob("*.json")))
+    total = len(found[0]) + len(found[1])
+    assert done < total
+    assert numbers(study.run(*subjects(), SMALL, cache=tmp_path / "cache")) == numbers(found)
+
+
+def test_results_survive_json(found):
+    attacks, defenses = found
+    meta = study.about(*subjects(), SMALL, "scoreveil audit")
+    whole = Study(meta, attacks, defenses, notes=("a note",))
+    text = to_json(whole)
+    assert from_json(text) == whole
+    loaded = json.loads(text)
+    wanted = {
+        "defense",
+        "epsilon",
+        "attack",
+        "form",
+        "accuracy",
+        "auc",
+        "auc_low",
+        "auc_high",
+        "tpr_at_1pct",
+        "tpr_at_01pct",
+    }
+    assert wanted <= set(loaded["results"][0])
+    assert loaded["meta"]["records"]["members"] == 600
+
+
+def test_averaging_asks_again():
+    asked = []
+
+    def defense(scores):
+        asked.append(1)
+        return scores * len(asked)
+
+    assert repeated(defense, 3)(np.ones((1, 2))).tolist() == [[2.0, 2.0]]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"defenses": ("none", "nothing")}, "defense among"),
+        ({"attacks": ("magic",)}, "attack among"),
+        ({"epsilons": (1.0, -1.0)}, "epsilons > 0"),
+        ({"epsilons": ()}, "epsilons > 0"),
+        ({"repeats": 0}, "repeats >= 1"),
+    ],
+)
+def test_bad_plans_are_refused(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        Plan(**wrong)
+
+
+def test_progress_is_told():
+    told = []
+    plan = Plan(defenses=("none", "label_only"), attacks=("gap",), jobs=1)
+    study.run(*subjects(), plan, progress=lambda what, done, total: told.append((what, done, total)))
+    assert told == [("none", 1, 2), ("label_only", 2, 2)]
