@@ -14,7 +14,7 @@ help:
 	@echo "make bench  measure speed and memory; writes benchmarks/results.json and docs/benchmarks.md"
 
 demo: $(VENV)/demo.stamp
-	$(BIN)/scoreveil demo
+	$(BIN)/scoreveil demo --attack
 
 test: $(VENV)/dev.stamp browser
 	$(BIN)/python -m pytest -n 2 --dist worksteal
@@ -39,7 +39,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/demo.stamp: pyproject.toml constraints.txt | $(BIN)/python
-	$(INSTALL) -e '.[cli,demo,fast]'
+	$(INSTALL) -e '.[cli,demo,audit]'
 	@touch $@
 
 $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(BIN)/python

@@ -46,7 +46,6 @@ class InversionSettings(TrainSettings):
     width: int = LIGHT
     epochs: int = 8
     lr: float = 2e-4
-    cosine: bool = False  # as in the authors' code
 
 
 @dataclass(frozen=True, eq=False)

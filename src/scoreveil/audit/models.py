@@ -9,7 +9,6 @@ is the same to the bit for the same seed, machine and number of threads, also wh
 epoch draws depends on seed and epoch alone, and the state after each epoch is on disk.
 """
 
-import math
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -59,7 +58,6 @@ class TrainSettings:
     lr: float = 1e-3
     batch: int = 128
     seed: int = 0
-    cosine: bool = True  # lr falls to 0 along half a cosine: at a steady one, accuracy depends on the epoch it stops at
     bf16: bool = True  # autocast to bfloat16 where that is faster; scores are always computed in float32
 
     def __post_init__(self) -> None:
@@ -70,10 +68,6 @@ class TrainSettings:
             raise ValueError(f"Expected lr > 0, got {self.lr}.")
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"Expected 0 <= seed < 2**32, got {self.seed}.")
-
-    def rate(self, epoch: int) -> float:
-        """The learning rate of an epoch, counted from 0."""
-        return self.lr * (1 + math.cos(math.pi * epoch / self.epochs)) / 2 if self.cosine else self.lr
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,8 +200,6 @@ class Training:
     def _epoch(self, epoch: int) -> None:
         draws = np.random.default_rng([self.settings.seed, epoch])
         torch.manual_seed(int(draws.integers(2**63)))  # dropout
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.settings.rate(epoch)
         order = torch.from_numpy(draws.permutation(self.count))
         self.network.train()
         for index in order.split(self.settings.batch):

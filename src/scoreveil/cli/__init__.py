@@ -28,7 +28,7 @@ try:
     from rich.table import Table
     from rich.text import Text
 
-    from scoreveil.cli.audit import audit
+    from scoreveil.cli.audit import attack_digits, audit
     from scoreveil.cli.terminal import err, out, progress_bar
 except ModuleNotFoundError:
     raise SystemExit("Error: the command line needs typer and rich: pip install 'scoreveil[cli]'.") from None
@@ -284,7 +284,14 @@ app.command(epilog="Example: scoreveil audit --members in.npy --nonmembers out.n
 
 
 @app.command(epilog="Example: scoreveil demo")
-def demo() -> None:
+def demo(
+    attack: Annotated[
+        bool, typer.Option("--attack", help="Then attack such classifiers, and write a report (a minute or two).")
+    ] = False,
+    folder: Annotated[Path, typer.Option("--output", "-o", metavar="OUT", help="The folder of that report.")] = Path(
+        "scoreveil-demo"
+    ),
+) -> None:
     """Show it at work on handwritten digits.
 
     Trains a small classifier, veils its scores in several ways, and shows what changes and what does not.
@@ -307,6 +314,8 @@ def demo() -> None:
     )
     out.print(_picture_table(shown.picture, demonstration.PICTURED))
     out.print(f"▶ the true class. Measured just now, in {time.perf_counter() - started:.1f} s.")
+    if attack:
+        attack_digits(folder)
 
 
 def _outcomes_table(outcomes: Sequence[Any]) -> Table:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
+from rich.table import Table
 
-from scoreveil.cli.terminal import progress_steps
+from scoreveil.cli.terminal import out, progress_steps
 
 if TYPE_CHECKING:  # the audit wing brings torch and scikit-learn; only those who audit wait for them
     from scoreveil.audit.records import Records
-    from scoreveil.audit.results import Study, Verdict
+    from scoreveil.audit.results import AttackResult, Study, Verdict
     from scoreveil.audit.subjects import Subject
 
 Given = tuple[Path | None, Path | None]  # scores, and their labels
@@ -188,6 +189,40 @@ def _data(path: Path) -> tuple[Any, Any]:
             return arrays["x"], arrays["y"]
     except (KeyError, ValueError, EOFError, OSError):
         raise ValueError(f"Expected arrays x and y in an .npz file, got {path.name}.") from None
+
+
+def attack_digits(folder: Path) -> None:
+    """The second half of the demo: what attackers make of such scores, as in the paper and adaptively."""
+    from scoreveil.audit import digits, report, wording
+    from scoreveil.audit.results import best
+
+    with progress_steps("Attacking") as progress:
+        found = digits.run("scoreveil demo --attack", progress)
+    made = report.write(found, folder)
+    table = Table(title="Who can tell training records from others", title_justify="left")
+    table.add_column("", no_wrap=True)
+    for name in ("ML-Leaks,\nas in the paper", "best adaptive", "best adaptive,\ntold the label"):
+        table.add_column(name, justify="right")
+    for defense in found.defenses:
+        setting = defense.defense, defense.epsilon
+        paper = best(found.results, *setting, attack="ml_leaks", form="paper")
+        fitted = [r for r in found.results if r.form != "paper"]
+        adaptive = [best(tuple(fitted), *setting, reads="scores", knows_label=told) for told in (False, True)]
+        table.add_row(wording.setting(*setting), *(_told(r) for r in (paper, *adaptive)))
+    table.add_section()
+    floors = [best(found.results, "none", None, attack=name) for name in ("label_floor", "label_floor_known")]
+    table.add_row("the label alone", "", *(_told(r) for r in floors))
+    out.print(table)
+    out.print(
+        "Accuracy on as many members as non-members, and AUC (± half its 95 % interval); 50 % and .50 are guessing. "
+        f"The last row is the floor that no defense that keeps the label can pass. Report: {made}"
+    )
+
+
+def _told(result: "AttackResult | None") -> str:
+    if result is None:
+        return ""
+    return f"{result.accuracy:.1%}   {result.auc:.2f} ± {(result.auc_high - result.auc_low) / 2:.2f}"
 
 
 def _gate(found: "Study", said: "Verdict", limit: str, setting: str | None) -> None:
