@@ -126,14 +126,13 @@ def check_sampler(claimed: Claim, scores: np.ndarray, uniforms: np.ndarray) -> N
 
 
 def chi_square(observed: np.ndarray, probabilities: np.ndarray) -> float:
-    """The p-value; cells that expect fewer than 10 are taken together."""
-    expected = probabilities * observed.sum()
-    small = expected < 10
-    observed = np.r_[observed[~small], observed[small].sum()]
-    expected = np.r_[expected[~small], expected[small].sum()]
-    if expected[-1] < 1e-6:
-        assert observed[-1] == 0
-        observed, expected = observed[:-1], expected[:-1]
+    """The p-value. The least likely cells are taken together until they expect 10, where χ² begins to hold."""
+    assert not np.any(observed[probabilities == 0]), "what cannot happen did"
+    order = np.argsort(probabilities)
+    observed, expected = observed[order], probabilities[order] * observed.sum() / probabilities.sum()
+    together = int(np.searchsorted(np.cumsum(expected), 10)) + 1
+    observed = np.r_[observed[:together].sum(), observed[together:]]
+    expected = np.r_[expected[:together].sum(), expected[together:]]
     if len(expected) == 1:
         return 1.0
     return float(stats.chisquare(observed, expected * observed.sum() / expected.sum()).pvalue)
