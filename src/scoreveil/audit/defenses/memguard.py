@@ -25,9 +25,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from scoreveil.audit.defenses.networks import one_thread, seeded
+from scoreveil.audit.defenses.networks import one_thread
 from scoreveil.audit.defenses.shape import Given
 from scoreveil.audit.defenses.sticky import sticky_uniforms
+from scoreveil.audit.models import seeded
 from scoreveil.audit.records import Defense, Floats, Membership
 
 Tensor = Any

@@ -1,17 +1,9 @@
-"""Training small networks: the same weights for the same seed, and no thread that costs more than it brings."""
+"""Training small networks: no thread that costs more than it brings."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-
-
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Torch's own generator set for a while; afterwards it goes on where it was."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        yield
 
 
 @contextmanager
