@@ -4,18 +4,21 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from scoreveil.audit import study
+from scoreveil.audit.membership import repeated
 from scoreveil.audit.records import Membership, Records
-from scoreveil.audit.results import Study, best, from_json, to_json
-from scoreveil.audit.study import Plan, repeated
+from scoreveil.audit.results import best, from_json, to_json
+from scoreveil.audit.study import Plan, grid
+from scoreveil.audit.subjects import Subject
 
 K = 5
 SMALL = Plan(
-    defenses=("none", "published", "isotonic_reference", "label_only"),
+    settings=grid(("published", "isotonic_reference", "label_only"), (0.5, 8.0)),
     attacks=(
         "ml_leaks",
         "max_confidence",
@@ -25,7 +28,6 @@ SMALL = Plan(
         "label_floor_known",
         "augmentation",
     ),
-    epsilons=(0.5, 8.0),
     jobs=1,
 )
 
@@ -38,14 +40,14 @@ def records(rows, seed, sure, labelled=True):
     return Records(scores, labels if labelled else None)
 
 
-def subjects(labelled=True, rows=600):
+def subject(labelled=True, rows=600):
     target = Membership(records(rows, 0, 1.0, labelled), records(rows, 1, 0.4, labelled))
     shadow = Membership(records(rows, 2, 1.0, labelled), records(rows, 3, 0.4, labelled))
-    return target, shadow, records(rows, 4, 0.4, labelled)
+    return Subject(target, shadow, records(rows, 4, 0.4, labelled))
 
 
 def numbers(found):
-    attacks, defenses = found
+    attacks, defenses = found.results, found.defenses
     return [(r.defense, r.epsilon, r.attack, r.form, r.features, r.accuracy, r.auc, r.tpr_at_1pct) for r in attacks], [
         (d.defense, d.epsilon, d.distortion_l2, d.test_accuracy) for d in defenses
     ]
@@ -53,22 +55,22 @@ def numbers(found):
 
 @pytest.fixture(scope="module")
 def found():
-    return study.run(*subjects(), SMALL)
+    return study.run(subject(), SMALL)
 
 
 def test_the_same_seed_gives_the_same_table(found):
-    again = study.run(*subjects(), SMALL)
+    again = study.run(subject(), SMALL)
     assert numbers(again) == numbers(found)
 
 
 def test_processes_do_not_change_the_table(found):
-    parallel = study.run(*subjects(), Plan(**{**vars(SMALL), "jobs": 2}))
+    parallel = study.run(subject(), Plan(**{**vars(SMALL), "jobs": 2}))
     assert numbers(parallel) == numbers(found)
 
 
 def test_every_setting_and_form_is_there(found):
-    attacks, defenses = found
-    assert [(d.defense, d.epsilon) for d in defenses] == SMALL.settings()
+    attacks, defenses = found.results, found.defenses
+    assert [(d.defense, d.epsilon) for d in defenses] == list(SMALL.settings)
     forms = {(r.defense, r.form) for r in attacks if r.attack == "max_confidence"}
     assert ("published", "averaging") in forms
     assert ("none", "averaging") not in forms  # asking again gives the same answer
@@ -80,7 +82,7 @@ def test_every_setting_and_form_is_there(found):
 
 
 def test_what_leaks_shows_and_what_is_veiled_does_not(found):
-    attacks, defenses = found
+    attacks, defenses = found.results, found.defenses
     undefended = best(attacks, "none", None, knows_label=False)
     veiled = best(attacks, "isotonic_reference", 0.5, knows_label=False, reads="scores")
     assert undefended.auc > 0.75
@@ -89,20 +91,21 @@ def test_what_leaks_shows_and_what_is_veiled_does_not(found):
 
 
 def test_a_study_without_labels_leaves_out_what_needs_them():
-    attacks, defenses = study.run(*subjects(labelled=False), SMALL)
+    found = study.run(subject(labelled=False), SMALL)
+    attacks, defenses = found.results, found.defenses
     assert {r.attack for r in attacks} == {"ml_leaks", "max_confidence", "label_floor"}
     assert all(d.test_accuracy is None and d.ece is None for d in defenses)
 
 
 def test_cells_are_kept_and_not_made_again(found, tmp_path):
-    kept = study.run(*subjects(), SMALL, cache=tmp_path)
+    kept = study.run(subject(), SMALL, cache=tmp_path)
     assert numbers(kept) == numbers(found)
     files = sorted((tmp_path / "cells").iterdir())
     stamps = [f.stat().st_mtime_ns for f in files]
-    assert numbers(study.run(*subjects(), SMALL, cache=tmp_path)) == numbers(found)
+    assert numbers(study.run(subject(), SMALL, cache=tmp_path)) == numbers(found)
     assert [f.stat().st_mtime_ns for f in sorted((tmp_path / "cells").iterdir())] == stamps
     # other records are other cells
-    study.run(*subjects(rows=500), Plan(defenses=("none",), attacks=("gap",), jobs=1), cache=tmp_path)
+    study.run(subject(rows=500), Plan(settings=grid((), ()), attacks=("gap",), jobs=1), cache=tmp_path)
     assert len(list((tmp_path / "cells").iterdir())) > len(files)
 
 
@@ -111,8 +114,8 @@ def test_a_killed_study_goes_on_and_gives_the_same_numbers(found, tmp_path):
     script.write_text(
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from pathlib import Path\n"
-        "from test_study import SMALL, study, subjects\n"
-        "study.run(*subjects(), SMALL, cache=Path(sys.argv[2]))\n"
+        "from test_study import SMALL, study, subject\n"
+        "study.run(subject(), SMALL, cache=Path(sys.argv[2]))\n"
     )
     cells = tmp_path / "cache" / "cells"
     process = subprocess.Popen([sys.executable, str(script), str(__file__).rpartition("/")[0], str(tmp_path / "cache")])
@@ -122,15 +125,13 @@ def test_a_killed_study_goes_on_and_gives_the_same_numbers(found, tmp_path):
     process.kill()
     process.wait()
     done = len(list(cells.glob("*.json")))
-    total = len(found[0]) + len(found[1])
+    total = len(found.results) + len(found.defenses)
     assert done < total
-    assert numbers(study.run(*subjects(), SMALL, cache=tmp_path / "cache")) == numbers(found)
+    assert numbers(study.run(subject(), SMALL, cache=tmp_path / "cache")) == numbers(found)
 
 
 def test_results_survive_json(found):
-    attacks, defenses = found
-    meta = study.about(*subjects(), SMALL, "scoreveil audit")
-    whole = Study(meta, attacks, defenses, notes=("a note",))
+    whole = replace(found, notes=("a note",))
     text = to_json(whole)
     assert from_json(text) == whole
     loaded = json.loads(text)
@@ -163,10 +164,12 @@ def test_averaging_asks_again():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"defenses": ("none", "nothing")}, "defense among"),
+        ({"settings": (("none", None), ("nothing", None))}, "defense among"),
+        ({"settings": (("none", None), ("isotonic", None))}, "an epsilon for isotonic"),
+        ({"settings": (("none", 1.0),)}, "no epsilon for none"),
+        ({"settings": (("none", None), ("isotonic", -1.0))}, "epsilons > 0"),
+        ({"settings": (("label_only", None),)}, "without a defense"),
         ({"attacks": ("magic",)}, "attack among"),
-        ({"epsilons": (1.0, -1.0)}, "epsilons > 0"),
-        ({"epsilons": ()}, "epsilons > 0"),
         ({"repeats": 0}, "repeats >= 1"),
     ],
 )
@@ -177,6 +180,6 @@ def test_bad_plans_are_refused(wrong, message):
 
 def test_progress_is_told():
     told = []
-    plan = Plan(defenses=("none", "label_only"), attacks=("gap",), jobs=1)
-    study.run(*subjects(), plan, progress=lambda what, done, total: told.append((what, done, total)))
+    plan = Plan(settings=grid(("label_only",), ()), attacks=("gap",), jobs=1)
+    study.run(subject(), plan, progress=lambda what, done, total: told.append((what, done, total)))
     assert told == [("none", 1, 2), ("label_only", 2, 2)]

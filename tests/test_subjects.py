@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from scoreveil.audit.records import Records
-from scoreveil.audit.subjects import checked, from_model, from_scores, load_object, load_predict
+from scoreveil.audit.subjects import Asked, checked, from_model, from_scores, load_object, load_predict
 
 K = 4
 
@@ -104,13 +104,13 @@ def test_a_model_is_asked_and_a_shadow_trained():
     target = Nearest()
     members, nonmembers = data(300, 0), data(300, 1)
     target.fit(*members)
-    subject = from_model(target.predict_proba, members, nonmembers, data(400, 2), Nearest)
+    subject = from_model(target.predict_proba, members, nonmembers, data(400, 2), Asked(Nearest))
     assert len(subject.shadow.members) == 200
     assert subject.target.members.scores.max(axis=1).mean() > subject.target.nonmembers.scores.max(axis=1).mean()
     with pytest.raises(ValueError, match="architecture"):
         from_model(target.predict_proba, members, nonmembers, data(400, 2))
     with pytest.raises(ValueError, match="fit and predict_proba"):
-        from_model(target.predict_proba, members, nonmembers, data(400, 2), dict)
+        from_model(target.predict_proba, members, nonmembers, data(400, 2), Asked(dict))
 
 
 def test_a_model_that_returns_logits_is_told_so():

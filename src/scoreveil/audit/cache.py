@@ -26,7 +26,7 @@ Made = TypeVar("Made")
 Arrays = dict[str, NDArray[Any]]
 Directory = str | os.PathLike[str] | None
 
-VERSION = 1  # of the code whose results are kept: raise it when the same settings would give other numbers
+VERSION = 2  # of the code whose results are kept: raise it when the same settings would give other numbers
 CHECKSUM = "sha256"
 
 
@@ -70,6 +70,20 @@ def load_or_make(
             made = make()
             write(file, save(made))
             return made
+
+
+def kept_json(kind: str, key: str, make: Callable[[], dict[str, Any]], directory: Directory) -> dict[str, Any]:
+    """A small result as a JSON file, made where there is none; whole or not there."""
+    file = path(kind, key, directory).with_suffix(".json")
+    if file.exists():
+        stored: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        return stored
+    made = make()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    temporary = file.with_name(f".{file.name}.{secrets.token_hex(4)}.part")
+    temporary.write_text(json.dumps(made), encoding="utf-8")
+    temporary.replace(file)
+    return made
 
 
 def path(kind: str, key: str, directory: Directory = None) -> Path:

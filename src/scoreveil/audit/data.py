@@ -26,11 +26,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scoreveil.audit import cache
+
 Pixels = NDArray[np.float32]
 Integers = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 
 SIDE = 32  # of the paper's images
+SHIFTS = ((0, 1), (0, -1), (1, 0), (-1, 0))  # down, right
 DIGITS = tuple("0123456789")
 CLOTHES = ("t-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -116,15 +119,34 @@ def five_way_split(images: Images, size: int, reference: int, seed: int) -> Part
 def load(source: str | os.PathLike[str], data_dir: str | os.PathLike[str] | None = None) -> Images:
     """A benchmark by name, or the images of a folder, .zip or .npz.
 
-    Benchmarks are looked for in `data_dir`, else in $SCOREVEIL_DATA, else in `data` under the current directory.
+    Benchmarks are looked for in `data_dir`, else in $SCOREVEIL_DATA, else in `data` of the cache.
     """
     if str(source) in BENCHMARKS:
-        return BENCHMARKS[str(source)](Path(data_dir or os.environ.get("SCOREVEIL_DATA") or "data"))
+        return BENCHMARKS[str(source)](place(data_dir))
     path = Path(source)
     if not path.exists():
         known = ", ".join(BENCHMARKS)
         raise FileNotFoundError(f"Expected one of {known}, or a folder, .zip or .npz that exists, got {source}.")
     return from_npz(path) if path.suffix.lower() == ".npz" else from_pictures(path)
+
+
+def place(data_dir: str | os.PathLike[str] | None = None) -> Path:
+    """Where benchmarks are looked for, and downloaded to."""
+    return Path(data_dir or os.environ.get("SCOREVEIL_DATA") or cache.root() / "data")
+
+
+def find(name: str, data_dir: str | os.PathLike[str] | None = None) -> list[Path]:
+    """The files of a benchmark, or a FileNotFoundError that says which are missing and where they go."""
+    return FILES[name](place(data_dir))
+
+
+def variants(pixels: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """Pictures (n, channels, height, width) moved by one pixel in four directions, and mirrored."""
+    height, width = pixels.shape[2:]
+    padded = np.pad(pixels, ((0, 0), (0, 0), (1, 1), (1, 1)), mode="edge")
+    for down, right in SHIFTS:
+        yield padded[:, :, 1 - down : 1 - down + height, 1 - right : 1 - right + width]
+    yield pixels[..., ::-1]
 
 
 # Benchmarks
@@ -141,44 +163,61 @@ def digits(_: Path) -> Images:
 
 def cifar10(data_dir: Path) -> Images:
     """CIFAR-10 in the first of its three forms that is there whole: Python batches, binary batches, image zip."""
+    files = cifar10_files(data_dir)
+    if files[0].name == CIFAR10_ZIP:
+        images = from_pictures(files[0])
+        if images.class_names != CIFAR10 or images.shape != (3, SIDE, SIDE):
+            raise ValueError(f"Expected colour images of {', '.join(CIFAR10)} in {files[0]}, got others.")
+        return Images(images.pixels, images.labels, "CIFAR-10 (re-encoded as JPEG)", 10, CIFAR10)
+    read = _binary_batch if files[0].suffix == ".bin" else _python_batch
+    pixels, labels = (np.concatenate(parts) for parts in zip(*map(read, files), strict=True))
+    return Images(_unit(pixels.reshape(-1, 3, 32, 32)), labels, "CIFAR-10", 10, CIFAR10)
+
+
+def cifar10_files(data_dir: Path) -> list[Path]:
     python = [data_dir / "cifar-10-batches-py" / name for name in CIFAR10_BATCHES]
     binary = [data_dir / "cifar-10-batches-bin" / f"{name}.bin" for name in CIFAR10_BATCHES]
-    for files, read in ((python, _python_batch), (binary, _binary_batch)):
-        if all(file.is_file() for file in files):
-            pixels, labels = (np.concatenate(parts) for parts in zip(*map(read, files), strict=True))
-            return Images(_unit(pixels.reshape(-1, 3, 32, 32)), labels, "CIFAR-10", 10, CIFAR10)
     pictures = data_dir / CIFAR10_ZIP
-    if pictures.is_file():
-        images = from_pictures(pictures)
-        if images.class_names != CIFAR10 or images.shape != (3, SIDE, SIDE):
-            raise ValueError(f"Expected colour images of {', '.join(CIFAR10)} in {pictures}, got others.")
-        return Images(images.pixels, images.labels, "CIFAR-10 (re-encoded as JPEG)", 10, CIFAR10)
+    for files in (python, binary, [pictures]):
+        if all(file.is_file() for file in files):
+            return files
     missing = [", ".join(file.name for file in files if not file.is_file()) for files in (python, binary)]
     raise FileNotFoundError(
         f"Expected CIFAR-10 in {data_dir}: {missing[0]} in {python[0].parent}, or {missing[1]} in {binary[0].parent}, "
-        f"or {pictures}. Another place: data_dir, or SCOREVEIL_DATA."
+        f"or {pictures}. Another place: --data-dir, or SCOREVEIL_DATA."
     )
 
 
 BENCHMARKS: dict[str, Callable[[Path], Images]] = {
     "digits": digits,
-    "mnist": lambda data_dir: _idx(data_dir / "MNIST" / "raw", "MNIST", DIGITS),
-    "fashion-mnist": lambda data_dir: _idx(data_dir / "FashionMNIST" / "raw", "Fashion-MNIST", CLOTHES),
+    "mnist": lambda data_dir: _idx(data_dir, "MNIST", DIGITS),
+    "fashion-mnist": lambda data_dir: _idx(data_dir, "Fashion-MNIST", CLOTHES),
     "cifar10": cifar10,
+}
+FILES: dict[str, Callable[[Path], list[Path]]] = {
+    "mnist": lambda data_dir: _idx_files(data_dir, "MNIST"),
+    "fashion-mnist": lambda data_dir: _idx_files(data_dir, "Fashion-MNIST"),
+    "cifar10": cifar10_files,
 }
 
 
-def _idx(folder: Path, name: str, class_names: tuple[str, ...]) -> Images:
-    """The four idx files of MNIST and its kin, gzipped or not, resized as in the paper."""
+def _idx_files(data_dir: Path, name: str) -> list[Path]:
+    """The four idx files of MNIST and its kin, gzipped or not, where torchvision puts them."""
+    folder = data_dir / name.replace("-", "") / "raw"
     stems = [f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]
     files = [next(filter(Path.is_file, (folder / stem, folder / f"{stem}.gz")), None) for stem in stems]
     missing = [stem for stem, file in zip(stems, files, strict=True) if file is None]
     if missing:
         raise FileNotFoundError(
             f"Expected {name} in {folder}, got no {', '.join(missing)} there, with or without .gz. "
-            "Another place: data_dir, or SCOREVEIL_DATA."
+            "Another place: --data-dir, or SCOREVEIL_DATA."
         )
-    found = [file for file in files if file is not None]
+    return [file for file in files if file is not None]
+
+
+def _idx(data_dir: Path, name: str, class_names: tuple[str, ...]) -> Images:
+    """Training and test images, resized as in the paper."""
+    found = _idx_files(data_dir, name)
     pixels = [_idx_array(file, dimensions=3) for file in found[::2]]
     labels = [_idx_array(file, dimensions=1) for file in found[1::2]]
     for file, its_pixels, its_labels in zip(found[1::2], pixels, labels, strict=True):
@@ -186,7 +225,9 @@ def _idx(folder: Path, name: str, class_names: tuple[str, ...]) -> Images:
             got = f"{len(its_labels)} up to {its_labels.max(initial=0)}"
             raise ValueError(f"Expected {len(its_pixels)} labels up to {len(class_names) - 1} in {file}, got {got}.")
     if pixels[0].shape[1:] != pixels[1].shape[1:] or 0 in pixels[0].shape + pixels[1].shape:
-        raise ValueError(f"Expected images of one size in {folder}, got {pixels[0].shape} and {pixels[1].shape}.")
+        raise ValueError(
+            f"Expected images of one size in {found[0].parent}, got {pixels[0].shape} and {pixels[1].shape}."
+        )
     resized = resize(_unit(np.concatenate(pixels))[:, None], SIDE)
     return Images(resized, np.concatenate(labels).astype(np.int64), name, len(class_names), class_names)
 

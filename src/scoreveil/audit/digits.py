@@ -9,15 +9,16 @@ import numpy as np
 from scoreveil.audit import study
 from scoreveil.audit.records import Membership, Records, joined
 from scoreveil.audit.results import Study
+from scoreveil.audit.subjects import Subject
 
 MODELS, RECORDS = 8, 100  # targets and shadows each; training, test and reference records of each
+EPSILONS = (0.5, 2.0)
 PLAN = study.Plan(
-    defenses=("none", "published", "isotonic_reference"),
+    settings=study.grid(("published", "isotonic_reference"), EPSILONS),
     attacks=(
         *("ml_leaks", "nsh", "max_confidence", "modified_entropy"),
         *("random_forest", "random_forest_known", "label_floor", "label_floor_known"),
     ),
-    epsilons=(0.5, 2.0),
 )
 
 
@@ -25,10 +26,8 @@ def run(command: str, progress: study.Progress = lambda what, done, total: None)
     """Train, attack, and return what was found."""
     target, reference = trained(range(MODELS))
     shadow, _ = trained(range(MODELS, 2 * MODELS))
-    attacked, defended = study.run(target, shadow, reference, PLAN, progress=progress)
-    about = study.about(target, shadow, reference, PLAN, command)
-    about["title"] = f"{MODELS} classifiers of handwritten digits, {RECORDS} training records each"
-    return Study(about, attacked, defended)
+    title = f"{MODELS} classifiers of handwritten digits, {RECORDS} training records each"
+    return study.run(Subject(target, shadow, reference, title=title), PLAN, command, progress=progress)
 
 
 def trained(seeds: range) -> tuple[Membership, Records]:

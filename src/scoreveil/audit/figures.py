@@ -271,8 +271,11 @@ def reconstructions(study: Study) -> list[tuple[str, str, tuple[str, ...]]]:
 
 def reconstruction_sheet(study: Study) -> Sheet | None:
     rows = reconstructions(study)
-    if not rows:
-        return None
+    return picture_rows(rows) if rows else None
+
+
+def picture_rows(rows: Sequence[tuple[str, str, tuple[str, ...]]]) -> Sheet:
+    """Rows of pictures, each with its name and what was measured."""
     marks: list[Mark] = []
     for i, (name, measured, pictures) in enumerate(rows):
         top = GAP + i * (TILE + GAP)

@@ -27,6 +27,7 @@ from scoreveil.audit.models import (
     evaluate,
     seeded,
     state_of,
+    tensor,
     using,
     with_state,
 )
@@ -113,7 +114,7 @@ def fit(
     seen = features(scores, form)
     mean, scale = _standard(seen, form)
     inputs = torch.from_numpy(((seen - mean) / scale).astype(np.float32))[:, :, None, None]
-    pixels = torch.from_numpy(images.pixels)
+    pixels = tensor(images.pixels)
 
     def loss(network: nn.Module, index: torch.Tensor) -> torch.Tensor:
         return nn.functional.mse_loss(network(inputs[index]).float(), pixels[index])

@@ -15,6 +15,8 @@ from sklearn.metrics import roc_auc_score, roc_curve
 from scoreveil.audit.records import Floats, Integers, Records
 from scoreveil.tuning import Norm, distances
 
+Pictures = NDArray[np.float32] | NDArray[np.float64]
+
 CONFIDENCE = 0.95
 LOW_FALSE_ALARMS = (0.01, 0.001)
 CURVE_POINTS = 128
@@ -169,7 +171,8 @@ def _clopper_pearson(successes: int, trials: int) -> Estimate:
 def _thinned(fpr: Floats, tpr: Floats, nonmembers: int) -> tuple[tuple[float, float], ...]:
     rates = np.geomspace(1 / (2 * nonmembers), 1.0, CURVE_POINTS)
     rates[-1] = 1.0
-    return tuple((float(x), float(y)) for x, y in zip(rates, np.interp(rates, fpr, tpr), strict=True))
+    # six digits: a study keeps hundreds of curves
+    return tuple((float(f"{x:.6g}"), float(f"{y:.6g}")) for x, y in zip(rates, np.interp(rates, fpr, tpr), strict=True))
 
 
 # Inversion
@@ -189,7 +192,7 @@ class InversionMetrics:
     nearest_original: float
 
 
-def inversion_metrics(originals: Floats, reconstructions: Floats) -> InversionMetrics:
+def inversion_metrics(originals: Pictures, reconstructions: Pictures) -> InversionMetrics:
     """Images in [0, 1]: grey (n, h, w), or (n, channels, h, w)."""
     if originals.shape != reconstructions.shape or originals.ndim not in (3, 4) or len(originals) == 0:
         raise ValueError(
@@ -201,11 +204,11 @@ def inversion_metrics(originals: Floats, reconstructions: Floats) -> InversionMe
     )
 
 
-def mse(originals: Floats, reconstructions: Floats) -> float:
+def mse(originals: Pictures, reconstructions: Pictures) -> float:
     return float(np.mean((np.asarray(originals, np.float64) - reconstructions) ** 2))
 
 
-def ssim(originals: Floats, reconstructions: Floats) -> float:
+def ssim(originals: Pictures, reconstructions: Pictures) -> float:
     """Mean structural similarity, scikit-image's."""
     from skimage.metrics import structural_similarity
 
@@ -214,7 +217,7 @@ def ssim(originals: Floats, reconstructions: Floats) -> float:
     return float(np.mean([structural_similarity(a, b, data_range=1.0, channel_axis=channel) for a, b in pairs]))
 
 
-def nearest_original(originals: Floats, reconstructions: Floats) -> float:
+def nearest_original(originals: Pictures, reconstructions: Pictures) -> float:
     """How often a reconstruction's nearest original is its own; equally near ones share the point."""
     there = np.asarray(originals, np.float64).reshape(len(originals), -1)
     guesses = np.asarray(reconstructions, np.float64).reshape(len(there), -1)

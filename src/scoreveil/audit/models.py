@@ -24,14 +24,13 @@ from numpy.typing import NDArray
 from torch import nn
 
 from scoreveil.audit import cache
-from scoreveil.audit.data import Images, Pixels
+from scoreveil.audit.data import Images, Pixels, variants
 from scoreveil.audit.records import Floats, Integers
 
 Progress = Callable[[float], None]  # told the fraction that is done
 Shape = tuple[int, int, int]  # channels, height, width
 
 QUICK, STANDARD, PAPER = 16, 32, 128  # widths: 16/32/64, 32/64/128 and 128/256/512 channels
-SHIFTS = ((0, 1), (0, -1), (1, 0), (-1, 0))  # down, right
 EVALUATED = 1000  # images at a time
 BF16_TRIAL = """
 try:
@@ -55,7 +54,7 @@ class TrainSettings:
 
     width: int = STANDARD
     epochs: int = 25
-    lr: float = 1e-3
+    lr: float = 1e-3  # in the first epoch; from there it falls along a cosine, to almost none in the last
     batch: int = 128
     seed: int = 0
     bf16: bool = True  # autocast to bfloat16 where that is faster; scores are always computed in float32
@@ -89,11 +88,8 @@ class Classifier:
     def labels_of_variants(self, images: Images) -> Integers:
         """The labels of each image moved by one pixel in four directions, and mirrored: (n, 5)."""
         self._check(images)
-        height, width = self.shape[1:]
-        padded = np.pad(images.pixels, ((0, 0), (0, 0), (1, 1), (1, 1)), mode="edge")
-        variants = [padded[:, :, 1 - y : 1 - y + height, 1 - x : 1 - x + width] for y, x in SHIFTS]
-        variants.append(images.pixels[..., ::-1])
-        return np.stack([evaluate(self.network, each, self.threads).argmax(axis=1) for each in variants], axis=1)
+        copies = (evaluate(self.network, each, self.threads).argmax(axis=1) for each in variants(images.pixels))
+        return np.stack(list(copies), axis=1)
 
     def _check(self, images: Images) -> None:
         if images.shape != self.shape:
@@ -138,7 +134,7 @@ def train(
     """Train a classifier. Where `checkpoint` holds a part of this very training, it goes on from there."""
     if not len(images):
         raise ValueError("Expected images to train on, got none.")
-    pixels, labels = torch.from_numpy(images.pixels), torch.from_numpy(images.labels)
+    pixels, labels = tensor(images.pixels), tensor(images.labels)
 
     def loss(network: nn.Module, index: torch.Tensor) -> torch.Tensor:
         logits = network(pixels[index].contiguous(memory_format=torch.channels_last))
@@ -201,6 +197,8 @@ class Training:
         draws = np.random.default_rng([self.settings.seed, epoch])
         torch.manual_seed(int(draws.integers(2**63)))  # dropout
         order = torch.from_numpy(draws.permutation(self.count))
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.settings.lr * (1 + np.cos(np.pi * epoch / self.settings.epochs)) / 2
         self.network.train()
         for index in order.split(self.settings.batch):
             self.optimizer.zero_grad()
@@ -256,13 +254,18 @@ def evaluate(network: nn.Module, inputs: NDArray[Any], threads: int) -> Pixels:
     outputs = []
     with torch.inference_mode(), using(threads):
         for start in range(0, len(inputs), EVALUATED):
-            block = torch.from_numpy(np.ascontiguousarray(inputs[start : start + EVALUATED], dtype=np.float32))
+            block = tensor(np.ascontiguousarray(inputs[start : start + EVALUATED], dtype=np.float32))
             if block.ndim == 4:
                 block = block.contiguous(memory_format=torch.channels_last)
             outputs.append(network(block).contiguous().numpy())
         if not outputs:
             return np.asarray(network(torch.zeros((1, *inputs.shape[1:]))).numpy()[:0])
     return np.concatenate(outputs)
+
+
+def tensor(array: NDArray[Any]) -> torch.Tensor:
+    """Torch on numpy's memory; on a copy where that must not be written to, as with what joblib hands over."""
+    return torch.from_numpy(np.require(array, requirements="W"))
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 Form = Literal["paper", "adaptive", "averaging"]
+InversionForm = Literal["paper", "adaptive", "floor"]
 SLACK = 0.02  # how far above its floor the best attack may come for a setting to count as holding
 
 
@@ -53,6 +54,7 @@ class DefenseResult:
     auroc_of_confidence: float | None
     fit_seconds: float
     seconds_per_vector: float
+    ratio_to_numpy: float | None = None  # of our mechanisms: the time beside that of plain array operations
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class InversionResult:
 
     defense: str
     epsilon: float | None
-    form: Literal["paper", "adaptive", "floor"]
+    form: InversionForm
     features: str
     mse: float
     ssim: float

@@ -3,32 +3,72 @@
 Checks come first, so that nothing is fitted on records that are not what they should be.
 """
 
+import hashlib
 import importlib
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from scoreveil.audit.data import Images, variants
+from scoreveil.audit.defenses.shape import Given
+from scoreveil.audit.pictures import Pictures
 from scoreveil.audit.records import Floats, Integers, Membership, Records
+from scoreveil.audit.shadows import ManyShadows, many_shadows
 from scoreveil.mechanisms.scores import SUM_TOLERANCE, check_layout, check_rows
 
 FEWEST = 100  # members and non-members each, before any split: fewer cannot tell an attack from luck
 REFERENCE_SHARE = 0.2  # of the non-members, held out as the public reference
 
 Predict = Callable[[Any], Any]  # inputs -> (n, k) scores
+Setting = tuple[str, float | None]  # a defense and its ε
 
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """A target, a shadow to fit attacks on, and a reference; `notes` are what the reader should know about them."""
+    """What is audited.
+
+    target, shadow  members and non-members of the model, and of a shadow to fit attacks on
+    reference       held-out records that are neither attacked nor protected
+    many            the target's records under many shadow models, for LiRA and RMIA
+    pictures        what the inversion attack draws, where the records are pictures
+    notes           what the reader should know about them
+    """
 
     target: Membership
     shadow: Membership
     reference: Records
     notes: tuple[str, ...] = ()
+    many: ManyShadows | None = None
+    pictures: Pictures | None = None
+    title: str = ""
+
+    def given(self, seed: int, epsilon: float | None = None) -> Given:
+        """What a defender has. It knows its own training set; its non-members are the reference, not the records under
+        attack."""
+        return Given(Membership(self.target.members, self.reference), self.reference, seed, epsilon)
+
+    @cached_property
+    def digest(self) -> str:
+        """The hash of all records."""
+        sides = (self.target.members, self.target.nonmembers, self.shadow.members, self.shadow.nonmembers)
+        return "".join(digest(records) for records in (*sides, self.reference))
+
+    @cached_property
+    def digest_with_many(self) -> str:
+        return self.digest if self.many is None else self.digest + self.many.digest
+
+
+def digest(records: Records) -> str:
+    """The hash of records: of their scores, labels and variants."""
+    state = hashlib.sha256()
+    for array in (records.scores, records.labels, records.variants):
+        state.update(b"-" if array is None else np.ascontiguousarray(array).tobytes())
+    return state.hexdigest()
 
 
 def checked(name: str, scores: Any, labels: Any = None) -> Records:
@@ -104,34 +144,126 @@ def overlap_notes(members: Records, nonmembers: Records) -> tuple[str, ...]:
 
 # From a model
 
+Data = tuple[Any, Integers]  # inputs, and their true classes
+Factory = Callable[[], Any]  # makes something with `fit` and `predict_proba`
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What an audit from a model does beyond asking it for scores.
+
+    architecture  a factory of models to train as shadows
+    shadows       how many of them to train on halves of the records, for LiRA and RMIA; 0 for none
+    inversion     whether to redraw pictures from their scores
+    """
+
+    architecture: Factory | None = None
+    shadows: int = 0
+    inversion: bool = False
+    seed: int = 0
+    jobs: int = 2
+
+    def __post_init__(self) -> None:
+        if self.shadows and self.architecture is None:
+            raise ValueError("Expected an architecture to train the shadows with, got none.")
+        if self.shadows and not self.shadows >= 4:
+            raise ValueError(f"Expected at least 4 shadows, two with and two without each record, got {self.shadows}.")
+
+
+NOTHING_MORE = Asked()
+
 
 def from_model(
     predict: Predict,
-    members: tuple[Any, Integers],
-    nonmembers: tuple[Any, Integers],
-    auxiliary: tuple[Any, Integers] | None = None,
-    architecture: Callable[[], Any] | None = None,
-    seed: int = 0,
+    members: Data,
+    nonmembers: Data,
+    auxiliary: Data | None = None,
+    asked: Asked = NOTHING_MORE,
+    progress: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> Subject:
-    """A subject from a model and its data. With auxiliary data and an architecture (a factory of something with `fit`
-    and `predict_proba`), a shadow is trained on half of that data, and the other half is its non-members."""
-    target = [checked(n, predict(x), y) for n, (x, y) in (("members", members), ("nonmembers", nonmembers))]
+    """A subject from a model and its data. With auxiliary data and an architecture, a shadow is trained on half of
+    that data, and the other half is its non-members; pictures among it serve the inversion attack."""
+    rng = np.random.default_rng(asked.seed)
+    order = rng.permutation(len(nonmembers[1]))
+    cut = int(len(order) * REFERENCE_SHARE)
+    reference, others = (_part(nonmembers, index) for index in (order[:cut], order[cut:]))
     shadow = None
-    if auxiliary is not None:
-        x, y = auxiliary
-        order = np.random.default_rng(seed).permutation(len(y))
-        inside, outside = order[: len(y) // 2], order[len(y) // 2 :]
-        if architecture is None:
-            raise ValueError("Expected an architecture to train the shadow with, got auxiliary data alone.")
-        model = architecture()
-        if not (hasattr(model, "fit") and hasattr(model, "predict_proba")):
-            raise ValueError("Expected the architecture to make a model with fit and predict_proba, got another.")
-        model.fit(x[inside], y[inside])
-        shadow = (
-            checked("shadow members", model.predict_proba(x[inside]), y[inside]),
-            checked("shadow nonmembers", model.predict_proba(x[outside]), y[outside]),
+    if auxiliary is not None and asked.architecture is not None:
+        inside, outside = (_part(auxiliary, half) for half in np.array_split(rng.permutation(len(auxiliary[1])), 2))
+        model = fitted(asked.architecture, *inside)
+        shadow = tuple(
+            _records(f"shadow {name}", model.predict_proba, data)
+            for name, data in (("members", inside), ("nonmembers", outside))
         )
-    return from_scores(target[0], target[1], shadow, seed=seed)
+    elif auxiliary is not None and not asked.inversion:
+        raise ValueError("Expected an architecture to train the shadow with, got auxiliary data alone.")
+    subject = from_scores(
+        _records("members", predict, members),
+        _records("nonmembers", predict, others),
+        shadow,  # type: ignore[arg-type]
+        _records("reference", predict, reference),
+        asked.seed,
+    )
+    if asked.shadows and asked.architecture is not None:
+        if shadow is None:
+            raise ValueError("Expected auxiliary data for a shadow beside the many, got none.")
+        pool = tuple(np.concatenate([a, b]) for a, b in zip(members, others, strict=True))
+        train = _ShadowOf(asked.architecture, pool, reference[0])
+        many = many_shadows(train, len(pool[1]), subject.reference, asked.shadows, asked.seed, asked.jobs, progress)
+        subject = replace(subject, many=many)
+    if asked.inversion:
+        if auxiliary is None:
+            raise ValueError("Expected auxiliary pictures for the inversion attack, got none.")
+        classes = subject.target.classes
+        asked_of, drawn = (_images(data, classes) for data in (auxiliary, others))
+        scores = (_records(name, predict, data).scores for name, data in (("auxiliary", auxiliary), ("drawn", others)))
+        subject = replace(subject, pictures=Pictures(asked_of, next(scores), drawn, next(scores)))
+    return subject
+
+
+@dataclass(frozen=True, eq=False)
+class _ShadowOf:
+    """Train one shadow on some of the pool; its scores of all the pool and of a population."""
+
+    architecture: Factory
+    pool: Any
+    population: Any
+
+    def __call__(self, index: Integers, seed: int) -> tuple[Floats, Floats]:
+        x, y = self.pool
+        np.random.seed(seed)  # noqa: NPY002 - what a model of others draws from, if it takes no seed of ours
+        model = fitted(self.architecture, x[index], y[index])
+        return np.asarray(model.predict_proba(x)), np.asarray(model.predict_proba(self.population))
+
+
+def fitted(architecture: Factory, x: Any, y: Integers) -> Any:
+    """A model of this architecture, trained."""
+    model = architecture()
+    if not (hasattr(model, "fit") and hasattr(model, "predict_proba")):
+        raise ValueError("Expected the architecture to make a model with fit and predict_proba, got another.")
+    model.fit(x, y)
+    return model
+
+
+def _part(data: Data, index: Integers) -> Data:
+    return data[0][index], data[1][index]
+
+
+def _records(name: str, predict: Predict, data: Data) -> Records:
+    """Scores and labels, and of pictures the labels of moved and mirrored copies."""
+    x, y = data
+    records = checked(name, predict(x), y)
+    if np.ndim(x) != 4:
+        return records
+    copies = [np.asarray(predict(copy)).argmax(axis=1) for copy in variants(x)]
+    return replace(records, variants=np.stack(copies, axis=1))
+
+
+def _images(data: Data, classes: int) -> Images:
+    x, y = data
+    if np.ndim(x) != 4:
+        raise ValueError(f"Expected pictures (n, channels, height, width) for the inversion attack, got {np.shape(x)}.")
+    return Images(np.asarray(x, dtype=np.float32), np.asarray(y, dtype=np.int64), "pictures", classes)
 
 
 def load_object(path: str) -> Any:

@@ -8,6 +8,7 @@ from scoreveil.audit.results import AttackResult
 UNDEFENDED = "none"
 IN_WORDS = {
     UNDEFENDED: "no defense",
+    "phase_2_alone": "Phase 2 alone",
     "isotonic_reference": "isotonic + reference",
     "isotonic_all": "isotonic all",
     "isotonic_all_reference": "isotonic all + reference",
@@ -19,8 +20,11 @@ IN_WORDS = {
     "log_ratios": "log-ratios",
     "nsh": "NSH",
     "ml_leaks": "ML-Leaks",
-    "lira": "LiRA",
-    "rmia": "RMIA",
+    "lira_online": "LiRA",
+    "lira_offline": "LiRA, offline",
+    "rmia_online": "RMIA",
+    "rmia_offline": "RMIA, offline",
+    "log_odds": "log-odds",
     "memguard": "MemGuard",
 }
 NOTHING = "–"

@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +15,8 @@ from scoreveil.cli.terminal import out, progress_steps
 if TYPE_CHECKING:  # the audit wing brings torch and scikit-learn; only those who audit wait for them
     from scoreveil.audit.records import Records
     from scoreveil.audit.results import AttackResult, Study, Verdict
-    from scoreveil.audit.subjects import Subject
+    from scoreveil.audit.study import Plan, Progress
+    from scoreveil.audit.subjects import Asked, Subject
 
 Given = tuple[Path | None, Path | None]  # scores, and their labels
 
@@ -52,6 +54,12 @@ def audit(
             "--architecture", metavar="FACTORY", help="package.module:factory of a model with fit and predict_proba."
         ),
     ] = None,
+    shadows: Annotated[
+        int, typer.Option("--shadows", help="With --architecture: train so many for LiRA and RMIA, 16 or more.")
+    ] = 0,
+    inversion: Annotated[
+        bool, typer.Option("--inversion", help="With pictures and --shadow-data: try to redraw pictures, too.")
+    ] = False,
     epsilons: Annotated[
         str | None, typer.Option("--epsilons", metavar="E,E,…", help="The ε to try, with commas between.")
     ] = None,
@@ -92,31 +100,33 @@ def audit(
     """
     try:
         from scoreveil.audit import report, study, verdict
-        from scoreveil.audit.results import Study
+        from scoreveil.audit.subjects import Asked, load_object
     except ModuleNotFoundError as error:
         message = f"Expected {error.name} for an audit, got none: pip install 'scoreveil[audit]'."
         raise ModuleNotFoundError(message) from None
 
     if fail_over is not None:
         verdict.parse_limit(fail_over)  # before the work, not after it
-    given: dict[str, Any] = {
-        "epsilons": None if epsilons is None else tuple(_numbers(epsilons)),
-        "defenses": _names(defenses),
-        "attacks": _names(attacks),
-    }
-    plan = study.Plan(seed=seed, jobs=jobs, **{name: value for name, value in given.items() if value is not None})
+    plan = _plan(epsilons, defenses, attacks, seed, jobs)
     if model is None:
+        if shadows or inversion:
+            raise ValueError("Expected --model with --shadows and --inversion, got scores.")
         subject = _from_scores(
             (members, member_labels), (nonmembers, nonmember_labels), (shadow_members, shadow_member_labels),
             (shadow_nonmembers, shadow_nonmember_labels), reference, seed,
         )  # fmt: skip
     else:
-        subject = _from_model(model, member_data, nonmember_data, shadow_data, architecture, seed)
-    everyone = subject.target, subject.shadow, subject.reference
+        factory = None if architecture is None else load_object(architecture)
+        asked = Asked(factory, shadows, inversion, seed, jobs)
+        with progress_steps("Asking the model") as progress:
+            subject = _from_model(model, member_data, nonmember_data, shadow_data, asked, progress)
+    if subject.pictures is not None:
+        plan = replace(plan, inverted=plan.settings)
+    if subject.many is not None:
+        # MemGuard takes milliseconds a vector: minutes for each shadow
+        plan = replace(plan, likelihood=tuple(s for s in plan.settings if s[0] != "memguard"))
     with progress_steps("Attacking") as progress:
-        attacked, defended = study.run(*everyone, plan, cache, progress)
-    command = shlex.join(["scoreveil", *sys.argv[1:]])
-    found = Study(study.about(*everyone, plan, command), attacked, defended, notes=subject.notes)
+        found = study.run(subject, plan, shlex.join(["scoreveil", *sys.argv[1:]]), cache, progress)
     said = verdict.verdict(found)
     for line in (*(f"Note: {note}" for note in found.notes), *said.sentences):
         typer.echo(line)
@@ -124,6 +134,17 @@ def audit(
         typer.echo(f"Report: {report.write(found, folder)}")
     if fail_over is not None:
         _gate(found, said, fail_over, setting)
+
+
+def _plan(epsilons: str | None, defenses: str | None, attacks: str | None, seed: int, jobs: int) -> "Plan":
+    from scoreveil.audit import study
+    from scoreveil.audit.defenses import DEFENSES
+
+    tried = study.EPSILONS if epsilons is None else tuple(_numbers(epsilons))
+    settings = study.grid(_names(defenses) or tuple(DEFENSES), tried)
+    chosen = _names(attacks)
+    plan = study.Plan(settings=settings, seed=seed, jobs=jobs)
+    return plan if chosen is None else replace(plan, attacks=chosen)
 
 
 def _from_scores(
@@ -164,15 +185,19 @@ def _labels(path: Path) -> Any:
 
 
 def _from_model(
-    model: str, members: Path | None, nonmembers: Path | None, shadow: Path | None, architecture: str | None, seed: int
+    model: str,
+    members: Path | None,
+    nonmembers: Path | None,
+    auxiliary: Path | None,
+    asked: "Asked",
+    progress: "Progress",
 ) -> "Subject":
-    from scoreveil.audit.subjects import from_model, load_object, load_predict
+    from scoreveil.audit.subjects import from_model, load_predict
 
     if members is None or nonmembers is None:
         raise ValueError("Expected --member-data and --nonmember-data with --model, got one of them or none.")
-    factory = None if architecture is None else load_object(architecture)
-    data = None if shadow is None else _data(shadow)
-    return from_model(load_predict(model), _data(members), _data(nonmembers), data, factory, seed)
+    data = None if auxiliary is None else _data(auxiliary)
+    return from_model(load_predict(model), _data(members), _data(nonmembers), data, asked, progress)
 
 
 def _data(path: Path) -> tuple[Any, Any]:

@@ -20,7 +20,7 @@ def _predicted(records: Records) -> Integers:
 
 _ALL = (
     Attack("ml_leaks", ml_leaks.fit, features=EVERY_FEATURE, from_the_paper=True),
-    Attack("nsh", nsh.fit, knows_label=True, features=EVERY_FEATURE, from_the_paper=True),
+    Attack("nsh", nsh.fit, knows_label=True, features=EVERY_FEATURE, from_the_paper=True, knows_half=True),
     Attack("max_confidence", thresholds.fit_by(thresholds.max_confidence, _predicted)),
     Attack("entropy", thresholds.fit_by(thresholds.entropy, _predicted)),
     Attack("true_confidence", thresholds.fit_by(thresholds.true_confidence, true_labels), knows_label=True),

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import numba
 import numpy as np
+from scipy.special import expit
 
 from scoreveil.audit.attacks.features import balancing_weights, descending, log_ratios, standardiser
 from scoreveil.audit.attacks.shape import Features, Scorer
@@ -54,7 +55,7 @@ def train(inputs: Floats, targets: Floats, weights: Floats, rng: np.random.Gener
 
     def score(others: Floats) -> Floats:
         hidden = np.maximum(others @ first[:-1] + first[-1], 0.0)
-        return np.asarray(1 / (1 + np.exp(-(hidden @ second[:-1] + second[-1]))))
+        return np.asarray(expit(hidden @ second[:-1] + second[-1]))
 
     return score
 

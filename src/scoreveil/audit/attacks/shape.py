@@ -25,6 +25,8 @@ class Attack:
                  can pass
     knows_label  whether it is told the true label of each record
     features     the forms of the scores that the adaptive attacker tries; the first is the paper's
+    knows_half   whether it is told half of the target's own members and non-members, and fitted on these instead of on
+                 the shadow
     needs        what beyond scores it needs: "variants" (labels of augmented copies)
     """
 
@@ -34,4 +36,5 @@ class Attack:
     knows_label: bool = False
     features: tuple[Features, ...] = ("scores",)
     from_the_paper: bool = False
+    knows_half: bool = False
     needs: Literal["", "variants"] = ""

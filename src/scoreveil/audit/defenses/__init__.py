@@ -29,6 +29,7 @@ def _purification(given: Given) -> Defense:
 _METHODS = (
     Method("none", simple.none, keeps_ranking=True),
     Method("published", ours.published, takes_epsilon=True, keeps_ranking=True, is_random=True),
+    Method("phase_2_alone", ours.phase_2_alone, takes_epsilon=True, keeps_ranking=True),
     Method("isotonic", ours.isotonic, takes_epsilon=True, is_random=True),
     Method("isotonic_reference", ours.isotonic_reference, takes_epsilon=True, is_random=True),
     Method("isotonic_all", ours.isotonic_all, takes_epsilon=True, keeps_ranking=True, is_random=True),

@@ -8,12 +8,19 @@ import numpy as np
 from scoreveil.audit.defenses.shape import Given
 from scoreveil.audit.records import Defense
 from scoreveil.mechanisms import loading
+from scoreveil.mechanisms.published import normalize
 from scoreveil.veil import Veil
 
 
 def published(given: Given) -> Defense:
     """The paper's Algorithm 1 and Equation 2."""
     return Veil(_epsilon(given), "published", rng=_rng(given))
+
+
+def phase_2_alone(given: Given) -> Defense:
+    """softmax(ε·y/2), with no draw at all: how much of the paper's effect is a moved threshold."""
+    epsilon = _epsilon(given)
+    return lambda scores: normalize(scores, epsilon)
 
 
 def isotonic(given: Given) -> Defense:

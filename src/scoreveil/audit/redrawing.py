@@ -1,0 +1,113 @@
+"""The inversion attack on each defense: as the paper runs it, adaptive, and from the label or the ranking alone."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from scoreveil.audit import cache, inversion, metrics
+from scoreveil.audit.defenses import DEFENSES
+from scoreveil.audit.inversion import InversionSettings, Inverter
+from scoreveil.audit.pictures import Pictures, data_uris
+from scoreveil.audit.records import Floats
+from scoreveil.audit.results import InversionForm, InversionResult
+from scoreveil.audit.subjects import Setting, Subject
+
+VERSION = 1
+PAPER: inversion.Form = "log_scores"  # as in the authors' code
+ADAPTIVE: inversion.Form = "all"
+FLOORS: tuple[inversion.Form, ...] = ("label", "ranking")
+COMPARED = 2_000  # pictures that SSIM and the nearest original are taken on: both take long
+
+Redrawing = tuple[InversionForm, inversion.Form]
+
+
+@dataclass(frozen=True, eq=False)
+class Studio:
+    """Everything a reconstruction is made from."""
+
+    subject: Subject
+    settings: InversionSettings
+    seed: int
+    cache: Path | None
+
+    def tasks(self, inverted: Iterable[Setting]) -> list[tuple[str, "Task"]]:
+        """Pieces of work for one process each. What is undefended comes first: its network is the paper's attacker."""
+        undefended: Setting = ("none", None)
+        floors: list[Redrawing] = [("floor", form) for form in FLOORS]
+        alone: list[Redrawing] = [("paper", PAPER), ("adaptive", ADAPTIVE), *floors]
+        tasks = [(f"{form} {given}", Task(self, undefended, ((form, given),))) for form, given in alone]
+        for one in inverted:
+            if one != undefended:
+                name = one[0] if one[1] is None else f"{one[0]} ε={one[1]:g}"
+                tasks.append((name, Task(self, one, (("paper", PAPER), ("adaptive", ADAPTIVE)))))
+        return tasks
+
+    def redraw(self, setting: Setting, redrawings: Iterable[Redrawing]) -> tuple[InversionResult, ...]:
+        """Some forms of the attack on one setting."""
+        worlds: list[tuple[Floats, Floats]] = []
+
+        def world() -> tuple[Floats, Floats]:
+            """Scores of the attacker's pictures, and of those to be drawn, through the defense."""
+            if not worlds:
+                defense = DEFENSES[setting[0]].make(self.subject.given(self.seed, setting[1]))
+                worlds.append((defense(self._pictures.auxiliary_scores), defense(self._pictures.drawn_scores)))
+            return worlds[0]
+
+        found = []
+        for form, given in redrawings:
+
+            def make(form: InversionForm = form, given: inversion.Form = given) -> InversionResult:
+                auxiliary, drawn = world()
+                fitted_on = self._pictures.auxiliary_scores if form == "paper" else auxiliary
+                return self._measured(setting, form, given, self._inverter(fitted_on, given), drawn)
+
+            found.append(self._kept(setting, form, given, make))
+        return tuple(found)
+
+    @property
+    def _pictures(self) -> Pictures:
+        assert self.subject.pictures is not None, "asked only of subjects with pictures"
+        return self.subject.pictures
+
+    def _inverter(self, scores: Floats, given: inversion.Form) -> Inverter:
+        if self.cache is None:
+            return inversion.fit(self._pictures.auxiliary, scores, given, self.settings)
+        return inversion.cached_inverter(self._pictures.auxiliary, scores, given, self.settings, self.cache)
+
+    def _measured(
+        self, setting: Setting, form: InversionForm, given: inversion.Form, inverter: Inverter, scores: Floats
+    ) -> InversionResult:
+        originals, redrawn = self._pictures.drawn.pixels, inverter.reconstruct(scores)
+        some = metrics.inversion_metrics(originals[:COMPARED], redrawn[:COMPARED])
+        return InversionResult(
+            defense=setting[0],
+            epsilon=setting[1],
+            form=form,
+            features=given,
+            mse=metrics.mse(originals, redrawn),
+            ssim=some.ssim,
+            nearest_original=some.nearest_original,
+            pictures=data_uris(redrawn[self._pictures.shown]),
+        )
+
+    def _kept(
+        self, setting: Setting, form: InversionForm, given: inversion.Form, make: Callable[[], InversionResult]
+    ) -> InversionResult:
+        if self.cache is None:
+            return make()
+        data = (self.subject.digest, self._pictures.digest)
+        name = cache.key("inversion", VERSION, data, self.seed, self.settings, setting, form, given)
+        stored = cache.kept_json("cells", name, lambda: asdict(make()), self.cache)
+        return InversionResult(**{**stored, "pictures": tuple(stored["pictures"])})
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A piece of work that goes to another process whole."""
+
+    studio: Studio
+    setting: Setting
+    redrawings: tuple[Redrawing, ...]
+
+    def __call__(self) -> tuple[tuple[()], tuple[()], tuple[InversionResult, ...]]:
+        return (), (), self.studio.redraw(self.setting, self.redrawings)

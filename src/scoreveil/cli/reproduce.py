@@ -1,0 +1,116 @@
+"""`scoreveil reproduce`: the paper's experiments, run again, with its tables and figures beside ours."""
+
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from scoreveil.cli.terminal import err, out, progress_bar, progress_steps
+
+if TYPE_CHECKING:
+    from scoreveil.audit.reproduce import Profile
+    from scoreveil.audit.results import Study
+
+
+def reproduce(
+    profile: Annotated[
+        str, typer.Option("--profile", metavar="quick|standard|paper", help="How large: minutes, hours, or a GPU.")
+    ] = "quick",
+    dataset: Annotated[
+        str | None,
+        typer.Option(
+            "--dataset", metavar="NAME", help="mnist, fashion-mnist, cifar10 or all; by default the profile's."
+        ),
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="OUT", help="A folder for tables and reports; else reproduction-PROFILE."
+        ),
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option("--data-dir", metavar="DIR", help="Where the datasets are; else $SCOREVEIL_DATA.")
+    ] = None,
+    download: Annotated[
+        bool, typer.Option("--download", help="Fetch datasets that are missing, without asking.")
+    ] = False,
+    cache: Annotated[
+        Path | None, typer.Option("--cache", metavar="DIR", help="Where work is kept, to go on after a stop.")
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option("--epochs", help="Train that many epochs instead of the profile's.")
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", help="Processes at a time.")] = 2,
+) -> None:
+    """Run the paper's experiments again.
+
+    Trains the paper's classifier, its shadow and the attackers, measures every defense, and writes the paper's Table 2
+    and figures with our numbers beside the printed ones. A stopped run goes on from its cache.
+    """
+    try:
+        from scoreveil.audit import cache as caches
+        from scoreveil.audit import data, folders
+        from scoreveil.audit.reproduce import reproduce as run
+    except ModuleNotFoundError as error:
+        message = f"Expected {error.name} for the experiments, got none: pip install 'scoreveil[audit]'."
+        raise ModuleNotFoundError(message) from None
+
+    chosen = _profile(profile, epochs)
+    names = _datasets(dataset, chosen)
+    for name in names:
+        _get(name, data.place(data_dir), download)
+    command = shlex.join(["scoreveil", *sys.argv[1:]])
+    studies: dict[str, Study] = {}
+    for name in names:
+        with progress_steps(name) as progress:
+            studies[name] = run(chosen, name, data_dir, caches.root(cache), command, jobs, progress)
+    made = folders.write(studies, folder or Path(f"reproduction-{profile}"), command)
+    out.print(f"Tables: {made}")
+    for name in studies:
+        out.print(f"Report: {made.parent / name / 'report.html'}")
+
+
+def _profile(name: str, epochs: int | None) -> "Profile":
+    from scoreveil.audit.reproduce import PROFILES
+
+    if name not in PROFILES:
+        raise ValueError(f"Expected a profile among {', '.join(PROFILES)}, got {name!r}.")
+    profile = PROFILES[name]
+    if epochs is None:
+        return profile
+    inversion = {data: replace(settings, epochs=epochs) for data, settings in profile.inversion.items()}
+    return replace(profile, epochs=dict.fromkeys(profile.epochs, epochs), inversion=inversion)
+
+
+def _datasets(given: str | None, profile: "Profile") -> tuple[str, ...]:
+    from scoreveil.audit.reproduce import DATASETS
+
+    if given is None:
+        return profile.datasets
+    if given == "all":
+        return DATASETS
+    if given not in DATASETS:
+        raise ValueError(f"Expected a dataset among {', '.join(DATASETS)} or all, got {given!r}.")
+    return (given,)
+
+
+def _get(name: str, place: Path, download: bool) -> None:
+    """Make sure that a dataset is there: found, or fetched if the user wants it."""
+    from scoreveil.audit import data
+    from scoreveil.audit import download as downloads
+
+    try:
+        data.find(name, place)
+    except FileNotFoundError as missing:
+        size = f"{downloads.size(name):.0f} MB"
+        if not download:
+            if not (sys.stdin.isatty() and err.is_terminal):
+                raise FileNotFoundError(f"{missing} Or let --download fetch them ({size}).") from None
+            err.print(str(missing))
+            if not typer.confirm(f"Download {name} ({size}) into {place}?", err=True):
+                raise typer.Exit(2) from None
+        with progress_bar(f"Downloading {name}") as progress:
+            downloads.fetch(name, place, progress)
