@@ -24,6 +24,7 @@ from scoreveil.audit.models import (
     Shape,
     Training,
     TrainSettings,
+    device,
     evaluate,
     seeded,
     state_of,
@@ -117,10 +118,10 @@ def fit(
     pixels = tensor(images.pixels)
 
     def loss(network: nn.Module, index: torch.Tensor) -> torch.Tensor:
-        return nn.functional.mse_loss(network(inputs[index]).float(), pixels[index])
+        return nn.functional.mse_loss(network(inputs[index].to(device())).float(), pixels[index].to(device()))
 
     with seeded(settings.seed), using(threads):
-        network = inversion_network(inputs.shape[1], images.shape, settings.width)
+        network = inversion_network(inputs.shape[1], images.shape, settings.width).to(device())
         optimizer = torch.optim.Adam(network.parameters(), settings.lr, betas=(0.5, 0.999))
         job = Training(network, optimizer, loss, len(images), settings)
         job.run(cache.key("inversion", images, np.asarray(scores), form, settings), checkpoint, progress)

@@ -137,11 +137,11 @@ def train(
     pixels, labels = tensor(images.pixels), tensor(images.labels)
 
     def loss(network: nn.Module, index: torch.Tensor) -> torch.Tensor:
-        logits = network(pixels[index].contiguous(memory_format=torch.channels_last))
-        return nn.functional.cross_entropy(logits.float(), labels[index])
+        batch = pixels[index].contiguous(memory_format=torch.channels_last)
+        return nn.functional.cross_entropy(network(batch.to(device())).float(), labels[index].to(device()))
 
     with seeded(settings.seed), using(threads):
-        network = classifier_network(images.shape, images.classes, settings.width)
+        network = classifier_network(images.shape, images.classes, settings.width).to(device())
         optimizer = torch.optim.Adam(network.parameters(), settings.lr)
         job = Training(network, optimizer, loss, len(images), settings)
         job.run(cache.key("training", images, settings), checkpoint, progress)
@@ -191,7 +191,7 @@ class Training:
 
     @property
     def _casts(self) -> bool:
-        return self.settings.bf16 and has_bf16()
+        return self.settings.bf16 and (device() == "cuda" or has_bf16())
 
     def _epoch(self, epoch: int) -> None:
         draws = np.random.default_rng([self.settings.seed, epoch])
@@ -202,7 +202,7 @@ class Training:
         self.network.train()
         for index in order.split(self.settings.batch):
             self.optimizer.zero_grad()
-            with torch.autocast("cpu", torch.bfloat16, enabled=self._casts):
+            with torch.autocast(device(), torch.bfloat16, enabled=self._casts):
                 loss = self.loss(self.network, index)
             loss.backward()
             self.optimizer.step()
@@ -234,19 +234,21 @@ class Training:
     def _state(self) -> cache.Arrays:
         """The network's tensors, and the optimizer's by number of the parameter."""
         state = self.optimizer.state_dict()["state"]
-        moments = {f"optimizer/{place}/{what}": v.numpy() for place, its in state.items() for what, v in its.items()}
+        moments = {
+            f"optimizer/{place}/{what}": v.cpu().numpy() for place, its in state.items() for what, v in its.items()
+        }
         return {**{f"network/{name}": array for name, array in state_of(self.network).items()}, **moments}
 
 
 def state_of(network: nn.Module) -> cache.Arrays:
-    return {name: tensor.detach().numpy().copy() for name, tensor in network.state_dict().items()}
+    return {name: tensor.detach().cpu().numpy().copy() for name, tensor in network.state_dict().items()}
 
 
 def with_state(network: nn.Module, arrays: cache.Arrays, prefix: str = "") -> nn.Module:
     """The network, with the tensors that `state_of` gave; ready to be evaluated."""
     state = {name: torch.from_numpy(arrays[prefix + name]) for name in network.state_dict()}
     network.load_state_dict(state)
-    return network.eval()
+    return network.to(device()).eval()
 
 
 def evaluate(network: nn.Module, inputs: NDArray[Any], threads: int) -> Pixels:
@@ -257,9 +259,9 @@ def evaluate(network: nn.Module, inputs: NDArray[Any], threads: int) -> Pixels:
             block = tensor(np.ascontiguousarray(inputs[start : start + EVALUATED], dtype=np.float32))
             if block.ndim == 4:
                 block = block.contiguous(memory_format=torch.channels_last)
-            outputs.append(network(block).contiguous().numpy())
+            outputs.append(network(block.to(device())).contiguous().cpu().numpy())
         if not outputs:
-            return np.asarray(network(torch.zeros((1, *inputs.shape[1:]))).numpy()[:0])
+            return np.asarray(network(torch.zeros((1, *inputs.shape[1:]), device=device())).cpu().numpy()[:0])
     return np.concatenate(outputs)
 
 
@@ -287,6 +289,11 @@ def using(threads: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def device() -> str:
+    """A GPU where there is one."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 @lru_cache(maxsize=1)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from scoreveil import randomness
 from scoreveil.audit import cache, data, models, study
+from scoreveil.audit.attacks import ATTACKS
 from scoreveil.audit.data import Images, Parts
 from scoreveil.audit.defenses import DEFENSES, timed
 from scoreveil.audit.inversion import InversionSettings
@@ -50,7 +51,7 @@ ROWS: tuple[Setting, ...] = (
     ("purification", None),
     ("phase_2_alone", 0.1),
     *(("isotonic_reference", e) for e in (0.5, 2.0, 8.0, 32.0)),
-    *(("isotonic_all_reference", e) for e in (0.5, 2.0, 8.0, 32.0)),
+    *(("isotonic_all_reference", e) for e in (2.0, 8.0)),
 )
 INVERTED: tuple[Setting, ...] = (
     *ROWS[:7],
@@ -84,6 +85,7 @@ class Profile:
     shadows: Mapping[str, int] = field(default_factory=dict)
     settings: tuple[Setting, ...] = ROWS
     inverted: tuple[Setting, ...] = INVERTED
+    attacks: tuple[str, ...] = tuple(ATTACKS)
     overlapping: bool = False
     seed: int = 0
 
@@ -98,7 +100,7 @@ PROFILES: dict[str, Profile] = {
         reference=1_000,
         width=models.QUICK,
         epochs=_each(20),
-        inversion={name: InversionSettings(width=32, epochs=10, lr=1e-3) for name in DATASETS},
+        inversion={name: InversionSettings(width=32, epochs=10, batch=32, lr=1e-3) for name in DATASETS},
         datasets=("fashion-mnist",),
         settings=(*ROWS[:2], *ROWS[4:8], ("isotonic_reference", 2.0), ("isotonic_all_reference", 2.0)),
         inverted=(("none", None), ("published", 0.1), ("isotonic_reference", 2.0), ("isotonic_all_reference", 2.0)),
@@ -108,7 +110,8 @@ PROFILES: dict[str, Profile] = {
         reference=5_000,
         width=models.STANDARD,
         epochs=_each(25, mnist=10),
-        inversion={name: InversionSettings(epochs=4 if name == "mnist" else 8) for name in DATASETS},
+        # smaller batches and a larger rate than the authors': the same error in a tenth of the epochs
+        inversion={name: InversionSettings(epochs=6, batch=32, lr=1e-3) for name in DATASETS},
         shadows={"cifar10": 16},
     ),
     "paper": Profile(
@@ -235,6 +238,7 @@ def reproduce(
     subject = subject_of(training, parts, jobs, progress)
     plan = study.Plan(
         settings=profile.settings,
+        attacks=profile.attacks,
         likelihood=LIKELIHOOD,
         inverted=profile.inverted,
         inversion=profile.inversion[dataset],
