@@ -26,6 +26,7 @@ from scoreveil.audit.models import (
     TrainSettings,
     device,
     evaluate,
+    kept,
     seeded,
     state_of,
     tensor,
@@ -79,25 +80,21 @@ def cached_inverter(
     threads: int = 1,
 ) -> Inverter:
     """The inverter fitted on these, from the cache or fitted now; one that was killed goes on."""
-    name = cache.key("inverter", images, np.asarray(scores), form, settings)
-    checkpoint = cache.path("inverters", name, cache_dir).with_suffix(".checkpoint")
 
     def load(arrays: cache.Arrays) -> Inverter:
         mean, scale = arrays.pop("mean"), arrays.pop("scale")
         network = inversion_network(len(mean), images.shape, settings.width)
         return Inverter(with_state(network, arrays), form, scores.shape[1], mean, scale, threads)
 
-    inverter = cache.load_or_make(
+    return kept(
         "inverters",
-        name,
-        make=lambda: fit(images, scores, form, settings, checkpoint, progress, threads),
+        cache.key("inverter", images, np.asarray(scores), form, settings),
+        fit=lambda checkpoint: fit(images, scores, form, settings, checkpoint, progress, threads),
         save=lambda made: {**state_of(made.network), "mean": made.mean, "scale": made.scale},
         load=load,
-        directory=cache_dir,
+        cache_dir=cache_dir,
+        progress=progress,
     )
-    checkpoint.unlink(missing_ok=True)
-    progress(1.0)
-    return inverter
 
 
 def fit(

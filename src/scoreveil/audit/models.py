@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from scoreveil.audit import cache
 from scoreveil.audit.data import Images, Pixels, variants
 from scoreveil.audit.records import Floats, Integers
 
+Made = TypeVar("Made")
 Progress = Callable[[float], None]  # told the fraction that is done
 Shape = tuple[int, int, int]  # channels, height, width
 
@@ -104,24 +105,20 @@ def cached_classifier(
     threads: int = 1,
 ) -> Classifier:
     """The classifier trained on these images, from the cache or trained now; a killed training goes on."""
-    name = cache.key("classifier", images, settings)
-    checkpoint = cache.path("classifiers", name, cache_dir).with_suffix(".checkpoint")
 
     def load(arrays: cache.Arrays) -> Classifier:
         network = classifier_network(images.shape, images.classes, settings.width)
         return Classifier(with_state(network, arrays), images.shape, images.classes, threads)
 
-    model = cache.load_or_make(
+    return kept(
         "classifiers",
-        name,
-        make=lambda: train(images, settings, checkpoint, progress, threads),
+        cache.key("classifier", images, settings),
+        fit=lambda checkpoint: train(images, settings, checkpoint, progress, threads),
         save=lambda made: state_of(made.network),
         load=load,
-        directory=cache_dir,
+        cache_dir=cache_dir,
+        progress=progress,
     )
-    checkpoint.unlink(missing_ok=True)
-    progress(1.0)
-    return model
 
 
 def train(
@@ -165,6 +162,23 @@ def classifier_network(shape: Shape, classes: int, width: int) -> nn.Module:
 
 
 # Training any network
+
+
+def kept(
+    kind: str,
+    name: str,
+    fit: Callable[[Path], Made],
+    save: Callable[[Made], cache.Arrays],
+    load: Callable[[cache.Arrays], Made],
+    cache_dir: cache.Directory,
+    progress: Progress,
+) -> Made:
+    """What was fitted before, or `fit` with the checkpoint to go on from, which is gone when it is done."""
+    checkpoint = cache.path(kind, name, cache_dir).with_suffix(".checkpoint")
+    made = cache.load_or_make(kind, name, lambda: fit(checkpoint), save, load, cache_dir)
+    checkpoint.unlink(missing_ok=True)
+    progress(1.0)
+    return made
 
 
 @dataclass(frozen=True, eq=False)

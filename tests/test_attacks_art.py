@@ -1,0 +1,68 @@
+"""An attack written by others, ART's, finds what ours finds and no more."""
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from scoreveil import Veil
+from scoreveil.audit import digits
+from scoreveil.audit.attacks import ATTACKS
+from scoreveil.audit.records import Membership
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # of what ART imports
+    from art.attacks.inference.membership_inference import MembershipInferenceBlackBox
+    from art.estimators.classification import BlackBoxClassifier
+
+
+@pytest.fixture(scope="module")
+def world():
+    """Target, shadow and reference of the demo's classifiers."""
+    (target, reference), (shadow, _) = digits.trained(range(4)), digits.trained(range(4, 8))
+    return target, shadow, reference
+
+
+def by_art(shadow: Membership, target: Membership) -> float:
+    """AUC of ART's random forest, which is told scores and true labels."""
+    classes = target.classes
+    classifier = BlackBoxClassifier(lambda x: x, (classes,), classes)
+    attack = MembershipInferenceBlackBox(classifier, attack_model_type="rf")
+    attack.fit(
+        pred=shadow.members.scores, y=shadow.members.labels,
+        test_pred=shadow.nonmembers.scores, test_y=shadow.nonmembers.labels,
+    )  # fmt: skip
+    records = target.records
+    said = attack.infer(None, records.labels, pred=records.scores, probabilities=True)
+    return float(roc_auc_score(target.truth, np.asarray(said).ravel()))
+
+
+def by_ours(shadow: Membership, target: Membership) -> float:
+    scorer = ATTACKS["random_forest_known"].fit(shadow, "scores", np.random.default_rng(0))
+    return float(roc_auc_score(target.truth, scorer(target.records)))
+
+
+def test_on_bare_scores_both_find_the_leak(world):
+    target, shadow, _ = world
+    art, ours = by_art(shadow, target), by_ours(shadow, target)
+    assert art > 0.65
+    assert abs(art - ours) < 0.06
+
+
+def test_behind_the_veil_neither_does_better_than_the_label(world):
+    target, shadow, reference = world
+    veil = Veil(2.0, reference=reference.scores, rng=np.random.default_rng(0))
+    veiled = target.defended(veil), shadow.defended(veil)
+    scorer = ATTACKS["label_floor_known"].fit(shadow, "scores", np.random.default_rng(0))
+    floor = max(0.5, float(roc_auc_score(target.truth, scorer(target.records))))
+    for attack in (by_art, by_ours):
+        assert attack(veiled[1], veiled[0]) < floor + 0.02 + 0.04  # 400 members and others: ± .04
+
+
+def test_behind_the_published_mechanism_both_still_find_it(world):
+    target, shadow, _ = world
+    veil = Veil(0.5, "published", rng=np.random.default_rng(0))
+    veiled = target.defended(veil), shadow.defended(veil)
+    assert by_ours(veiled[1], veiled[0]) > 0.62
+    assert by_art(veiled[1], veiled[0]) > 0.6
