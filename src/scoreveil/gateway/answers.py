@@ -45,7 +45,9 @@ class Sticky:
         table, drawn = self._table(rows.shape[1], rows.dtype)
         return table[top, level] if drawn[level].all() else self.veil(rows)
 
-    def _cells(self, wide: NDArray[np.float64], total: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    def _cells(
+        self, wide: NDArray[np.float64], total: NDArray[np.float64]
+    ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """The top class and its level on the grid, as the mechanism reads them."""
         top = wide.argmax(axis=1)
         step = 1 / (self._levels - 1)

@@ -5,6 +5,7 @@ worker has one `App`; what it serves is a `Gateway`, which SIGHUP replaces while
 """
 
 import asyncio
+import os
 import signal
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -21,13 +22,13 @@ from scoreveil.gateway.auth import ANONYMOUS, Authenticate, authenticator
 from scoreveil.gateway.config import Config
 from scoreveil.gateway.embedded import Embedded
 from scoreveil.gateway.errors import Refusal, bad_request, not_found, upstream_failed
+from scoreveil.gateway.ledger_link import LedgerLink
 from scoreveil.gateway.limits import Buckets
 from scoreveil.gateway.metrics import Metrics
 from scoreveil.gateway.mlflow import record_bytes
 from scoreveil.gateway.served import Served, request_digest, source_of, tensor_records
 from scoreveil.gateway.traces import Tracer, tracer
 from scoreveil.gateway.upstream import V2Upstream
-from scoreveil.ledger import open_ledger
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -71,7 +72,9 @@ class Call:
 class Gateway:
     """All that one configuration serves."""
 
-    def __init__(self, config: Config, models: Mapping[str, Served], ledger: Any, buckets: Buckets) -> None:
+    def __init__(
+        self, config: Config, models: Mapping[str, Served], ledger: LedgerLink | None, buckets: Buckets
+    ) -> None:
         self.config, self.models, self.ledger, self.buckets = config, models, ledger, buckets
         self.authenticate: Authenticate = authenticator(config.auth)
         limits = config.limits
@@ -103,20 +106,13 @@ class Gateway:
         if now - self._ready[0] > READY_FOR:
             checks = [served.ready() for served in self.models.values()]
             if self.ledger is not None:
-                checks.append(_ledger_ready(self.ledger))
+                checks.append(self.ledger.ready())
             self._ready = (now, all(await asyncio.gather(*checks)))
         return self._ready[1]
 
     async def close(self) -> None:
         for served in self.models.values():
             await served.source.close()
-
-
-async def _ledger_ready(ledger: Any) -> bool:
-    try:
-        return await ledger.ready() is not False
-    except Exception:  # whatever a ledger meets, it is not ready
-        return False
 
 
 # What is served
@@ -164,7 +160,8 @@ async def _metadata(call: Call) -> Answer:
 
 async def _model_ready(call: Call) -> Answer:
     served = _served(call)
-    ready = await served.ready() and (not served.budgeted or await _ledger_ready(call.gateway.ledger))
+    ledger = call.gateway.ledger if served.budgeted else None
+    ready = await served.ready() and (ledger is None or await ledger.ready())
     return Answer(orjson.dumps({"name": served.name, "ready": ready}), status=200 if ready else 503)
 
 
@@ -172,7 +169,9 @@ async def _tf_status(call: Call) -> Answer:
     served = _served(call)
     state = "AVAILABLE" if await served.ready() else "UNLOADING"
     status = {"error_code": "OK", "error_message": ""}
-    return Answer(orjson.dumps({"model_version_status": [{"version": served.model.version, "state": state, "status": status}]}))
+    return Answer(
+        orjson.dumps({"model_version_status": [{"version": served.model.version, "state": state, "status": status}]})
+    )
 
 
 async def _infer(call: Call) -> Answer:
@@ -188,7 +187,9 @@ async def _infer(call: Call) -> Answer:
     asked = list(wanted) if not served.budgeted else list(served.offered)
     found = await served.source.infer(request, asked, served.limits.seconds)
     scores = {name: found[name] for name in asked if name in served.model.scores}
-    if any(len(tensor.array) != rows for tensor in request.inputs) or any(len(array) != rows for array in found.values()):
+    if any(len(tensor.array) != rows for tensor in request.inputs) or any(
+        len(array) != rows for array in found.values()
+    ):
         raise upstream_failed("rows")
     records = tensor_records(request.inputs) if served.budgeted else None
     veiled = await served.release(scores, records, call.gateway.ledger, call.client, _idempotency(call))
@@ -275,7 +276,7 @@ class App:
     def __init__(self, load: Callable[[], Config], folder: Path) -> None:
         self._load, self._folder = load, folder
         self._gateway: Gateway | None = None
-        self._ledgers: dict[str, Any] = {}
+        self._ledgers: dict[str, LedgerLink] = {}
         self._metrics: Metrics | None = None
         self._buckets = Buckets(folder / "rates")
         self._tracer: Tracer | None = None
@@ -300,7 +301,9 @@ class App:
             if route is None or not route.open:
                 known = gateway.authenticate(headers)
                 if known is None:
-                    raise Refusal(401, "Expected a valid key or token, got none.", "auth", {"www-authenticate": "Bearer"})
+                    raise Refusal(
+                        401, "Expected a valid key or token, got none.", "auth", {"www-authenticate": "Bearer"}
+                    )
                 client = known
             if route is None:
                 raise not_found()
@@ -317,8 +320,8 @@ class App:
             await self._refuse(send, route, refusal, client, start)
         except Exception as error:  # nothing of it may reach the client, or granian's log
             logs.failure("error", error, model=_name(route))
-            refusal = Refusal(500, "Expected no internal error, got one.", "internal")
-            await self._refuse(send, route, refusal, client, start)
+            internal = Refusal(500, "Expected no internal error, got one.", "internal")
+            await self._refuse(send, route, internal, client, start)
         else:
             await _send(send, answer)
             if answer.rows and route.served is not None:
@@ -361,6 +364,7 @@ class App:
             return
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGHUP, self._hang_up)
+        (self._folder / f"worker-{os.getpid()}").touch()  # from now on SIGHUP may come
         await send({"type": "lifespan.startup.complete"})
         await receive()
         await self._close()
@@ -376,28 +380,21 @@ class App:
         keys = await asyncio.to_thread(secrets.load, config.secrets.file)
         if self._metrics is None:
             self._metrics = Metrics(config.models)
-        ledger = await self._ledger(config) if config.budgeted else None
+        ledger = None
+        if config.budgeted:  # one that is open stays open, with all that was charged
+            ledger = self._ledgers.setdefault(config.ledger.url, LedgerLink(config.ledger.url))
         models = {}
         for name, model in config.models.items():
-            if name not in self._metrics.of:
-                self._metrics.add(name)
+            of = self._metrics.add(name)
             if model.upstream is None:
                 source = await asyncio.to_thread(source_of, name, model, config.limits)
             else:
                 source = source_of(name, model, config.limits)
-            of = self._metrics.of[name]
             models[name] = await asyncio.to_thread(Served, name, model, source, keys, config.limits, of)
         self._tracer = tracer(config.traces)
         self._log_requests = config.logs.requests
         self._gateway = Gateway(config, models, ledger, self._buckets)
         logs.event("serving", model=",".join(models), rotations=keys.rotations)
-
-    async def _ledger(self, config: Config) -> Any:
-        """The ledger at the configured address; one that is open stays open, with all that was charged."""
-        url = config.ledger.url
-        if url not in self._ledgers:
-            self._ledgers[url] = await open_ledger(url)
-        return self._ledgers[url]
 
     async def reload(self) -> None:
         """Read the configuration and the secrets again; where they do not hold, everything stays as it was."""

@@ -13,7 +13,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -25,11 +25,22 @@ from scoreveil.mechanisms.published import Reading
 from scoreveil.veil import Mechanism, Veil
 
 PREFIX = "SCOREVEIL__"
+SQLITE = "sqlite:///"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 DATATYPES = {
-    **{"BOOL": "bool", "UINT8": "uint8", "UINT16": "uint16", "UINT32": "uint32", "UINT64": "uint64"},
-    **{"INT8": "int8", "INT16": "int16", "INT32": "int32", "INT64": "int64"},
-    **{"FP16": "float16", "FP32": "float32", "FP64": "float64", "BYTES": "object"},
+    "BOOL": "bool",
+    "UINT8": "uint8",
+    "UINT16": "uint16",
+    "UINT32": "uint32",
+    "UINT64": "uint64",
+    "INT8": "int8",
+    "INT16": "int16",
+    "INT32": "int32",
+    "INT64": "int64",
+    "FP16": "float16",
+    "FP32": "float32",
+    "FP64": "float64",
+    "BYTES": "object",
 }
 
 
@@ -114,7 +125,9 @@ class Jwt:
 
     def __post_init__(self) -> None:
         allowed = {f"{family}{bits}" for family in ("RS", "ES", "PS", "HS") for bits in (256, 384, 512)} | {"EdDSA"}
-        _expect(self.algorithms and set(self.algorithms) <= allowed, f"auth.jwt.algorithms of {sorted(allowed)}", "others")
+        _expect(
+            self.algorithms and set(self.algorithms) <= allowed, f"auth.jwt.algorithms of {sorted(allowed)}", "others"
+        )
         families = {"HS" if name.startswith("HS") else "public" for name in self.algorithms}
         _expect(len(families) == 1, "auth.jwt.algorithms all symmetric or all public", "both")
 
@@ -144,10 +157,14 @@ class Secrets:
 
 @dataclass(frozen=True)
 class LedgerSettings:
-    url: str = "sqlite:///scoreveil-ledger.db"
+    url: str = f"{SQLITE}scoreveil-ledger.db"  # relative to the file, as all paths are
 
     def __post_init__(self) -> None:
-        _expect(self.url.startswith(("sqlite:", "postgresql:", "postgres:")), "ledger.url of sqlite: or postgresql:", "another")
+        _expect(
+            self.url.startswith(("sqlite:", "postgresql:", "postgres:")),
+            "ledger.url of sqlite: or postgresql:",
+            "another",
+        )
 
 
 @dataclass(frozen=True)
@@ -228,7 +245,9 @@ class Model:
 
     def __post_init__(self) -> None:
         sources = [self.onnx, self.skops, self.python, self.upstream]
-        _expect(sum(source is not None for source in sources) == 1, "one of onnx, skops, python, upstream", "none or more")
+        _expect(
+            sum(source is not None for source in sources) == 1, "one of onnx, skops, python, upstream", "none or more"
+        )
         _expect(NAME.fullmatch(self.version), "a version of letters, digits, '.', '_', '-'", "another")
         _expect(self.scores, "at least one output name in scores", "none")
         _expect(len({*self.scores, *self.passes}) == len(self.scores) + len(self.passes), "an output once", "twice")
@@ -251,7 +270,13 @@ class Model:
         reference = None if self.reference is None else np.load(self.reference, allow_pickle=False)
         mechanism: Mechanism = "isotonic" if self.mechanism is None else self.mechanism
         return Veil(
-            self.epsilon, mechanism, keep=self.keep, reading=self.reading, reference=reference, secret=secret, model=name
+            self.epsilon,
+            mechanism,
+            keep=self.keep,
+            reading=self.reading,
+            reference=reference,
+            secret=secret,
+            model=name,
         )
 
     @property
@@ -294,7 +319,9 @@ class Config:
         return any(model.repeats == "budget" for model in self.models.values())
 
 
-def load(path: Path | None, overrides: Mapping[str, Any] | None = None, environ: Mapping[str, str] = os.environ) -> Config:
+def load(
+    path: Path | None, overrides: Mapping[str, Any] | None = None, environ: Mapping[str, str] = os.environ
+) -> Config:
     """The file, then the environment, then what the command line gave; paths in the file are relative to it."""
     tree: dict[str, Any] = {}
     if path is not None:
@@ -305,8 +332,8 @@ def load(path: Path | None, overrides: Mapping[str, Any] | None = None, environ:
     for name in sorted(environ):
         if name.startswith(PREFIX):
             _put(tree, [part.lower() for part in name.removeprefix(PREFIX).split("__")], _scalar(environ[name]))
-    for dotted, value in (overrides or {}).items():
-        _put(tree, dotted.split("."), value)
+    for name, value in (overrides or {}).items():
+        _put(tree, name.split("/"), value)
     try:
         return parse(tree, path.parent if path is not None else Path())
     except ConfigError:
@@ -318,7 +345,10 @@ def load(path: Path | None, overrides: Mapping[str, Any] | None = None, environ:
 def parse(tree: Mapping[str, Any], base: Path = Path()) -> Config:
     """A checked configuration from nested tables."""
     made: Config = _build(Config, tree, "", base)
-    return made
+    file = made.ledger.url.removeprefix(SQLITE)
+    if file == made.ledger.url or file.startswith("/"):
+        return made
+    return replace(made, ledger=LedgerSettings(f"{SQLITE}{base.absolute() / file}"))
 
 
 def keys() -> set[str]:

@@ -25,7 +25,10 @@ Arrays = Mapping[str, Array]
 
 SHORT = 0.002  # seconds that a call may hold up the others
 ONNX_TYPES = {
-    **{"tensor(float)": "FP32", "tensor(double)": "FP64", "tensor(float16)": "FP16", "tensor(bool)": "BOOL"},
+    "tensor(float)": "FP32",
+    "tensor(double)": "FP64",
+    "tensor(float16)": "FP16",
+    "tensor(bool)": "BOOL",
     **{f"tensor({sign}int{bits})": f"{sign.upper()}INT{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
 }
 
@@ -168,7 +171,9 @@ def _python(target: str) -> Loaded:
     try:
         made = getattr(importlib.import_module(module), attribute)()
     except (ModuleNotFoundError, AttributeError) as error:
-        raise ValueError(f"Expected python = 'package.module:factory', got none there ({type(error).__name__}).") from None
+        raise ValueError(
+            f"Expected python = 'package.module:factory', got none there ({type(error).__name__})."
+        ) from None
     predict, features = made
     spec = TensorSpec("x", "FP32", (-1, int(features)))
     return Loaded("python", (spec,), ("scores",), lambda arrays, wanted: {"scores": predict(arrays["x"])})

@@ -1,6 +1,7 @@
 """Structured logs: one JSON object a line, on stderr. Only the fields named here exist, and none can hold a payload."""
 
 import datetime
+import logging
 import os
 import traceback
 
@@ -24,3 +25,12 @@ def failure(name: str, error: BaseException, **fields: object) -> None:
     frames = traceback.extract_tb(error.__traceback__)
     where = f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
     event(name, error=type(error).__name__, where=where, **fields)
+
+
+class Formatter(logging.Formatter):
+    """What granian logs, in the same shape: its message, without tracebacks, which may quote what they met."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.datetime.fromtimestamp(record.created, datetime.UTC).isoformat(timespec="milliseconds")
+        message = record.getMessage().partition("\n")[0]
+        return orjson.dumps({"time": time, "event": "server", "message": message}).decode()

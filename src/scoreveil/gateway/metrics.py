@@ -16,7 +16,26 @@ from numpy.typing import NDArray
 
 VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 CHUNK = 1000  # rows
-BUCKETS = (0.0002, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+BUCKETS = (
+    0.0002,
+    0.0005,
+    0.001,
+    0.002,
+    0.003,
+    0.005,
+    0.0075,
+    0.01,
+    0.02,
+    0.05,
+    0.1,
+    0.2,
+    0.5,
+    1.0,
+    2.0,
+    5.0,
+    10.0,
+    30.0,
+)
 
 
 def use_folder(folder: Path) -> None:
@@ -35,13 +54,23 @@ class Metrics:
         self.rows = Counter("scoreveil_rows", "Score vectors released.", ["model"], registry=registry)
         self.refusals = Counter("scoreveil_refusals", "Refusals, by reason.", ["model", "reason"], registry=registry)
         self.charged = Counter("scoreveil_charged", "Releases charged to records.", ["model"], registry=registry)
-        self.replayed = Counter("scoreveil_replayed", "Answers replayed, their budget spent.", ["model"], registry=registry)
+        self.replayed = Counter(
+            "scoreveil_replayed", "Answers replayed, their budget spent.", ["model"], registry=registry
+        )
         self.distorted = Counter("scoreveil_distortion_rows", "Rows in the sum.", ["model"], registry=registry)
         self.distortion = Counter("scoreveil_distortion_l2", "Sum of ‖z - y‖₂ over them.", ["model"], registry=registry)
         self.seconds = Histogram(
             "scoreveil_seconds", "Time from a request's first byte.", ["model"], buckets=BUCKETS, registry=registry
         )
-        self.of = {name: ModelMetrics(self, name) for name in models}
+        self.of: dict[str, ModelMetrics] = {}
+        for name in models:
+            self.add(name)
+
+    def add(self, model: str) -> "ModelMetrics":
+        """The counters of a model; a reload may bring new ones."""
+        if model not in self.of:
+            self.of[model] = ModelMetrics(self, model)
+        return self.of[model]
 
 
 class ModelMetrics:
@@ -83,7 +112,7 @@ def exposition() -> tuple[bytes, str]:
     from prometheus_client.multiprocess import MultiProcessCollector
 
     registry = CollectorRegistry()
-    MultiProcessCollector(registry)
+    MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
     return generate_latest(registry), CONTENT_TYPE_LATEST
 
 
@@ -107,7 +136,7 @@ def states(models: Iterable[str]) -> list[State]:
     from prometheus_client.multiprocess import MultiProcessCollector
 
     registry = CollectorRegistry()
-    MultiProcessCollector(registry)
+    MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
     samples = [sample for family in registry.collect() for sample in family.samples]
 
     def total(name: str, model: str) -> float:

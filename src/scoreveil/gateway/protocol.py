@@ -260,12 +260,14 @@ def check_inputs(inputs: list[Tensor], declared: Sequence[TensorSpec]) -> None:
 # Writing
 
 
-def write_response(about: Mapping[str, Any], arrays: Mapping[str, Array], wanted: Mapping[str, bool]) -> tuple[bytes, int]:
+def write_response(
+    about: Mapping[str, Any], arrays: Mapping[str, Array], wanted: Mapping[str, bool]
+) -> tuple[bytes, int]:
     """A body, and the length of its JSON part; 0 where it has no other."""
     outputs, blobs = [], []
     for name, binary in wanted.items():
         array = arrays[name]
-        shown = {"name": name, "datatype": NAMES[array.dtype], "shape": array.shape}
+        shown: dict[str, Any] = {"name": name, "datatype": NAMES[array.dtype], "shape": array.shape}
         if binary:
             blob = to_binary(array)
             blobs.append(blob)

@@ -77,4 +77,6 @@ def _check_owner(path: Path) -> None:
     mode = path.stat().st_mode
     # a group may read it: that is how Kubernetes mounts secrets for a pod's fsGroup
     if mode & 0o007:
-        raise ValueError(f"Expected a secret that others cannot read, got {path} with mode {mode & 0o777:o}: chmod 600 it.")
+        raise ValueError(
+            f"Expected a secret that others cannot read, got {path} with mode {mode & 0o777:o}: chmod 600 it."
+        )

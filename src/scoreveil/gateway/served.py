@@ -16,6 +16,7 @@ from scoreveil.gateway.answers import Sticky, release_tags
 from scoreveil.gateway.config import Limits, Model
 from scoreveil.gateway.embedded import Embedded
 from scoreveil.gateway.errors import Refusal, upstream_failed
+from scoreveil.gateway.ledger_link import LedgerLink
 from scoreveil.gateway.metrics import ModelMetrics
 from scoreveil.gateway.mlflow import MlflowUpstream
 from scoreveil.gateway.protocol import DTYPES, Tensor
@@ -33,7 +34,9 @@ Source = Embedded | V2Upstream | MlflowUpstream | TfServingUpstream
 class Served:
     """A model, its veils and its budget."""
 
-    def __init__(self, name: str, model: Model, source: Source, keys: Keys, limits: Limits, metrics: ModelMetrics) -> None:
+    def __init__(
+        self, name: str, model: Model, source: Source, keys: Keys, limits: Limits, metrics: ModelMetrics
+    ) -> None:
         self.name, self.model, self.source, self.limits, self.metrics = name, model, source, limits, metrics
         self.offered = (*model.scores, *model.passes)
         self.passed = frozenset(model.parameters)
@@ -47,7 +50,12 @@ class Served:
         self.allowed = model.allowed_releases if self.budgeted else 0
 
     async def release(
-        self, scores: Mapping[str, Array], records: Sequence[bytes] | None, ledger: Any, client: str, request: bytes | None
+        self,
+        scores: Mapping[str, Array],
+        records: Sequence[bytes] | None,
+        ledger: LedgerLink | None,
+        client: str,
+        request: bytes | None,
     ) -> dict[str, Array]:
         """Veiled scores. Checked first, so that what is no score vector is neither charged nor released."""
         for rows in scores.values():
@@ -56,6 +64,7 @@ class Served:
             veiled = {name: self._sticky[name](rows) for name, rows in scores.items()}
         else:
             assert records is not None  # whoever calls a budgeted model gives its records
+            assert ledger is not None
             tags = await self._charge(records, ledger, client, request)
             veiled = {name: self._veils[name](rows, tags) for name, rows in scores.items()}
         for name, rows in scores.items():
@@ -72,7 +81,9 @@ class Served:
         except ValueError:
             raise upstream_failed("not_scores") from None
 
-    async def _charge(self, records: Sequence[bytes], ledger: Any, client: str, request: bytes | None) -> list[bytes]:
+    async def _charge(
+        self, records: Sequence[bytes], ledger: LedgerLink, client: str, request: bytes | None
+    ) -> list[bytes]:
         """Charge every record once, durably; the tags of the releases. A record twice in a request is one release."""
         keys = [record_key(self._secret, self.name, self.model.version, record) for record in records]
         distinct = list(dict.fromkeys(keys))

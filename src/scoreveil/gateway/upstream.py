@@ -58,9 +58,7 @@ class Connection:
         """The status and body of what only the gateway itself asks; status 0 where there is no answer."""
         try:
             async with asyncio.timeout(seconds):
-                async with self._session.get(
-                    self._base + path, headers=self._headers, allow_redirects=False
-                ) as answer:
+                async with self._session.get(self._base + path, headers=self._headers, allow_redirects=False) as answer:
                     return answer.status, await self._read(answer)
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError, Refusal):
             return 0, b""
@@ -100,7 +98,9 @@ class V2Upstream:
 
     platform = PLATFORM
 
-    def __init__(self, name: str, version: str, upstream: Upstream, limits: Limits, inputs: tuple[TensorSpec, ...]) -> None:
+    def __init__(
+        self, name: str, version: str, upstream: Upstream, limits: Limits, inputs: tuple[TensorSpec, ...]
+    ) -> None:
         path = f"/v2/models/{upstream.model or name}"
         self._path = f"{path}/versions/{upstream.version}" if upstream.version is not None else path
         self._binary = upstream.binary
