@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoreveil.mechanisms.isotonic import IsotonicSettings
-from scoreveil.mechanisms.scores import SUM_TOLERANCE
+from scoreveil.mechanisms.scores import SUM_TOLERANCE, check_layout
 from scoreveil.veil import Veil
 
 Rows = NDArray[Any]
@@ -34,7 +34,8 @@ class Sticky:
         self._tables: dict[tuple[int, str], Table] = {}
 
     def __call__(self, rows: Rows) -> Rows:
-        if not self._levels or rows.ndim != 2 or rows.shape[1] ** 2 * self._levels * rows.itemsize > LARGEST_TABLE:
+        check_matrix(rows)
+        if not self._levels or rows.shape[1] ** 2 * self._levels * rows.itemsize > LARGEST_TABLE:
             return self.veil(rows)
         wide = rows.astype(np.float64, copy=False)
         total = wide.sum(axis=1)
@@ -76,6 +77,13 @@ class Sticky:
         top, level = self._cells(wide, wide.sum(axis=1))
         right = (top == np.repeat(label, self._levels)) & (level == np.tile(np.arange(self._levels), classes))
         return self.veil(rows).reshape(cells.shape), right.reshape(classes, self._levels).all(axis=0)
+
+
+def check_matrix(rows: Rows) -> None:
+    """Raise ValueError unless these are rows of scores: one vector might be many rows of something else."""
+    check_layout(rows)
+    if rows.ndim != 2:
+        raise ValueError("Expected rows of scores, got one dimension.")
 
 
 def release_tags(keys: Sequence[bytes], numbers: Sequence[int]) -> list[bytes]:

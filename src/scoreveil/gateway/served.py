@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scoreveil.gateway.answers import Sticky, release_tags
+from scoreveil.gateway.answers import Sticky, check_matrix, release_tags
 from scoreveil.gateway.config import Limits, Model
 from scoreveil.gateway.embedded import Embedded
 from scoreveil.gateway.errors import Refusal, upstream_failed
@@ -24,7 +24,7 @@ from scoreveil.gateway.secrets import Keys
 from scoreveil.gateway.tfserving import TfServingUpstream
 from scoreveil.gateway.upstream import V2Upstream
 from scoreveil.ledger import IdempotencyConflict, LedgerUnavailable, record_key
-from scoreveil.mechanisms.scores import check_layout, check_rows
+from scoreveil.mechanisms.scores import check_rows
 from scoreveil.veil import Veil
 
 Array = NDArray[Any]
@@ -57,12 +57,15 @@ class Served:
         client: str,
         request: bytes | None,
     ) -> dict[str, Array]:
-        """Veiled scores. Checked first, so that what is no score vector is neither charged nor released."""
-        for rows in scores.values():
-            self._check(rows)
+        """Veiled scores. What is no score vector is neither charged nor released."""
         if not self.budgeted:
-            veiled = {name: self._sticky[name](rows) for name, rows in scores.items()}
+            try:
+                veiled = {name: self._sticky[name](rows) for name, rows in scores.items()}
+            except ValueError:
+                raise upstream_failed("not_scores") from None
         else:
+            for rows in scores.values():
+                self._check(rows)
             assert records is not None  # whoever calls a budgeted model gives its records
             assert ledger is not None
             tags = await self._charge(records, ledger, client, request)
@@ -74,9 +77,7 @@ class Served:
     @staticmethod
     def _check(rows: Array) -> None:
         try:
-            check_layout(rows)
-            if rows.ndim != 2:
-                raise ValueError("Expected rows of scores, got another shape.")
+            check_matrix(rows)
             check_rows(rows)
         except ValueError:
             raise upstream_failed("not_scores") from None
