@@ -72,9 +72,7 @@ def run(url: str, tries: int, requests: int, processes: int) -> dict[str, Any]:
     started = time.perf_counter()
     share = tries // processes
     command = [sys.executable, __file__, url, "--requests", str(requests), "--tries", str(share), "--worker"]
-    running = [
-        subprocess.Popen([*command, str(seed)], stdout=subprocess.PIPE, text=True) for seed in range(processes)
-    ]
+    running = [subprocess.Popen([*command, str(seed)], stdout=subprocess.PIPE, text=True) for seed in range(processes)]
     told = [json.loads(process.communicate()[0]) for process in running]
     seconds = time.perf_counter() - started
     different = sum(each["different"] for each in told)
