@@ -155,7 +155,7 @@ async def _server_ready(call: Call) -> Answer:
 
 
 async def _metadata(call: Call) -> Answer:
-    return Answer(orjson.dumps(_served(call).metadata()))
+    return Answer(orjson.dumps(await _served(call).metadata()))
 
 
 async def _model_ready(call: Call) -> Answer:

@@ -255,6 +255,7 @@ class Model:
         _expect(len(self.scores) == 1 or self.is_v2, "one score output for MLflow and TF Serving", "more")
         if self.repeats == "budget":
             _expect(self.total is not None, "total with repeats = 'budget'", "none")
+            _expect(self.inputs or not self._loose, "inputs with repeats = 'budget', so that a record is one", "none")
             _expect(self.allowed_releases >= 1, "a total that allows one release at least", self.total)
         else:
             _expect((self.total, self.delta) == (None, None), "total and delta with repeats = 'budget' only", "sticky")
@@ -262,6 +263,13 @@ class Model:
     @property
     def is_v2(self) -> bool:
         return self.upstream is None or self.upstream.protocol == "v2"
+
+    @property
+    def _loose(self) -> bool:
+        """Whether an upstream would take the same record written in several ways."""
+        if self.upstream is None or self.upstream.protocol == "tfserving":
+            return False
+        return self.upstream.protocol == "v2" or self.upstream.mlflow_format == "dataframe"
 
     def veil(self, secret: bytes | None, name: str) -> Veil:
         """The veil of one of its outputs; other models, versions and outputs get independent answers."""

@@ -9,7 +9,7 @@ import importlib
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ class Loaded:
 
     platform: str
     inputs: tuple[TensorSpec, ...]
-    outputs: tuple[str, ...]
+    outputs: dict[str, TensorSpec]
     run: Callable[[Arrays, list[str]], Arrays]
 
 
@@ -73,6 +73,9 @@ class Embedded:
             raise upstream_failed("model") from None
         finally:
             self._per_row = (time.perf_counter() - start) / rows
+
+    async def declared(self) -> tuple[list[TensorSpec], list[TensorSpec]]:
+        return list(self.inputs), list(self.loaded.outputs.values())
 
     async def ready(self) -> bool:
         return True
@@ -110,15 +113,19 @@ def _onnx(path: Path, scores: tuple[str, ...]) -> Loaded:
         if given.type not in ONNX_TYPES:
             raise ValueError(f"Expected tensors of numbers as inputs of {path.name}, got {given.type}.")
     specs = tuple(TensorSpec(i.name, ONNX_TYPES[i.type], _sizes(i.shape)) for i in session.get_inputs())
-    outputs = tuple(output.name for output in session.get_outputs())
+    outputs = {
+        output.name: TensorSpec(output.name, ONNX_TYPES[output.type], _sizes(output.shape))
+        for output in session.get_outputs()
+        if output.type in ONNX_TYPES
+    }
     # the default name stands for the one floating output of two dimensions, where no output has that name
     named = {}
     if scores == ("scores",) and "scores" not in outputs:
-        floating = [o.name for o in session.get_outputs() if o.type in ("tensor(float)", "tensor(double)")]
+        floating = [name for name, spec in outputs.items() if spec.datatype.startswith("FP")]
         if len(floating) != 1:
             raise ValueError(f"Expected scores to name one of the outputs {', '.join(outputs)}, got none of them.")
         named = {"scores": floating[0]}
-        outputs = tuple("scores" if output == floating[0] else output for output in outputs)
+        outputs["scores"] = replace(outputs.pop(floating[0]), name="scores")
 
     def run(arrays: Arrays, wanted: list[str]) -> Arrays:
         return dict(zip(wanted, session.run([named.get(w, w) for w in wanted], dict(arrays)), strict=True))
@@ -152,7 +159,12 @@ def _skops(path: Path, model: Model) -> Loaded:
             found["label"] = _labels(classifier.classes_, found[score])
         return {name: found[name] for name in wanted}
 
-    return Loaded("sklearn", specs, (score, "label"), run)
+    labels = _labels(classifier.classes_, np.zeros((1, len(classifier.classes_))))
+    outputs = {
+        score: TensorSpec(score, "FP32", (-1, len(classifier.classes_))),
+        "label": TensorSpec("label", NAMES[labels.dtype], (-1,)),
+    }
+    return Loaded("sklearn", specs, outputs, run)
 
 
 def _labels(classes: Array, scores: Array) -> Array:
@@ -166,7 +178,7 @@ def _labels(classes: Array, scores: Array) -> Array:
 
 
 def _python(target: str) -> Loaded:
-    """`package.module:factory`: called without arguments, it returns a `Loaded`, or what can be made one."""
+    """`package.module:factory`: called without arguments, it returns a function of (n, features), and that number."""
     module, _, attribute = target.partition(":")
     try:
         made = getattr(importlib.import_module(module), attribute)()
@@ -176,4 +188,6 @@ def _python(target: str) -> Loaded:
         ) from None
     predict, features = made
     spec = TensorSpec("x", "FP32", (-1, int(features)))
-    return Loaded("python", (spec,), ("scores",), lambda arrays, wanted: {"scores": predict(arrays["x"])})
+    scores = predict(np.zeros((1, int(features)), dtype=np.float32))
+    output = TensorSpec("scores", NAMES[scores.dtype], (-1, scores.shape[1]))
+    return Loaded("python", (spec,), {"scores": output}, lambda arrays, wanted: {"scores": predict(arrays["x"])})

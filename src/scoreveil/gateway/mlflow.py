@@ -25,7 +25,8 @@ FORMATS = {
 class MlflowUpstream:
     platform = "mlflow"
 
-    def __init__(self, upstream: Upstream, limits: Limits) -> None:
+    def __init__(self, upstream: Upstream, limits: Limits, columns: tuple[str, ...]) -> None:
+        self._columns = frozenset(columns)
         self._allowed = FORMATS[upstream.mlflow_format]
         self._most = limits.rows
         self._connection = Connection(upstream, limits)
@@ -40,6 +41,8 @@ class MlflowUpstream:
             raise not_allowed(f"Expected one of {', '.join(self._allowed)} and nothing else, got another.")
         ((kind, given),) = tree.items()
         records = _records(kind, given)
+        if self._columns and not all(isinstance(r, dict) and r.keys() == self._columns for r in records):
+            raise bad_request(f"Expected columns {', '.join(sorted(self._columns))} in each row, got others.")
         if not records:
             raise bad_request("Expected at least one row, got none.")
         if len(records) > self._most:

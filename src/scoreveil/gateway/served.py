@@ -111,17 +111,17 @@ class Served:
     async def ready(self) -> bool:
         return await self.source.ready()
 
-    def metadata(self) -> dict[str, Any]:
-        """What the protocol says of a model: its inputs, and the outputs that are served."""
-        inputs = self.source.inputs if isinstance(self.source, (Embedded, V2Upstream)) else ()
-        outputs = [{"name": name, "datatype": "FP32", "shape": [-1, -1]} for name in self.model.scores]
-        outputs += [{"name": name, "datatype": "INT64", "shape": [-1]} for name in self.model.passes]
+    async def metadata(self) -> dict[str, Any]:
+        """What the protocol says of a model: its inputs, and of its outputs those that are served."""
+        assert isinstance(self.source, (Embedded, V2Upstream))  # the other protocols have no such route
+        inputs, outputs = await self.source.declared()
+        said = {spec.name: spec for spec in outputs}
         return {
             "name": self.name,
             "versions": [self.model.version],
             "platform": self.source.platform,
             "inputs": [spec.as_json() for spec in inputs],
-            "outputs": outputs,
+            "outputs": [said[name].as_json() for name in self.offered if name in said],
         }
 
 
@@ -131,7 +131,7 @@ def source_of(name: str, model: Model, limits: Limits) -> Source:
     if upstream is None:
         return Embedded(name, model)
     if upstream.protocol == "mlflow":
-        return MlflowUpstream(upstream, limits)
+        return MlflowUpstream(upstream, limits, tuple(spec.name for spec in model.inputs))
     if upstream.protocol == "tfserving":
         return TfServingUpstream(name, model.scores[0], upstream, limits)
     return V2Upstream(name, model.version, upstream, limits, model.inputs)

@@ -121,12 +121,26 @@ class V2Upstream:
         except (Refusal, LookupError, TypeError, ValueError, AttributeError):
             raise upstream_failed("malformed") from None
 
+    async def declared(self) -> tuple[list[TensorSpec], list[TensorSpec]]:
+        """Inputs and outputs, as the upstream names them; of all else that it says, nothing is passed on."""
+        status, body = await self._connection.get(self._path)
+        try:
+            said = orjson.loads(body) if status == 200 else {}
+            inputs, outputs = ([_spec(each) for each in said.get(kind) or []] for kind in ("inputs", "outputs"))
+        except (ValueError, LookupError, TypeError, AttributeError):
+            raise upstream_failed("malformed") from None
+        return list(self.inputs) or inputs, outputs
+
     async def ready(self) -> bool:
         status, _ = await self._connection.get(f"{self._path}/ready")
         return status == 200
 
     async def close(self) -> None:
         await self._connection.close()
+
+
+def _spec(said: dict[str, Any]) -> TensorSpec:
+    return TensorSpec(str(said["name"]), said["datatype"], tuple(int(size) for size in said["shape"]))
 
 
 def matrix(rows: Any) -> NDArray[np.float64]:

@@ -72,7 +72,7 @@ class Verdict:
     records: int
     entries: int
     releases: int
-    forgotten: int  # times that something was forgotten on purpose
+    forgotten: int  # times that journal entries were deleted or made anonymous on purpose
     faults: tuple[str, ...]
 
     @property

@@ -107,7 +107,7 @@ class PostgresBooks:
             else:
                 old = "DELETE FROM scoreveil_requests WHERE at <= now() - make_interval(days => $1)"
                 done, what = Forgotten(requests=_count(await connection.execute(old, scope.requests_days))), "requests"
-            if done != Forgotten():
+            if done.entries:
                 await connection.execute("INSERT INTO scoreveil_forgotten (what) VALUES ($1)", what)
         return done
 

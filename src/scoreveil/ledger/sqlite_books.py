@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from scoreveil.ledger import sqlite_file
 from scoreveil.ledger.books import (
     MOST_NAMED,
+    START,
     Forgotten,
     Head,
     JournalHash,
@@ -115,7 +116,8 @@ class SqliteBooks:
 
 
 def verify(connection: sqlite3.Connection, earlier: Head | None) -> Verdict:
-    damage = [words for (words,) in connection.execute("PRAGMA integrity_check(10)") if words != "ok"]
+    if connection.execute("PRAGMA integrity_check(1)").fetchall() != [("ok",)]:
+        return Verdict(Head(0, START), 0, 0, 0, 0, ("SQLite finds the file damaged",))
     journal = JournalHash(earlier)
     wrong = []
     for entry, model, client, units, most, keys, digest in connection.execute(
@@ -127,7 +129,6 @@ def verify(connection: sqlite3.Connection, earlier: Head | None) -> Verdict:
     records, releases = connection.execute("SELECT count(*), coalesce(sum(releases), 0) FROM records").fetchone()
     (forgotten,) = connection.execute("SELECT count(*) FROM forgotten").fetchone()
     faults = [
-        *(["SQLite finds the file damaged"] if damage else []),
         *entry_faults(wrong),
         *counter_faults(connection.execute(DIFFERENT).fetchall()),
         *journal.faults(),
@@ -150,7 +151,7 @@ def forget(connection: sqlite3.Connection, scope: Scope) -> Forgotten:
         before = int(time.time()) - scope.requests_days * 86400
         gone = connection.execute("DELETE FROM requests WHERE at <= ?", (before,)).rowcount
         done, what = Forgotten(requests=gone), "requests"
-    if done != Forgotten():
+    if done.entries:
         connection.execute("INSERT INTO forgotten (at, what) VALUES (?, ?)", (int(time.time()), what))
     return done
 
