@@ -110,10 +110,6 @@ INSERT INTO scoreveil_requests (request, model, client, fingerprint) VALUES ($1,
 ON CONFLICT DO NOTHING RETURNING true
 """
 ANSWER = "UPDATE scoreveil_requests SET grants = $2 WHERE request = $1"
-# stronger settings of the server stay as they are
-DURABLE = """
-SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') IN ('off', 'local')
-"""
 WRITABLE = "SELECT current_setting('transaction_read_only') = 'off' AND to_regclass('scoreveil_records') IS NOT NULL"
 
 UNDONE = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
@@ -126,6 +122,12 @@ class PostgresLedger:
 
     async def open(self) -> None:
         with unavailable():
+            first = await connect(self._url, self._timeout)
+            try:
+                commits = await first.fetchval("SHOW synchronous_commit")
+                await make_tables(first)
+            finally:
+                await first.close(timeout=self._timeout)
             self._pool = await asyncpg.create_pool(
                 self._url,
                 min_size=1,
@@ -133,19 +135,15 @@ class PostgresLedger:
                 timeout=self._timeout,
                 command_timeout=self._timeout,
                 max_inactive_connection_lifetime=60,
-                init=_prepare_connection,
+                reset=_nothing_to_reset,
                 server_settings={
                     "application_name": "scoreveil",
+                    # on disk when a commit returns, whatever the server's default; its one stronger setting stays
+                    "synchronous_commit": "remote_apply" if commits == "remote_apply" else "on",
                     "statement_timeout": str(int(self._timeout * 500)),  # ms: the server gives up before we do
                     "idle_in_transaction_session_timeout": str(int(self._timeout * 1000)),
                 },
             )
-        try:
-            async with self._connection() as connection:
-                await make_tables(connection)
-        except BaseException:
-            await self.close()
-            raise
 
     async def charge(
         self,
@@ -193,8 +191,15 @@ class PostgresLedger:
                 yield connection
 
 
-async def _prepare_connection(connection: Any) -> None:
-    await connection.execute(DURABLE)
+async def _nothing_to_reset(connection: Any) -> None:
+    """Charges leave no state in a session; asking the server to clear it would cost each a round trip."""
+
+
+async def connect(url: str, timeout: float) -> Any:
+    try:
+        return await asyncpg.connect(url, timeout=timeout)
+    except ValueError:  # which quotes parts of the address
+        raise ValueError("Expected an address of PostgreSQL, got one that cannot be read.") from None
 
 
 async def _charge(connection: Any, charge: Charge) -> list[Grant]:
@@ -263,7 +268,6 @@ REASONS: tuple[tuple[tuple[type[BaseException], ...], str], ...] = (
         (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InsufficientPrivilegeError),
         "the server does not let us in",
     ),
-    ((asyncpg.ClientConfigurationError,), "its address is not one of PostgreSQL"),
     ((asyncpg.PostgresConnectionError, asyncpg.InterfaceError, OSError), "its server is not reachable"),
     ((asyncpg.CannotConnectNowError, asyncpg.AdminShutdownError), "its server is not reachable"),
     ((asyncpg.PostgresError,), "its server failed"),

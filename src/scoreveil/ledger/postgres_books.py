@@ -4,8 +4,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import asyncpg
-
 from scoreveil.ledger.books import (
     MOST_NAMED,
     Forgotten,
@@ -19,7 +17,7 @@ from scoreveil.ledger.books import (
     entry_faults,
 )
 from scoreveil.ledger.errors import LedgerUnavailable
-from scoreveil.ledger.postgres import digest, unavailable
+from scoreveil.ledger.postgres import connect, digest, unavailable
 
 RELEASES = """
 SELECT model, client, units, substring(keys FROM 32 * i + 1 FOR 32) AS key
@@ -133,7 +131,7 @@ class PostgresBooks:
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[Any]:
         with unavailable():
-            connection = await asyncpg.connect(self._url, timeout=self._timeout)
+            connection = await connect(self._url, self._timeout)
             try:
                 if await connection.fetchval("SELECT to_regclass('scoreveil_version') IS NULL"):
                     raise LedgerUnavailable("its tables are not there")

@@ -81,15 +81,15 @@ class LedgerFile:
         self.path, self.patience = path, patience
         self._create = create
         self._connection: sqlite3.Connection | None = None
-        self._identity = (0, 0)
+        self._identity: tuple[int, int] | None = None  # of the file that was opened first
 
     def __enter__(self) -> None:
         """Begin a transaction; the file is opened first where an earlier trouble closed it."""
+        # a ledger that was moved away or replaced would take charges that nobody finds again
+        if self._identity is not None and self._identity != identity(self.path):
+            raise LedgerUnavailable("its file was moved or replaced")
         if self._connection is None:
             self._connection = self._open()
-        # a ledger that was moved away or replaced would take charges that nobody finds again
-        if self._identity != identity(self.path):
-            raise LedgerUnavailable("its file was moved or replaced")
         self._connection.execute("BEGIN IMMEDIATE")
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
@@ -153,7 +153,6 @@ class LedgerFile:
             create(self.path)
         connection = connect(self.path, "rw", self.patience)
         try:
-            self._identity = identity(self.path)
             (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
             if mode != "wal":
                 raise LedgerUnavailable("its file system cannot keep a write-ahead log")
@@ -166,8 +165,11 @@ class LedgerFile:
             ):
                 connection.execute(f"PRAGMA {pragma}")
             if not is_ledger(connection):
+                if not self._create:
+                    raise LedgerUnavailable("its file is empty")
                 write_schema(connection)
             self._create = False  # a ledger that vanishes later is trouble, not a new start
+            self._identity = self._identity or identity(self.path)
         except BaseException:
             connection.close()
             raise
