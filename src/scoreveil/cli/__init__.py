@@ -29,8 +29,8 @@ try:
     from rich.text import Text
 
     from scoreveil.cli.audit import attack_digits, audit
-    from scoreveil.cli.serve import config_app, serve
     from scoreveil.cli.ledger import ledger
+    from scoreveil.cli.serve import config_app, serve
     from scoreveil.cli.terminal import err, out, progress_bar
 except ModuleNotFoundError:
     raise SystemExit("Error: the command line needs typer and rich: pip install 'scoreveil[cli]'.") from None

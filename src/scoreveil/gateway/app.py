@@ -8,7 +8,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import orjson
 
 from scoreveil import __version__
-from scoreveil.gateway import config as configuration
 from scoreveil.gateway import logs, protocol, secrets
 from scoreveil.gateway.auth import ANONYMOUS, Authenticate, authenticator
 from scoreveil.gateway.config import Config
@@ -365,13 +364,23 @@ class App:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGHUP, self._hang_up)
         (self._folder / f"worker-{os.getpid()}").touch()  # from now on SIGHUP may come
+        self._begin(self._watch_parent(os.getppid()))
         await send({"type": "lifespan.startup.complete"})
         await receive()
         await self._close()
         await send({"type": "lifespan.shutdown.complete"})
 
+    async def _watch_parent(self, parent: int) -> None:
+        """Leave when the main process is gone: nobody else would stop this one."""
+        while os.getppid() == parent:
+            await asyncio.sleep(1)
+        os.kill(os.getpid(), signal.SIGTERM)
+
     def _hang_up(self) -> None:
-        task = asyncio.get_running_loop().create_task(self.reload())
+        self._begin(self.reload())
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -403,8 +412,7 @@ class App:
             try:
                 await self._open()
             except Exception as error:
-                message = str(error) if isinstance(error, configuration.ConfigError) else ""
-                logs.failure("reload_failed", error, message=message)
+                logs.failure("reload_failed", error)
                 return
             logs.event("reloaded")
         if before is not None:

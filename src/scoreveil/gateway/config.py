@@ -353,10 +353,11 @@ def load(
 def parse(tree: Mapping[str, Any], base: Path = Path()) -> Config:
     """A checked configuration from nested tables."""
     made: Config = _build(Config, tree, "", base)
-    file = made.ledger.url.removeprefix(SQLITE)
-    if file == made.ledger.url or file.startswith("/"):
-        return made
-    return replace(made, ledger=LedgerSettings(f"{SQLITE}{base.absolute() / file}"))
+    # defaults are paths beside the file too
+    url, secret = made.ledger.url, base.absolute() / made.secrets.file
+    if url.startswith(SQLITE):
+        url = f"{SQLITE}{base.absolute() / url.removeprefix(SQLITE)}"
+    return replace(made, ledger=LedgerSettings(url), secrets=Secrets(secret))
 
 
 def keys() -> set[str]:

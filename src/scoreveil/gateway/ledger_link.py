@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
+from scoreveil.gateway import logs
 from scoreveil.ledger import Grant, Ledger, LedgerUnavailable, open_ledger
 
 
@@ -38,6 +39,7 @@ class LedgerLink:
                 if self._ledger is None:
                     try:
                         self._ledger = await open_ledger(self._url)
-                    except OSError:
+                    except (OSError, ValueError, ModuleNotFoundError) as error:
+                        logs.failure("ledger_not_opened", error)
                         raise LedgerUnavailable("it cannot be opened") from None
         return self._ledger

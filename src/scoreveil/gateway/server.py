@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import multiprocessing
 import os
+import pickle
 import shutil
 import signal
 import socket
@@ -28,12 +29,12 @@ from granian.server.embed import Server as EmbeddedGranian
 from scoreveil.gateway import config as configuration
 from scoreveil.gateway import logs, metrics, secrets
 from scoreveil.gateway.app import App
-from scoreveil.gateway.config import Config
+from scoreveil.gateway.config import Config, ConfigError
 
 
 @dataclass(frozen=True)
 class Setup:
-    """Where the configuration comes from: what workers need to read it again."""
+    """Where the configuration comes from: what is needed to read it again."""
 
     path: Path | None
     overrides: Mapping[str, Any]
@@ -42,9 +43,20 @@ class Setup:
         return configuration.load(self.path, self.overrides)
 
 
-def worker(setup: Setup, folder: Path) -> App:
+def worker(folder: Path) -> App:
     """The application of one worker process."""
-    return App(setup.load, folder)
+    return App(partial(last_good, folder), folder)
+
+
+def last_good(folder: Path) -> Config:
+    """The last configuration that held: a worker that starts after the file was spoilt still has one."""
+    config: Config = pickle.loads((folder / "config").read_bytes())  # written by the main process, for its owner alone
+    return config
+
+
+def _keep(folder: Path, config: Config) -> None:
+    (folder / "config.new").write_bytes(pickle.dumps(config))
+    (folder / "config.new").replace(folder / "config")
 
 
 def run(setup: Setup) -> None:
@@ -56,13 +68,14 @@ def run(setup: Setup) -> None:
     # workers start from nothing: threads of this process, such as the admin port's, do not survive a fork
     multiprocessing.set_start_method("spawn", force=True)
     folder = Path(tempfile.mkdtemp(prefix="scoreveil-"))
+    _keep(folder, config)
     metrics.use_folder(folder)
-    admin = Admin(setup, config)
+    admin = Admin(config, folder)
     server = _granian(config)
     server.on_startup(admin.start)
-    server.on_startup(lambda: signal.signal(signal.SIGHUP, lambda *_: _hang_up(server, folder)))
+    server.on_startup(lambda: signal.signal(signal.SIGHUP, lambda *_: _hang_up(setup, server, folder)))
     try:
-        server.serve(target_loader=partial(worker, setup, folder), wrap_loader=False)
+        server.serve(target_loader=partial(worker, folder), wrap_loader=False)
     finally:
         admin.stop()
         shutil.rmtree(folder, ignore_errors=True)
@@ -88,9 +101,15 @@ def _granian(config: Config) -> Any:
     )
 
 
-def _hang_up(server: Any, folder: Path) -> None:
-    """Tell every worker that can hear it; one that is just starting reads the configuration anyway."""
+def _hang_up(setup: Setup, server: Any, folder: Path) -> None:
+    """Read the configuration again and tell every worker; where it does not hold, everything stays as it was."""
+    try:
+        _keep(folder, setup.load())
+    except (ValueError, OSError) as error:
+        logs.failure("reload_failed", error, message=str(error) if isinstance(error, ConfigError) else "")
+        return
     for process in server.wrks:
+        # one that is just starting does not hear it yet, and would die of it
         if (folder / f"worker-{process.inner.pid}").exists():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process.inner.pid, signal.SIGHUP)
@@ -110,8 +129,8 @@ def _check_free(host: str, port: int) -> None:
 class Admin:
     """The admin port, in a thread of the main process."""
 
-    def __init__(self, setup: Setup, config: Config) -> None:
-        self._setup, self._config = setup, config
+    def __init__(self, config: Config, folder: Path) -> None:
+        self._config, self._folder = config, folder
         self._thread = threading.Thread(target=self._run, name="admin", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: Any = None
@@ -138,7 +157,7 @@ class Admin:
         self._loop = asyncio.get_running_loop()
         settings = self._config.server
         self._server = EmbeddedGranian(
-            admin.application(self._setup.load),
+            admin.application(partial(last_good, self._folder)),
             address=settings.admin_host,
             port=settings.admin_port,
             interface=Interfaces.ASGINL,
