@@ -82,7 +82,7 @@ def _say(config: "Config") -> None:
     settings = config.server
     scheme = "http" if settings.tls_cert is None else "https"
     for name, model in config.models.items():
-        promise = model.veil(None, name).guarantee
+        promise = model.guarantee
         typer.echo(f"Model {name}: ε = {promise.epsilon:g} a release, repeats {_repeats(model)}.")
     typer.echo(f"Gateway  {scheme}://{settings.host}:{settings.port}/v2")
     typer.echo(f"Page     http://{settings.admin_host}:{settings.admin_port}/")

@@ -253,6 +253,10 @@ class Model:
         _expect(len({*self.scores, *self.passes}) == len(self.scores) + len(self.passes), "an output once", "twice")
         _expect(not self.passes or self.is_v2, "passes for v2 and embedded models only", "others")
         _expect(len(self.scores) == 1 or self.is_v2, "one score output for MLflow and TF Serving", "more")
+        try:
+            self._settings()
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
         if self.repeats == "budget":
             _expect(self.total is not None, "total with repeats = 'budget'", "none")
             _expect(self.inputs or not self._loose, "inputs with repeats = 'budget', so that a record is one", "none")
@@ -271,29 +275,32 @@ class Model:
             return False
         return self.upstream.protocol == "v2" or self.upstream.mlflow_format == "dataframe"
 
-    def veil(self, secret: bytes | None, name: str) -> Veil:
+    def _settings(self) -> Veil:
+        """A veil with the settings alone, which checks them."""
+        mechanism: Mechanism = "isotonic" if self.mechanism is None else self.mechanism
+        return Veil(self.epsilon, mechanism, keep=self.keep, reading=self.reading)
+
+    def veil(self, secret: bytes, name: str) -> Veil:
         """The veil of one of its outputs; other models, versions and outputs get independent answers."""
         import numpy as np
 
         reference = None if self.reference is None else np.load(self.reference, allow_pickle=False)
-        mechanism: Mechanism = "isotonic" if self.mechanism is None else self.mechanism
-        return Veil(
-            self.epsilon,
-            mechanism,
-            keep=self.keep,
-            reading=self.reading,
-            reference=reference,
-            secret=secret,
-            model=name,
-        )
+        return Veil(self._settings().settings, reference=reference, secret=secret, model=name)
+
+    @property
+    def guarantee(self) -> accounting.Guarantee:
+        """What one release of one output promises."""
+        return self._settings().guarantee
 
     @property
     def allowed_releases(self) -> int:
         """b: how many releases of one record stay within `total`; each veils every score output."""
-        promise = self.veil(None, "").guarantee
         if self.total is None:
             raise ConfigError("Expected total with repeats = 'budget', got none.")
-        each = accounting.query_bound(promise, self.total, self.rule, self.delta)
+        try:
+            each = accounting.query_bound(self.guarantee, self.total, self.rule, self.delta)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
         return each // len(self.scores)
 
 
@@ -360,7 +367,7 @@ def parse(tree: Mapping[str, Any], base: Path = Path()) -> Config:
     return replace(made, ledger=LedgerSettings(url), secrets=Secrets(secret))
 
 
-def keys() -> set[str]:
+def known_keys() -> set[str]:
     """Every key that a file may have, dotted; * for the name of a model."""
     return set(_keys(Config, ""))
 
