@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 import subprocess
+import textwrap
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -394,8 +396,8 @@ def embedded_tomls() -> list[tuple[str, str]]:
         if part["kind"] == "ConfigMap":
             found += [("kubernetes.yaml", text) for text in part["data"].values()]
     page = (ROOT / "docs" / "serve.md").read_text(encoding="utf-8")
-    found += [("serve.md", text) for text in page.split("```toml\n")[1:]]
-    return [(name, text.split("```")[0]) for name, text in found]
+    found += [("serve.md", textwrap.dedent(text)) for text in re.findall(r"```toml\n(.*?)```", page, re.DOTALL)]
+    return found
 
 
 def test_deployment_files_hold() -> None:
