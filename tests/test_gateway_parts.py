@@ -322,6 +322,61 @@ def test_any_bytes_are_read_or_refused(body: bytes, header: bytes | None) -> Non
         protocol.read_request(body, header, frozenset(), 10)
 
 
+LONG = ", ".join(map(str, range(500)))
+
+
+@pytest.mark.parametrize("space", ["", " ", "\n\t"])
+def test_numbers_pass_unread_as_they_came(space: str) -> None:
+    data = f'"data"{space}:{space}[{LONG}]'
+    body = f'{{"inputs": [{{"name": "data", "shape": [2, 250], "datatype": "INT64", {data}{space}}}]}}'.encode()
+    read = protocol.read_request(body, None, frozenset(), 10)
+    kept = protocol.read_request(body, None, frozenset(), 10, read_numbers=False)
+    assert kept.inputs[0].unread == f"[{LONG}]".encode()
+    assert kept.inputs[0].shape == read.inputs[0].shape == (2, 250)
+    sent = [json.loads(protocol.write_request(each, ["scores"], False)[0]) for each in (read, kept)]
+    assert sent[0] == sent[1]
+
+
+HEAD = '{"inputs": [{"name": "x", "shape": [500], "datatype": "FP32"'
+SMUGGLED = [
+    f'{HEAD}, "data": [{LONG}]}}], "data": [{LONG}]}}',
+    f'{{"data": [{LONG}], {HEAD[1:]}, "data": [{LONG}]}}]}}',
+    f'{HEAD}, "data": [{LONG}], "data": [{LONG}]}}]}}',
+    f'{HEAD}, "parameters": {{"data": [{LONG}]}}, "data": 0}}]}}',
+    f'{HEAD}, "data": [{LONG}, {{"a": 1}}]}}]}}',
+    f'{HEAD}, "data": [{LONG}, "a"]}}]}}',
+    f'{HEAD}, "data": [{LONG}, 1]}}]}}',
+    f'{HEAD.replace("FP32", "BYTES")}, "data": [{LONG}]}}]}}',
+    f'{HEAD}, "data": [{LONG}]]}}]}}',
+    f'{HEAD}, "data": 0}}], "outputs": [{{"data": [{LONG}]}}]}}',
+    f'{HEAD}, "data": 0}}, {{"name": "y", "shape": [500], "datatype": "FP32", "data": [{LONG}]}}]}}',
+    f'{HEAD}, "data": 1}}, {{"name": "y", "shape": [500], "datatype": "FP32", "data": [{LONG}]}}]}}',
+]
+
+
+@pytest.mark.parametrize("case", range(len(SMUGGLED)))
+def test_nothing_hides_among_unread_numbers(case: int) -> None:
+    with pytest.raises(Refusal):
+        protocol.read_request(SMUGGLED[case].encode(), None, frozenset(["data"]), 4096, read_numbers=False)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(alphabet='[]{}",:0123456789.eE+- datinpus\\', max_size=60), st.integers(0, 3))
+def test_what_passes_unread_is_one_list_of_numbers(text: str, where: int) -> None:
+    pieces = ['{"inputs": [{"name": "x", "shape": [500], "datatype": "FP32", ', f'"data": [{LONG}]', "}]}"]
+    pieces.insert(where, text)
+    try:
+        kept = protocol.read_request("".join(pieces).encode(), None, frozenset(), 4096, read_numbers=False)
+    except Refusal:
+        return
+    sent = protocol.write_request(kept, ["scores"], False)[0]
+    numbers = re.fullmatch(
+        rb'.*"data":\[([0-9eE+., \t\r\n-]*)\]\}\],"outputs":\[\{"name":"scores"\}\]\}', sent, re.DOTALL
+    )
+    assert numbers
+    assert numbers[1].count(b",") == 499
+
+
 def test_inputs_must_be_what_the_model_declares() -> None:
     declared = [TensorSpec("x", "FP32", (-1, 2))]
     protocol.check_inputs([Tensor("x", "FP32", np.zeros((3, 2), np.float32), {})], declared)

@@ -313,6 +313,19 @@ def test_malformed_requests_are_refused_before_the_upstream(front: Gateway, upst
     assert not upstream.asked
 
 
+def test_long_requests_pass_and_are_checked_too(front: Gateway, upstream: Behind) -> None:
+    """Their numbers go on unread; all around them is read as ever."""
+    x = np.zeros((600, 2), dtype=np.float32)
+    x[0] = 14  # an answer without outputs
+    upstream.asked.clear()
+    assert infer(front, x)[0] == 502
+    assert json.loads(upstream.asked[0][3])["inputs"][0]["data"] == x.ravel().tolist()
+    upstream.asked.clear()
+    for more in ({"parameters": {"classification": 3}}, {"outputs": [{"name": "logits"}]}, {"extra": 1}):
+        assert infer(front, x, **more)[0] == 400
+    assert not upstream.asked
+
+
 def test_encoded_bodies_are_415(front: Gateway) -> None:
     assert front.request("POST", "/v2/models/m/infer", b"x", content_encoding="gzip")[0] == 415
 

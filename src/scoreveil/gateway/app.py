@@ -178,17 +178,16 @@ async def _infer(call: Call) -> Answer:
     served = _served(call)
     assert isinstance(served.source, (Embedded, V2Upstream))
     body = await _body(call)
-    request = protocol.read_request(body, call.headers.get(protocol.HEADER_LENGTH), served.passed, served.limits.rows)
+    header = call.headers.get(protocol.HEADER_LENGTH)
+    request = protocol.read_request(body, header, served.passed, served.limits.rows, served.reads_numbers)
     wanted = request.wanted(served.offered)
-    rows = request.inputs[0].array.shape[0]
+    rows = request.inputs[0].shape[0]
     _limit_rows(call, rows)
     # a release counts for all score outputs, so all are asked for, whatever the client wants to see
     asked = list(wanted) if not served.budgeted else list(served.offered)
     found = await served.source.infer(request, asked, served.limits.seconds)
     scores = {name: found[name] for name in asked if name in served.model.scores}
-    if any(len(tensor.array) != rows for tensor in request.inputs) or any(
-        len(array) != rows for array in found.values()
-    ):
+    if any(tensor.shape[0] != rows for tensor in request.inputs) or any(len(array) != rows for array in found.values()):
         raise upstream_failed("rows")
     records = tensor_records(request.inputs) if served.budgeted else None
     veiled = await served.release(scores, records, call.gateway.ledger, call.client, _idempotency(call))

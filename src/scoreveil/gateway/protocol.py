@@ -5,6 +5,7 @@ refused, never passed on. Answers are written from named arrays alone.
 """
 
 import math
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from scoreveil.gateway import unread
 from scoreveil.gateway.config import DATATYPES, TensorSpec
 from scoreveil.gateway.errors import Refusal, bad_request, not_allowed
 
@@ -25,15 +27,26 @@ DTYPES = {name: np.dtype(dtype) for name, dtype in DATATYPES.items()}
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 # what JSON numbers may become what: a kind of numpy dtype, by the kind that JSON gave
 KINDS = {"f": "fiu", "i": "iu", "u": "iu", "b": "b"}
+PACKED = dict(zip(("UINT8", "UINT16", "UINT32", "UINT64"), "BHIQ", strict=True))
+PACKED |= dict(zip(("INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64"), "bhiqefd", strict=True))
+NOTHING: Array = np.empty(0)
 NUMPY = orjson.OPT_SERIALIZE_NUMPY
 
 
 @dataclass(slots=True)
 class Tensor:
+    """An input: its values, or the list of numbers that they are, unread."""
+
     name: str
     datatype: str
     array: Array
     parameters: dict[str, Any]
+    unread: bytes | None = None
+    declared: tuple[int, ...] = ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.array.shape if self.unread is None else self.declared
 
 
 @dataclass(slots=True)
@@ -73,8 +86,16 @@ def split(body: bytes, header: bytes | None) -> tuple[Any, memoryview]:
     return tree, memoryview(body)[length:]
 
 
-def read_request(body: bytes, header: bytes | None, passed: frozenset[str], most_rows: int) -> Request:
-    """A request, checked. `passed` are the parameters that may go to the model."""
+def read_request(
+    body: bytes, header: bytes | None, passed: frozenset[str], most_rows: int, read_numbers: bool = True
+) -> Request:
+    """A request, checked. `passed` are the parameters that may go to the model.
+
+    Without `read_numbers`, long lists of them stay as they came.
+    """
+    lists: list[bytes] = []
+    if not read_numbers and header is None and len(body) > unread.SHORT:
+        body, lists = unread.cut(body)
     tree, rest = split(body, header)
     table = _table(tree, ("id", "parameters", "inputs", "outputs"), "a request")
     identity = table.get("id")
@@ -86,9 +107,11 @@ def read_request(body: bytes, header: bytes | None, passed: frozenset[str], most
     if not isinstance(given, list) or not given:
         raise bad_request("Expected inputs to be a list of tensors, got none.")
     inputs: list[Tensor] = []
-    for each in given:
-        tensor, rest = _read_input(each, rest, passed, most_rows)
+    for i, each in enumerate(given):
+        tensor, rest = _read_input(each, rest, passed, most_rows, lists[i] if i < len(lists) else None, i)
         inputs.append(tensor)
+    if len(lists) > len(inputs):
+        raise not_allowed("Expected data in inputs alone, got some elsewhere.")
     if len(rest):
         raise bad_request("Expected binary data as long as binary_data_size says, got more.")
     if len({tensor.name for tensor in inputs}) != len(inputs):
@@ -112,7 +135,9 @@ def _read_outputs(given: Any, default: bool) -> dict[str, bool] | None:
     return wanted
 
 
-def _read_input(each: Any, rest: memoryview, passed: frozenset[str], most_rows: int) -> tuple[Tensor, memoryview]:
+def _read_input(
+    each: Any, rest: memoryview, passed: frozenset[str], most_rows: int, numbers: bytes | None, place: int
+) -> tuple[Tensor, memoryview]:
     table = _table(each, ("name", "shape", "datatype", "parameters", "data"), "an input")
     parameters = _parameters(table, ("binary_data_size",), passed)
     name, datatype = table.get("name"), table.get("datatype")
@@ -127,6 +152,12 @@ def _read_input(each: Any, rest: memoryview, passed: frozenset[str], most_rows: 
     if size is None:
         if "data" not in table:
             raise bad_request("Expected data in an input, got none.")
+        if numbers is not None:
+            if type(table["data"]) is not int or table["data"] != place or datatype not in PACKED:
+                raise bad_request("Expected data to be a list of the datatype's values in each input, got another.")
+            if unread.count(numbers) != math.prod(shape):
+                raise bad_request("Expected as many values as the shape says, got another number.")
+            return Tensor(name, datatype, NOTHING, parameters, numbers, shape), rest
         return Tensor(name, datatype, from_json(table["data"], datatype, shape), parameters), rest
     if type(size) is not int or "data" in table or not 0 <= size <= len(rest):
         raise bad_request("Expected binary_data_size to be what is there, and no data beside it, got another.")
@@ -148,6 +179,19 @@ def from_json(data: Any, datatype: str, shape: tuple[int, ...]) -> Array:
         raise bad_request("Expected data to be a list, got another.")
     if datatype == "BYTES":
         return _texts(data, shape)
+    if datatype not in PACKED or not data or isinstance(data[0], list):
+        return _nested(data, datatype, shape)
+    if len(data) != math.prod(shape):
+        raise bad_request("Expected as many values as the shape says, got another number.")
+    try:
+        # numbers alone, within the range of the datatype; several times as fast as numpy's own reading of lists
+        packed = struct.pack(f"={len(data)}{PACKED[datatype]}", *data)
+    except (struct.error, OverflowError):
+        raise bad_request(f"Expected {datatype} values in data, got others.") from None
+    return np.frombuffer(packed, dtype=DTYPES[datatype]).reshape(shape)
+
+
+def _nested(data: list[Any], datatype: str, shape: tuple[int, ...]) -> Array:
     dtype = DTYPES[datatype]
     try:
         natural = np.array(data)
@@ -252,7 +296,7 @@ def check_inputs(inputs: list[Tensor], declared: Sequence[TensorSpec]) -> None:
         spec = specs[tensor.name]
         if tensor.datatype != spec.datatype:
             raise bad_request(f"Expected {spec.datatype} for input {spec.name}, got {tensor.datatype}.")
-        shape = tensor.array.shape
+        shape = tensor.shape
         if len(shape) != len(spec.shape) or any(e not in (-1, s) for e, s in zip(spec.shape, shape, strict=True)):
             raise bad_request(f"Expected shape {list(spec.shape)} for input {spec.name}, got {list(shape)}.")
 
@@ -298,12 +342,14 @@ def write_request(request: Request, outputs: Sequence[str], binary: bool) -> tup
     """A request of our own, built from what was checked: nothing else of the client's goes on."""
     inputs, blobs = [], []
     for tensor in request.inputs:
-        shown: dict[str, Any] = {"name": tensor.name, "datatype": tensor.datatype, "shape": tensor.array.shape}
+        shown: dict[str, Any] = {"name": tensor.name, "datatype": tensor.datatype, "shape": tensor.shape}
         parameters = dict(tensor.parameters)
         if binary:
             blob = to_binary(tensor.array)
             blobs.append(blob)
             parameters["binary_data_size"] = len(blob)
+        elif tensor.unread is not None:
+            shown["data"] = unread.fragment(tensor.unread)
         else:
             shown["data"] = to_json(tensor.array)
         if parameters:

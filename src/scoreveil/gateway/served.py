@@ -47,6 +47,9 @@ class Served:
         self._veils: dict[str, Veil] = {score: model.veil(secret, contexts[score]) for score in model.scores}
         self._sticky = {score: Sticky(veil) for score, veil in self._veils.items()}
         self._secret = keys.records
+        # the gateway itself needs the inputs to run a model, to count a record, and to write tensors in binary
+        upstream = model.upstream
+        self.reads_numbers = self.budgeted or upstream is None or upstream.binary
         self.allowed = model.allowed_releases if self.budgeted else 0
 
     async def release(

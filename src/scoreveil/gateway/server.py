@@ -69,6 +69,8 @@ def run(setup: Setup) -> None:
     multiprocessing.set_start_method("spawn", force=True)
     folder = Path(tempfile.mkdtemp(prefix="scoreveil-"))
     _keep(folder, config)
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(name, "1")  # workers are what runs in parallel; their threads would only contend
     metrics.use_folder(folder)
     admin = Admin(config, folder)
     server = _granian(config)
