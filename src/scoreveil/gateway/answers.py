@@ -19,7 +19,7 @@ from scoreveil.mechanisms.scores import SUM_TOLERANCE, check_layout
 from scoreveil.veil import Veil
 
 Rows = NDArray[Any]
-Table = tuple[NDArray[Any], NDArray[np.bool_]]
+Table = tuple[NDArray[Any], int]
 
 LARGEST_TABLE = 32 * 2**20  # bytes
 
@@ -38,13 +38,14 @@ class Sticky:
         if not self._levels or rows.shape[1] ** 2 * self._levels * rows.itemsize > LARGEST_TABLE:
             return self.veil(rows)
         wide = rows.astype(np.float64, copy=False)
-        total = wide.sum(axis=1)
+        total = np.add.reduce(wide, axis=1)
+        off = total - 1
         # written so that NaN fails the comparisons; the veil says what is wrong
-        if not (np.abs(total - 1).max() <= SUM_TOLERANCE and wide.min() >= 0) or rows.shape[1] < 2:
+        if not (off.min() >= -SUM_TOLERANCE and off.max() <= SUM_TOLERANCE and wide.min() >= 0):
             return self.veil(rows)
         top, level = self._cells(wide, total)
-        table, drawn = self._table(rows.shape[1], rows.dtype)
-        return table[top, level] if drawn[level].all() else self.veil(rows)
+        table, lowest = self._table(rows.shape[1], rows.dtype)
+        return table[top, level] if level.min() >= lowest else self.veil(rows)
 
     def _cells(
         self, wide: NDArray[np.float64], total: NDArray[np.float64]
@@ -52,7 +53,7 @@ class Sticky:
         """The top class and its level on the grid, as the mechanism reads them."""
         top = wide.argmax(axis=1)
         step = 1 / (self._levels - 1)
-        highest = np.minimum(wide[np.arange(len(wide)), top] / total, 1.0)
+        highest = np.minimum(np.maximum.reduce(wide, axis=1) / total, 1.0)
         return top, np.rint(highest / step).astype(np.intp)
 
     def _table(self, classes: int, dtype: np.dtype[Any]) -> Table:
@@ -62,7 +63,7 @@ class Sticky:
         return self._tables[key]
 
     def _draw(self, classes: int, dtype: np.dtype[Any]) -> Table:
-        """(k, G, k): the answer for each top class and level, from one score vector in each cell; and which are drawn.
+        """(k, G, k): the answer for each top class and level, from one score vector in each cell; and the lowest level.
 
         A top score is 1/k at least. Where that lies on the border of two cells, the lower one has no score vector
         that rounding leaves in it, and is not drawn.
@@ -76,7 +77,8 @@ class Sticky:
         wide = rows.astype(np.float64)
         top, level = self._cells(wide, wide.sum(axis=1))
         right = (top == np.repeat(label, self._levels)) & (level == np.tile(np.arange(self._levels), classes))
-        return self.veil(rows).reshape(cells.shape), right.reshape(classes, self._levels).all(axis=0)
+        wrong = np.nonzero(~right.reshape(classes, self._levels).all(axis=0))[0]
+        return self.veil(rows).reshape(cells.shape), int(wrong.max(initial=-1)) + 1
 
 
 def check_matrix(rows: Rows) -> None:

@@ -5,6 +5,7 @@ worker has one `App`; what it serves is a `Gateway`, which SIGHUP replaces while
 """
 
 import asyncio
+import gc
 import os
 import signal
 import time
@@ -364,6 +365,10 @@ class App:
         loop.add_signal_handler(signal.SIGHUP, self._hang_up)
         (self._folder / f"worker-{os.getpid()}").touch()  # from now on SIGHUP may come
         self._begin(self._watch_parent(os.getppid()))
+        # what was loaded stays: the garbage collector need not look at it again and again
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(20_000, 20, 50)
         await send({"type": "lifespan.startup.complete"})
         await receive()
         await self._close()

@@ -83,7 +83,8 @@ class ModelMetrics:
         self._seconds = metrics.seconds.labels(model)
         self.charged = metrics.charged.labels(model)
         self.replayed = metrics.replayed.labels(model)
-        self._sum, self._count = 0.0, 0
+        self._pairs: list[tuple[NDArray[Any], NDArray[Any]]] = []
+        self._count = 0
 
     def answered(self, rows: int, seconds: float) -> None:
         self._ok.inc()
@@ -96,14 +97,16 @@ class ModelMetrics:
         self._seconds.observe(seconds)
 
     def distorted(self, before: NDArray[Any], after: NDArray[Any]) -> None:
-        moved = np.subtract(after, before, dtype=np.float64)
-        self._sum += float(np.sqrt(np.einsum("ij,ij->i", moved, moved)).sum())
-        self._count += len(moved)
+        """Remember a release for the sum, which is taken for many at a time."""
+        self._pairs.append((before, after))
+        self._count += len(before)
         if self._count >= CHUNK:
-            # a mean to two digits: what one row adds to a thousand is less than is shown
-            self._metrics.distortion.labels(self._model).inc(round(self._sum / self._count, 2) * self._count)
+            moved = np.concatenate([np.subtract(z, y, dtype=np.float64) for y, z in self._pairs])
+            mean = float(np.sqrt(np.einsum("ij,ij->i", moved, moved)).mean())
+            # to two digits: what one row adds to a thousand is less than is shown
+            self._metrics.distortion.labels(self._model).inc(round(mean, 2) * self._count)
             self._metrics.distorted.labels(self._model).inc(self._count)
-            self._sum, self._count = 0.0, 0
+            self._pairs, self._count = [], 0
 
 
 def exposition() -> tuple[bytes, str]:

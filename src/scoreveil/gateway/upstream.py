@@ -13,6 +13,7 @@ import aiohttp
 import numpy as np
 import orjson
 from numpy.typing import NDArray
+from yarl import URL
 
 from scoreveil.gateway import protocol
 from scoreveil.gateway.config import Limits, TensorSpec, Upstream
@@ -28,6 +29,7 @@ class Connection:
 
     def __init__(self, upstream: Upstream, limits: Limits) -> None:
         self._base = upstream.url.rstrip("/")
+        self._urls: dict[str, URL] = {}  # a handful: paths come from the configuration
         self._most = limits.upstream_bytes
         self._headers = {"Accept-Encoding": "identity", "User-Agent": "scoreveil"}
         if upstream.token_file is not None:
@@ -35,6 +37,7 @@ class Connection:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=upstream.connections, keepalive_timeout=30),
             cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=None),  # each call has its own limit
             auto_decompress=False,
             trust_env=False,
         )
@@ -44,7 +47,7 @@ class Connection:
         try:
             async with asyncio.timeout(seconds):
                 async with self._session.post(
-                    self._base + path, data=body, headers={**self._headers, **headers}, allow_redirects=False
+                    self._url(path), data=body, headers={**self._headers, **headers}, allow_redirects=False
                 ) as answer:
                     if answer.status != 200:
                         raise _refused(answer.status)
@@ -58,10 +61,15 @@ class Connection:
         """The status and body of what only the gateway itself asks; status 0 where there is no answer."""
         try:
             async with asyncio.timeout(seconds):
-                async with self._session.get(self._base + path, headers=self._headers, allow_redirects=False) as answer:
+                async with self._session.get(self._url(path), headers=self._headers, allow_redirects=False) as answer:
                     return answer.status, await self._read(answer)
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError, Refusal):
             return 0, b""
+
+    def _url(self, path: str) -> URL:
+        if path not in self._urls:
+            self._urls[path] = URL(self._base + path)
+        return self._urls[path]
 
     async def _read(self, answer: aiohttp.ClientResponse) -> bytes:
         if (answer.content_length or 0) > self._most:
@@ -103,6 +111,7 @@ class V2Upstream:
     ) -> None:
         path = f"/v2/models/{upstream.model or name}"
         self._path = f"{path}/versions/{upstream.version}" if upstream.version is not None else path
+        self._infer = f"{self._path}/infer"
         self._binary = upstream.binary
         self.inputs = inputs
         self._connection = Connection(upstream, limits)
@@ -114,7 +123,7 @@ class V2Upstream:
         headers = {"Content-Type": "application/octet-stream" if length else "application/json"}
         if length:
             headers["Inference-Header-Content-Length"] = str(length)
-        answer, given = await self._connection.post(f"{self._path}/infer", body, headers, seconds)
+        answer, given = await self._connection.post(self._infer, body, headers, seconds)
         header = given.get("Inference-Header-Content-Length")
         try:
             return protocol.read_response(answer, None if header is None else header.encode(), outputs)
