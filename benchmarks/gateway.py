@@ -117,7 +117,7 @@ def servers(folder: Path, *wanted: str) -> Iterator[dict[str, Process]]:
     toml += f'[models.binary]\nepsilon = 2.0\nupstream = {{ url = "{url}", model = "digits", binary = true }}\n'
     (folder / "front.toml").write_text(toml)
     serve = [str(BIN / "scoreveil"), "serve"]
-    bare = [str(BIN / "granian"), "--interface", "asginl", "--runtime-mode", "st", "--no-ws"]
+    bare = [str(BIN / "granian"), "--interface", "asginl", "--runtime-mode", "mt", "--no-ws"]
     commands = {
         "embedded": ([*serve, "--demo", "--port", str(ports[0]), "--admin-port", str(ports[1])], ports[0]),
         "gateway": (

@@ -91,7 +91,7 @@ def _granian(config: Config) -> Any:
         port=settings.port,
         interface=Interfaces.ASGI,
         workers=settings.workers,
-        runtime_mode=RuntimeModes.st,
+        runtime_mode=RuntimeModes.mt,
         websockets=False,
         ssl_cert=settings.tls_cert,
         ssl_key=settings.tls_key,
