@@ -5,13 +5,16 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install -q -c constraints.txt
 
-.PHONY: help demo test check bench browser clean
+.PHONY: help demo test check bench bench-gateway soak conformance browser clean
 
 help:
 	@echo "make demo   install what the demo needs and run it"
 	@echo "make test   install everything and run the test suite"
 	@echo "make check  lint, types, import contracts"
 	@echo "make bench  measure speed and memory; writes benchmarks/results.json and docs/benchmarks.md"
+	@echo "make bench-gateway  measure scoreveil serve; writes benchmarks/gateway.json and the table of docs/serve.md"
+	@echo "make soak   half an hour at half load: errors, memory"
+	@echo "make conformance    real MLServer, MLflow, kserve client (installs them), 10,000 generated requests"
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/scoreveil demo --attack
@@ -27,6 +30,15 @@ check: $(VENV)/dev.stamp
 
 bench: $(VENV)/dev.stamp
 	$(BIN)/python benchmarks/bench.py
+
+bench-gateway: $(VENV)/dev.stamp
+	$(BIN)/python benchmarks/gateway.py
+
+soak: $(VENV)/dev.stamp
+	$(BIN)/python benchmarks/gateway.py --soak 30
+
+conformance: $(VENV)/dev.stamp
+	$(BIN)/python conformance/run.py
 
 # the tests look at the audit's report in a real browser
 browser:

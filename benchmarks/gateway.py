@@ -176,12 +176,12 @@ def load(server: Process, rows: int, binary: bool, seconds: float, folder: Path,
     return found
 
 
-def measure(effort: Effort) -> dict[str, Any]:
+def measure(effort: Effort, cases: dict[str, tuple[int, bool]] = CASES) -> dict[str, Any]:
     results: dict[str, Any] = {"embedded": {}, "front": {}}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with servers(folder, "embedded", "gateway", "pass-through") as running:
-            for case, (rows, binary) in CASES.items():
+            for case, (rows, binary) in cases.items():
                 progress(case)
                 results["embedded"][case] = rounds(running, ["embedded"], rows, binary, effort, folder)["embedded"]
                 found = rounds(running, ["gateway", "pass-through"], rows, binary, effort, folder)
@@ -198,7 +198,7 @@ def rounds(
     """Requests a second of each, in turns; the median counts."""
     seen: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     for name in names:
-        load(running[name], rows, binary, effort.seconds / 4, folder)
+        load(running[name], rows, binary, max(0.5, effort.seconds / 4), folder)
     for _ in range(effort.rounds):
         for name in names:
             seen[name].append(load(running[name], rows, binary, effort.seconds, folder))

@@ -47,6 +47,8 @@ REQUEST = {
     "additionalProperties": False,
     "properties": {
         "id": {"type": "string", "maxLength": 256},
+        "model_name": {"type": "string"},
+        "model_version": {"type": "string"},
         "parameters": PARAMETERS,
         "inputs": {"type": "array", "items": {"$ref": "#/components/schemas/Tensor"}, "minItems": 1},
         "outputs": {"type": "array", "items": {"$ref": "#/components/schemas/Output"}},

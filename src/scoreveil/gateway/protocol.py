@@ -97,7 +97,8 @@ def read_request(
     if not read_numbers and header is None and len(body) > unread.SHORT:
         body, lists = unread.cut(body)
     tree, rest = split(body, header)
-    table = _table(tree, ("id", "parameters", "inputs", "outputs"), "a request")
+    # the kserve client names the model here too; the path says which one is meant
+    table = _table(tree, ("id", "parameters", "inputs", "outputs", "model_name", "model_version"), "a request")
     identity = table.get("id")
     if identity is not None and (not isinstance(identity, str) or len(identity) > LONGEST_ID):
         raise bad_request(f"Expected id to be a text of at most {LONGEST_ID} characters, got another.")
