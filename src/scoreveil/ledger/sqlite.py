@@ -6,6 +6,7 @@ import itertools
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 from scoreveil.ledger import wire
 from scoreveil.ledger.books import Books
@@ -28,8 +29,7 @@ class Connection(asyncio.Protocol):
         self.lost = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # other loops have transports of their own
 
     def data_received(self, data: bytes) -> None:
         for ident, kind, body in self._messages.feed(data):
@@ -137,7 +137,7 @@ class SqliteLedger:
             try:
                 return await (await self._connected()).call(kind, body)
             except ConnectionError:
-                continue
+                await asyncio.sleep(PAUSE)
 
     async def _connected(self) -> Connection:
         """The connection; a new one where the last one is lost, to the owner of the writer, who may be us."""
