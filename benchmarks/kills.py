@@ -67,8 +67,17 @@ class Told:
 
     reader: int
     process: int
+    inherited: bytes | None = None  # what the one before it left unfinished
     about_to: bytes | None = None  # told, and not yet granted
     granted: list[bytes] = field(default_factory=list)
+
+    @property
+    def begun(self) -> bool:
+        return self.about_to is not None or bool(self.granted)
+
+    @property
+    def unfinished(self) -> bytes | None:
+        return self.about_to if self.begun else self.inherited
 
     def read(self) -> bool:
         """Take what is there. False: the worker is gone and all was read."""
@@ -149,12 +158,12 @@ def run(url: str, load: Load) -> Outcome:
     try:
         for _ in range(load.kills):
             victim = choice.randrange(load.workers)
-            while workers[victim].about_to is None and not workers[victim].granted:
+            while not workers[victim].begun:
                 listen(workers, 0.005)  # killing those who have not begun would prove nothing
             listen(workers, choice.uniform(0.0, 0.04))
             kill(workers[victim])
             ended.append(workers[victim])
-            unfinished = ended[-1].about_to if load.idempotent else None
+            unfinished = ended[-1].unfinished if load.idempotent else None
             workers[victim] = start(url, load, next(seeds), unfinished)
     finally:
         for worker in workers:
@@ -169,8 +178,7 @@ async def count(url: str, load: Load, ended: list[Told], last: list[Told], start
     everyone = keys(load)
     if load.idempotent:
         for worker in last:
-            if worker.about_to is not None:
-                batch = worker.about_to
+            if (batch := worker.unfinished) is not None:
                 grants = await ledger.charge(MODEL, [everyone[i] for i in batch[16:]], LIMIT, request=batch[:16])
                 granted.append(batch + struct.pack(f"<{load.batch}I", *(grant.number for grant in grants)))
     books = await ledger.charge(MODEL, everyone, limit=0)  # grants nothing, and tells how many there were
