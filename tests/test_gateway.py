@@ -24,6 +24,7 @@ from sklearn.linear_model import LogisticRegression
 from tritonclient.utils import InferenceServerException
 
 from gateway_servers import SCOREVEIL, Gateway, gateway, scores_of, until, v2
+from postgres_server import PostgresServer
 from scoreveil import Veil
 from scoreveil.gateway.auth import key_hash
 
@@ -323,6 +324,36 @@ def test_a_record_twice_in_one_request_is_one_release(locked: Gateway) -> None:
         scores = scores_of(asked(locked, record, "refusing"))
         np.testing.assert_array_equal(scores, np.repeat(scores[:1], 4, axis=0))
     assert asked(locked, record, "refusing")[0] == 429
+
+
+def test_a_spent_record_does_not_cost_the_others(locked: Gateway) -> None:
+    spent, others = PIXELS[600:601], PIXELS[601:604]
+    assert [asked(locked, spent, "refusing")[0] for _ in range(5)] == [200] * 5
+    assert asked(locked, np.concatenate([others, spent]), "refusing")[0] == 429
+    assert [asked(locked, others, "refusing")[0] for _ in range(6)] == [200] * 5 + [429]
+
+
+def test_postgresql_stopped_and_started_again(tmp_path: Path, models: Path) -> None:
+    """Nothing is released while it is away, and nothing is forgotten."""
+    with PostgresServer() as postgres:
+        toml = f"""
+        ledger.url = "{postgres.url("public")}"
+        [models.m]
+        onnx = "{models}/digits.onnx"
+        epsilon = 1.0
+        repeats = "budget"
+        total = 3.0
+        """
+        with gateway(tmp_path, toml, "--workers", "2") as server:
+            assert [server.infer(PIXELS[:1], "m", "X")[0] for _ in range(2)] == [200, 200]
+            postgres.stop()
+            assert server.infer(PIXELS[:1], "m", "X")[0] == 503
+            assert server.request("GET", "/v2/models/m/ready")[0] == 503
+            postgres.start()
+            until(lambda: server.request("GET", "/v2/models/m/ready")[0] == 200)
+            with concurrent.futures.ThreadPoolExecutor(8) as pool:
+                statuses = [a[0] for a in pool.map(lambda _: server.infer(PIXELS[:1], "m", "X"), range(8))]
+            assert (statuses.count(200), statuses.count(429)) in ((1, 7), (0, 8))  # the refused one may have counted
 
 
 def test_without_a_ledger_nothing_is_released(tmp_path: Path, models: Path) -> None:

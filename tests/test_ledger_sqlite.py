@@ -14,7 +14,8 @@ from contextlib import closing, contextmanager, suppress
 import pytest
 
 from ledger_tools import key, opened, reason, releases, with_ledger
-from scoreveil.ledger import LedgerUnavailable, open_ledger, sqlite_file
+from scoreveil.ledger import LedgerUnavailable, open_ledger, sqlite_file, wire
+from scoreveil.ledger.charges import Charge
 
 OWNER = """
 import asyncio, os, sys, time
@@ -226,10 +227,22 @@ def test_a_ledger_from_before_a_fork_is_refused(url, monkeypatch):
 
 def test_noise_on_the_socket_disturbs_nobody(path, url):
     async def work(ledger):
-        for noise in (b"", b"\xff" * 100, b"\x09\0\0\0" + b"\0" * 8 + b"\x01", b"\x10\0\0\0half"):
+        charge = wire.charge_body(Charge.of("m", [key(1)], 5))
+        for noise in (
+            b"",
+            b"\xff" * 100,
+            b"\x10\0\0\0half",
+            wire.framed(1, wire.CHARGE),
+            wire.framed(1, wire.CHARGE, charge[:30]),
+            wire.framed(1, wire.CHARGE, charge[:-1]),
+            wire.framed(1, wire.CHARGE, bytes(len(charge))),
+            wire.framed(1, 77),
+        ):
+            pending = [asyncio.create_task(ledger.charge("n", [key(1)], limit=10**6)) for _ in range(10)]
             with closing(socket.socket(socket.AF_UNIX)) as stranger:
                 stranger.connect(f"{path}.sock")
                 stranger.send(noise)
+                await asyncio.gather(*pending)
         assert await reason(ledger) is None
         assert await ledger.ready()
 

@@ -23,7 +23,7 @@ from scoreveil.gateway.protocol import DTYPES, Tensor
 from scoreveil.gateway.secrets import Keys
 from scoreveil.gateway.tfserving import TfServingUpstream
 from scoreveil.gateway.upstream import V2Upstream
-from scoreveil.ledger import IdempotencyConflict, LedgerUnavailable, record_key
+from scoreveil.ledger import Grant, IdempotencyConflict, LedgerUnavailable, record_key
 from scoreveil.mechanisms.scores import check_rows
 from scoreveil.veil import Veil
 
@@ -91,7 +91,13 @@ class Served:
         """Charge every record once, durably; the tags of the releases. A record twice in a request is one release."""
         keys = [record_key(self._secret, self.name, self.model.version, record) for record in records]
         distinct = list(dict.fromkeys(keys))
+        refuses = self.model.exhausted == "refuse"
         try:
+            if refuses and len(distinct) > 1 and request is None:
+                # a limit of 0 charges nothing, and tells what is spent: one spent record shall not cost the others
+                for grant in await ledger.charge(self.name, distinct, 0, client=client, request=None):
+                    if grant.spent >= self.allowed:
+                        raise self._spent(grant)
             grants = await ledger.charge(self.name, distinct, self.allowed, client=client, request=request)
         except LedgerUnavailable:
             raise Refusal(503, "Expected a ledger that answers, got none: nothing is released.", "ledger") from None
@@ -101,15 +107,19 @@ class Served:
         granted = sum(grant.granted for grant in grants)
         self.metrics.charged.inc(granted)
         for grant in grants:
-            if not grant.granted and (self.model.exhausted == "refuse" or grant.number < 1):
-                message = (
-                    f"Expected at most {grant.limit} releases of a record, got a request for another: "
-                    f"{grant.spent} are spent, {max(0, grant.limit - grant.spent)} are left."
-                )
-                raise Refusal(429, message, "budget")
+            if not grant.granted and (refuses or grant.number < 1):
+                raise self._spent(grant)
         self.metrics.replayed.inc(len(grants) - granted)
         numbers = {grant.key: grant.number for grant in grants}
         return release_tags(keys, [numbers[key] for key in keys])
+
+    def _spent(self, grant: Grant) -> Refusal:
+        left = max(0, self.allowed - grant.spent)
+        message = (
+            f"Expected at most {self.allowed} releases of a record, got a request for another: "
+            f"{grant.spent} are spent, {left} are left."
+        )
+        return Refusal(429, message, "budget")
 
     async def ready(self) -> bool:
         return await self.source.ready()

@@ -29,7 +29,7 @@ class Connection(asyncio.Protocol):
         self.lost = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
+        self._transport = cast(asyncio.Transport, transport)  # other loops have transports of their own
 
     def data_received(self, data: bytes) -> None:
         for ident, kind, body in self._messages.feed(data):
@@ -137,7 +137,7 @@ class SqliteLedger:
             try:
                 return await (await self._connected()).call(kind, body)
             except ConnectionError:
-                await asyncio.sleep(0)
+                await asyncio.sleep(PAUSE)
 
     async def _connected(self) -> Connection:
         """The connection; a new one where the last one is lost, to the owner of the writer, who may be us."""

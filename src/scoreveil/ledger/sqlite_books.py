@@ -22,35 +22,25 @@ from scoreveil.ledger.books import (
     counter_faults,
     entry_faults,
 )
-from scoreveil.ledger.charges import entry_digest
+from scoreveil.ledger.charges import KEY, entry_digest
 from scoreveil.ledger.errors import LedgerUnavailable
 
 T = TypeVar("T")
 PAGE = 10_000  # records read at a time
 
-# one row for each release in the journal; keys are 32 bytes
-RELEASES = """
-WITH RECURSIVE
-    places(i) AS (
-        SELECT 0 UNION ALL SELECT i + 1 FROM places WHERE i + 1 < (SELECT max(length(keys)) / 32 FROM journal)
-    ),
-    released AS (
-        SELECT model, client, units, substr(keys, 32 * i + 1, 32) AS key
-        FROM journal CROSS JOIN places WHERE i < length(keys) / 32
-    )
-"""
+RELEASED = "CREATE TEMP TABLE released (model TEXT, client TEXT, units INTEGER, key BLOB)"
 BY_MODEL = """
 SELECT model, NULL, count(*), sum(releases), sum(spent), sum(room < 1) FROM records GROUP BY model ORDER BY model
 """
-BY_CLIENT = f"""
-{RELEASES}, spent AS (
+BY_CLIENT = """
+WITH spent AS (
     SELECT model, client, key, count(*) AS releases, sum(units) AS units FROM released GROUP BY model, client, key
 )
 SELECT model, client, count(*), sum(spent.releases), sum(units), sum(room < 1)
 FROM spent JOIN records USING (model, key) GROUP BY model, client ORDER BY model, client
 """
 DIFFERENT = f"""
-{RELEASES}, sides AS (
+WITH sides AS (
     SELECT model, key, releases AS left_releases, spent AS left_units, 0 AS right_releases, 0 AS right_units
     FROM records
     UNION ALL SELECT model, key, 0, 0, 1, units FROM released
@@ -71,6 +61,8 @@ class SqliteBooks:
 
     async def totals(self, by_client: bool = False) -> list[Total]:
         def read(connection: sqlite3.Connection) -> list[Total]:
+            if by_client:
+                list_releases(connection)
             return [Total(*row) for row in connection.execute(BY_CLIENT if by_client else BY_MODEL)]
 
         return await self._with("ro", read)
@@ -115,6 +107,18 @@ class SqliteBooks:
             raise LedgerUnavailable(sqlite_file.reason(error)) from None
 
 
+def list_releases(connection: sqlite3.Connection) -> None:
+    """One row for each release in the journal, in a table of this connection alone."""
+    connection.execute(RELEASED)
+    entries = connection.execute("SELECT model, client, units, keys FROM journal")
+    rows = (
+        (model, client, units, keys[i : i + KEY])
+        for model, client, units, keys in entries
+        for i in range(0, len(keys), KEY)
+    )
+    connection.executemany("INSERT INTO released VALUES (?, ?, ?, ?)", rows)
+
+
 def verify(connection: sqlite3.Connection, earlier: Head | None) -> Verdict:
     if connection.execute("PRAGMA integrity_check(1)").fetchall() != [("ok",)]:
         return Verdict(Head(0, START), 0, 0, 0, 0, ("SQLite finds the file damaged",))
@@ -128,6 +132,7 @@ def verify(connection: sqlite3.Connection, earlier: Head | None) -> Verdict:
         journal.add(entry, digest)
     records, releases = connection.execute("SELECT count(*), coalesce(sum(releases), 0) FROM records").fetchone()
     (forgotten,) = connection.execute("SELECT count(*) FROM forgotten").fetchone()
+    list_releases(connection)
     faults = [
         *entry_faults(wrong),
         *counter_faults(connection.execute(DIFFERENT).fetchall()),

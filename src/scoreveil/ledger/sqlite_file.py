@@ -22,7 +22,7 @@ from scoreveil.ledger.errors import IdempotencyConflict, LedgerUnavailable
 APPLICATION = 0x53636F76  # "Scov"
 VERSION = 1
 CACHE = 64 << 10  # KiB of pages kept in memory
-CHECKPOINT = 8192  # pages: keys are random, so the same pages come again before they need to be copied back
+CHECKPOINT = 16384  # pages: keys are random, so the same pages come again before they need to be copied back
 
 SCHEMA = """
 CREATE TABLE records (
@@ -60,15 +60,14 @@ CREATE TABLE pulse (beats INTEGER NOT NULL);
 INSERT INTO pulse VALUES (0);
 """
 
-RELEASE = """
-INSERT INTO records (model, key, releases, spent, room)
-VALUES (:model, :key, 1, :units, (:most - :units) / :units)
-ON CONFLICT (model, key) DO UPDATE
-SET releases = releases + 1, spent = spent + :units, room = (:most - spent - :units) / :units
-WHERE spent + :units <= :most
-RETURNING releases, spent
+# statements of two sizes only, so that SQLite compiles each once
+TOGETHER = 128
+COUNTER = "SELECT key, releases, spent FROM records WHERE model = ? AND key = ?"
+COUNTERS = f"SELECT key, releases, spent FROM records WHERE model = ? AND key IN ({', '.join('?' * TOGETHER)})"
+COUNT = """
+INSERT INTO records (model, key, releases, spent, room) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (model, key) DO UPDATE SET releases = excluded.releases, spent = excluded.spent, room = excluded.room
 """
-COUNTER = "SELECT releases, spent FROM records WHERE model = ? AND key = ?"
 ENTRY = "INSERT INTO journal (at, model, client, units, most, keys, digest) VALUES (?, ?, ?, ?, ?, ?, ?)"
 ANSWERED = "SELECT fingerprint, grants FROM requests WHERE request = ?"
 ANSWER = "INSERT INTO requests (request, at, model, client, fingerprint, grants) VALUES (?, ?, ?, ?, ?, ?)"
@@ -85,12 +84,16 @@ class LedgerFile:
 
     def __enter__(self) -> None:
         """Begin a transaction; the file is opened first where an earlier trouble closed it."""
-        # a ledger that was moved away or replaced would take charges that nobody finds again
-        if self._identity is not None and self._identity != identity(self.path):
-            raise LedgerUnavailable("its file was moved or replaced")
-        if self._connection is None:
-            self._connection = self._open()
-        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            # a ledger that was moved away or replaced would take charges that nobody finds again
+            if self._identity is not None and self._identity != identity(self.path):
+                raise LedgerUnavailable("its file was moved or replaced")
+            if self._connection is None:
+                self._connection = self._open()
+            self._connection.execute("BEGIN IMMEDIATE")
+        except BaseException:
+            self.close()
+            raise
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         """Commit: on disk when this returns. After any error nothing is taken over, and the file is opened anew."""
@@ -113,7 +116,7 @@ class LedgerFile:
                 if fingerprint != charge.fingerprint():
                     raise IdempotencyConflict
                 return bytes(stored)
-        grants = [self._release(charge, key) for key in charge.split()]
+        grants = self._release(charge)
         granted = sorted(grant.key for grant in grants if grant.granted)
         model, client, units, limit = charge.model, charge.client, charge.units, charge.limit
         now = int(time.time())
@@ -127,16 +130,36 @@ class LedgerFile:
             self._connection.execute(ANSWER, answer)
         return body
 
-    def _release(self, charge: Charge, key: bytes) -> Grant:
+    def _release(self, charge: Charge) -> list[Grant]:
+        """Read the counters, grant, write them back: nobody else writes before this transaction's end."""
         assert self._connection is not None
-        limit, units = charge.limit, charge.units
-        if units <= limit:
-            row = {"model": charge.model, "key": key, "units": units, "most": limit}
-            for number, spent in self._connection.execute(RELEASE, row).fetchall():
-                return Grant(key, number, True, spent, limit)
-        for number, spent in self._connection.execute(COUNTER, (charge.model, key)).fetchall():
-            return Grant(key, number, False, spent, limit)
-        return Grant(key, 0, False, 0, limit)
+        keys, limit, units = charge.split(), charge.limit, charge.units
+        counters = self._counters(charge.model, sorted(set(keys)))
+        changed = set()
+        grants = []
+        for key in keys:
+            number, spent = counters.get(key, (0, 0))
+            granted = spent + units <= limit
+            if granted:
+                number, spent = counters[key] = number + 1, spent + units
+                changed.add(key)
+            grants.append(Grant(key, number, granted, spent, limit))
+        rows = [(charge.model, key, *counters[key], (limit - counters[key][1]) // units) for key in sorted(changed)]
+        self._connection.executemany(COUNT, rows)
+        return grants
+
+    def _counters(self, model: str, keys: list[bytes]) -> dict[bytes, tuple[int, int]]:
+        assert self._connection is not None
+        rows: list[tuple[bytes, int, int]] = []
+        for start in range(0, len(keys), TOGETHER):
+            some = keys[start : start + TOGETHER]
+            if len(some) < TOGETHER // 8:
+                for key in some:
+                    rows += self._connection.execute(COUNTER, (model, key)).fetchall()
+            else:
+                some += some[-1:] * (TOGETHER - len(some))  # which changes nothing
+                rows += self._connection.execute(COUNTERS, (model, *some)).fetchall()
+        return {key: (releases, spent) for key, releases, spent in rows}
 
     def beat(self) -> None:
         """Write something, to know that charges can be written."""

@@ -8,7 +8,7 @@ reply    id, DONE and a row for each key, or CONFLICT, or UNAVAILABLE and a few 
 import struct
 from collections.abc import Iterator
 
-from scoreveil.ledger.charges import MOST_ROWS, Charge, Grant
+from scoreveil.ledger.charges import KEY, MOST_ROWS, Charge, Grant
 
 CHARGE, PING = 1, 2
 DONE, CONFLICT, UNAVAILABLE = 1, 2, 3
@@ -32,9 +32,14 @@ def charge_body(charge: Charge) -> bytes:
 
 
 def read_charge(body: bytes) -> Charge:
+    """ValueError: this is no charge."""
+    if len(body) < _charge.size:
+        raise ValueError(f"Expected a charge of at least {_charge.size} bytes, got {len(body)}.")
     limit, units, model, client, request = _charge.unpack_from(body)
     start = _charge.size
     client_at, request_at, keys_at = start + model, start + model + client, start + model + client + request
+    if len(body) < keys_at or (len(body) - keys_at) % KEY:
+        raise ValueError(f"Expected keys of {KEY} bytes after the names, got another length.")
     return Charge(
         model=body[start:client_at].decode(),
         keys=body[keys_at:],

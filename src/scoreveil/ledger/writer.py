@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from scoreveil.ledger import wire
+from scoreveil.ledger.charges import Charge
 from scoreveil.ledger.errors import IdempotencyConflict, LedgerUnavailable
 from scoreveil.ledger.sqlite_file import LedgerFile, reason
 
@@ -25,12 +26,11 @@ LONGEST_ADDRESS = 100  # bytes of a unix socket's path, with a margin
 
 
 class Call(NamedTuple):
-    """A message, and the worker that sent it."""
+    """What a worker asks for; without a charge: whether one would be taken."""
 
     worker: "Worker"
     ident: int
-    kind: int
-    body: bytes
+    charge: Charge | None
 
 
 class Worker:
@@ -43,7 +43,7 @@ class Worker:
         self.unsent = bytearray()
 
     def receive(self) -> Iterator[Call]:
-        """The calls that have come. ConnectionError: the worker is gone."""
+        """The calls that have come. ConnectionError: the worker is gone. ValueError: it is none of ours."""
         try:
             data = self.connection.recv(CHUNK)
         except BlockingIOError:
@@ -51,7 +51,8 @@ class Worker:
         if not data:
             raise ConnectionError
         for ident, kind, body in self.messages.feed(data):
-            yield Call(self, ident, kind, body)
+            # read here, so that what cannot be read never meets the calls of others
+            yield Call(self, ident, wire.read_charge(body) if kind == wire.CHARGE else None)
 
     def send(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -129,11 +130,11 @@ class Writer:
         return answers
 
     def _answer_one(self, call: Call) -> tuple[int, bytes]:
-        if call.kind == wire.PING:
+        if call.charge is None:
             self._file.beat()
             return wire.DONE, b""
         try:
-            return wire.DONE, self._file.charge(wire.read_charge(call.body))
+            return wire.DONE, self._file.charge(call.charge)
         except IdempotencyConflict:
             return wire.CONFLICT, b""
 
