@@ -69,7 +69,8 @@ class Process:
 
     @property
     def workers(self) -> list[int]:
-        found = subprocess.run(["pgrep", "-P", str(self.process.pid)], capture_output=True, text=True).stdout.split()
+        main = self.process.pid
+        found = Path(f"/proc/{main}/task/{main}/children").read_text().split()
         # the resource tracker of multiprocessing is a child too
         return [int(pid) for pid in found if b"spawn_main" in cmdline(pid) or b"granian" in cmdline(pid)]
 
