@@ -64,6 +64,7 @@ class Process:
             with contextlib.suppress(OSError), urlopen(f"http://127.0.0.1:{port}/v2/health/ready", timeout=5):
                 break
             if time.monotonic() > deadline or self.process.poll() is not None:
+                self.process.kill()
                 raise SystemExit(f"{name} did not start:\n{self.log.read_text()}")
             time.sleep(0.1)
 
