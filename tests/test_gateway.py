@@ -534,5 +534,5 @@ def test_a_second_gateway_on_the_same_port_does_not_start(demo: Gateway, tmp_pat
     other = Gateway(tmp_path, "", ("--demo",))
     other.port = demo.port
     other.start(wait=False)
-    assert other.process.wait(timeout=30) == 2
+    assert other.process.wait(timeout=120) == 2
     assert "to be free" in other.log.read_text()
