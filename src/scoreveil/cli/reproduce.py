@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scoreveil.cli.terminal import err, out, progress_bar, progress_steps
+from scoreveil.cli.terminal import err, progress_bar, progress_steps
 
 if TYPE_CHECKING:
     from scoreveil.audit.reproduce import Profile
@@ -70,9 +70,9 @@ def reproduce(
         with progress_steps(name) as progress:
             studies[name] = run(chosen, name, data_dir, caches.root(cache), command, jobs, progress)
     made = folders.write(studies, folder or Path(f"reproduction-{profile}"), command)
-    out.print(f"Tables: {made}")
+    typer.echo(f"Tables: {made}")
     for name in studies:
-        out.print(f"Report: {made.parent / name / 'report.html'}")
+        typer.echo(f"Report: {made.parent / name / 'report.html'}")
 
 
 def _profile(name: str, epochs: int | None, shadows: int | None) -> "Profile":
