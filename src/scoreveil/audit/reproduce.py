@@ -111,7 +111,7 @@ PROFILES: dict[str, Profile] = {
         reference=5_000,
         width=models.STANDARD,
         epochs=_each(25, mnist=10),
-        # smaller batches and a larger rate than the authors': the same error in a tenth of the epochs
+        # smaller batches and a larger rate than the authors': more progress in few epochs
         inversion={name: InversionSettings(epochs=6, batch=32, lr=1e-3) for name in DATASETS},
         shadows={"cifar10": 16},
     ),
