@@ -19,7 +19,6 @@ from hypothesis.extra.numpy import arrays
 from gateway_servers import SCOREVEIL
 from scoreveil import Veil
 from scoreveil.gateway import config, metrics, protocol, secrets
-from scoreveil.gateway.answers import Sticky, release_tags
 from scoreveil.gateway.auth import authenticator, key_hash, new_key
 from scoreveil.gateway.config import Auth, Client, ConfigError, TensorSpec
 from scoreveil.gateway.errors import Refusal
@@ -209,37 +208,6 @@ def test_every_stored_hash_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
 # Answers
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    st.integers(2, 40).flatmap(lambda k: arrays(np.float64, (7, k), elements=st.floats(0, 1))),
-    st.sampled_from(["float32", "float64"]),
-    st.floats(0.1, 20),
-)
-def test_the_table_of_sticky_answers_holds_what_the_veil_draws(rows: np.ndarray, dtype: str, epsilon: float) -> None:
-    rows = rows + 1e-9
-    scores = (rows / rows.sum(axis=1, keepdims=True)).astype(dtype)
-    veil = Veil(epsilon, secret=SECRET, model="m")
-    np.testing.assert_array_equal(Sticky(veil)(scores), veil(scores))
-    one = np.full((1, scores.shape[1]), 1 / scores.shape[1], dtype=dtype)  # may lie on the border of two cells
-    np.testing.assert_array_equal(Sticky(veil)(one), veil(one))
-
-
-@pytest.mark.parametrize("options", [{}, {"keep": 3}, {"mechanism": "published"}, {"reference": True}])
-def test_sticky_answers_of_any_veil(options: dict[str, Any]) -> None:
-    rng = np.random.default_rng(0)
-    scores = rng.dirichlet(np.full(8, 0.4), size=200).astype(np.float32)
-    if options.get("reference"):
-        options = {"reference": rng.dirichlet(np.full(8, 0.4), size=500)}
-    veil = Veil(1.0, secret=SECRET, **options)
-    np.testing.assert_array_equal(Sticky(veil)(scores), veil(scores))
-
-
-@pytest.mark.parametrize("bad", [[[0.5, np.nan]], [[0.7, 0.7]], [[1.2, -0.2]], [[1.0]], [0.5, 0.5], [[0, 0]]])
-def test_what_is_no_score_vector_gets_no_sticky_answer(bad: Any) -> None:
-    with pytest.raises(ValueError, match="xpected"):
-        Sticky(Veil(1.0, secret=SECRET))(np.array(bad, dtype=np.float64))
-
-
 @pytest.mark.parametrize("options", [{}, {"keep": 3}, {"keep": "all"}, {"mechanism": "published"}])
 def test_tagged_draws_are_a_function_of_secret_cell_and_tag(options: dict[str, Any]) -> None:
     scores = np.random.default_rng(0).dirichlet(np.full(6, 0.4), size=40)
@@ -275,7 +243,6 @@ def test_tags_need_a_secret_and_one_for_each_row() -> None:
     ):
         with pytest.raises(ValueError, match="Expected"):
             veil(scores, tags)  # type: ignore[arg-type]
-    assert release_tags([b"k" * 32], [3]) == [b"k" * 32 + (3).to_bytes(8, "little")]
 
 
 # The protocol's bytes

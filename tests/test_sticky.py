@@ -1,10 +1,11 @@
-"""With a secret the answer is a function of the scores' grid cell alone: asking again, anywhere, gains nothing."""
+"""With a secret an answer is a function of the cell and the magnitudes of the scores: asking again gains nothing."""
 
 from __future__ import annotations
 
 import hashlib
 import subprocess
 import sys
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,10 +13,16 @@ import array_api_strict
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from scipy import stats
 
 from scoreveil import Veil
+from scoreveil import veil as module
 from scoreveil.mechanisms import loading
+from scoreveil.mechanisms.isotonic import perturb
+from scoreveil.mechanisms.tables import Tables
 from scoreveil.randomness import KeyedDraws
 
 SECRET = b"the secret of the tests, 32 byte"
@@ -143,6 +150,40 @@ def test_minus_zero_is_zero(path: str, name: str) -> None:
     assert sticky(name)(signed).tobytes() == sticky(name)(scores).tobytes()
 
 
+# --- tables
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.integers(2, 40).flatmap(lambda k: arrays(np.float64, (7, k), elements=st.floats(0, 1))),
+    st.sampled_from(["float16", "float32", "float64"]),
+    st.floats(0.1, 20),
+    st.booleans(),
+)
+def test_tables_hold_what_the_mechanism_draws(
+    rows: np.ndarray, dtype: str, epsilon: float, with_reference: bool
+) -> None:
+    k = rows.shape[1]
+    rows = np.concatenate([rows + 1e-9, np.ones((1, k))])  # 1/k may lie on the border of two cells
+    scores = (rows / rows.sum(axis=1, keepdims=True)).astype(dtype)
+    veil = Veil(epsilon, secret=SECRET, reference=sample(100, k) if with_reference else None)
+    plan = veil._mechanism(k)
+    tables = Tables(plan, scores.dtype)
+    uniforms = np.random.default_rng(0).random((len(scores), 1))
+    expected = perturb(scores, plan, uniforms)
+    assert tables.answer(*tables.read(scores), uniforms).tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("k", [10, 1200])
+def test_with_too_many_classes_for_a_table_nothing_else_changes(k: int) -> None:
+    veil = Veil(1.0, secret=SECRET)
+    scores = sample(50, k)
+    assert Tables.fit(veil._mechanism(k), scores.dtype) == (k == 10)
+    released = veil(scores)
+    assert released.tobytes() == veil(scores[::-1])[::-1].tobytes()
+    assert np.array_equal(released.argmax(axis=1), scores.argmax(axis=1))
+
+
 # --- near-duplicates
 
 
@@ -185,10 +226,44 @@ def test_rounding_noise_in_the_last_digits_draws_no_fresh_answer(path: str, name
     np.testing.assert_allclose(veil(scores + noise), veil(scores), rtol=0, atol=1e-9)
 
 
-def test_classes_that_are_not_kept_do_not_move_the_answer(path: str) -> None:
-    rows = np.array([[0.6, 0.4, 0.0, 0.0], [0.6, 0.1, 0.1, 0.2], [0.6, 0.0, 0.0, 0.4]])
+def test_classes_that_are_not_kept_do_not_move_the_answer_within_their_magnitude(path: str) -> None:
+    rows = np.array([[0.6, 0.2, 0.1, 0.1], [0.6, 0.1, 0.1, 0.2], [0.6, 0.08, 0.25, 0.07]])
     released = sticky("keep1")(rows)
     assert released[0].tobytes() == released[1].tobytes() == released[2].tobytes()
+
+
+# --- records of one cell
+
+
+def confident(n: int, spread: float, seed: int) -> np.ndarray:
+    """Scores as of a classifier that is the surer, the larger the spread of its logits."""
+    logits = np.random.default_rng(seed).normal(scale=spread, size=(n, 10))
+    weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+def auc_of_one_who_knows_half(members: np.ndarray, others: np.ndarray) -> float:
+    """The membership of the first half of the records is known; how often each answer was a member's is counted."""
+
+    def answers(released: np.ndarray) -> list[tuple[int, float]]:
+        return [(int(row.argmax()), round(float(row.max()), 6)) for row in released]
+
+    half = len(members) // 2
+    seen = Counter(answers(members[:half])), Counter(answers(others[:half]))
+    share = [[(seen[0][a] + 1) / (seen[0][a] + seen[1][a] + 2) for a in answers(r[half:])] for r in (members, others)]
+    return float(stats.mannwhitneyu(*share).statistic / half**2)
+
+
+def test_who_knows_many_records_cannot_learn_what_an_answer_means(monkeypatch: pytest.MonkeyPatch) -> None:
+    members, others = confident(8000, 4.5, seed=1), confident(8000, 3.0, seed=2)
+    fresh = Veil(2.0, rng=np.random.default_rng(0))
+    floor = auc_of_one_who_knows_half(fresh(members), fresh(others))
+    veil = Veil(2.0, secret=SECRET)
+    assert abs(auc_of_one_who_knows_half(veil(members), veil(others)) - floor) < 0.03
+    # the check catches it where all records of a cell share one answer
+    keyed_by_all = module._messages
+    monkeypatch.setattr(module, "_messages", lambda rows, *cell: keyed_by_all(np.ones_like(rows), *cell))
+    assert auc_of_one_who_knows_half(veil(members), veil(others)) > floor + 0.06
 
 
 # --- averaging
@@ -286,8 +361,12 @@ def test_the_answers_over_many_cells_follow_the_mechanism() -> None:
 # --- the keyed draws themselves
 
 
-def messages(n: int) -> list[bytes]:
-    return [i.to_bytes(4, "little") for i in range(n)]
+def messages(n: int) -> np.ndarray:
+    return np.arange(n, dtype="<u4")[:, None].view(np.uint8)
+
+
+def message(text: bytes) -> np.ndarray:
+    return np.frombuffer(text, dtype=np.uint8)[None]
 
 
 def test_keyed_draws_are_uniform_and_independent() -> None:
@@ -314,18 +393,31 @@ def test_a_keyed_draw_is_a_function_of_its_message_alone() -> None:
     np.testing.assert_array_equal(keyed.uniforms(messages(1000)[::-1], 3)[::-1], all_at_once)
     np.testing.assert_array_equal(keyed.uniforms(messages(1000)[700:701], 3), all_at_once[700:701])
     np.testing.assert_array_equal(KeyedDraws(SECRET, b"context").uniforms(messages(5), 3), all_at_once[:5])
-    repeated = keyed.uniforms([b"a", b"b", b"a"], 3)
+    repeated = keyed.uniforms(np.concatenate([message(b"a"), message(b"b"), message(b"a")]), 3)
     np.testing.assert_array_equal(repeated[0], repeated[2])
     assert not np.array_equal(repeated[0], repeated[1])
 
 
 @pytest.mark.parametrize("columns", [1, 2, 3, 64, 513, 5000])
 def test_messages_of_any_length_get_draws_of_their_own(columns: int) -> None:
-    many = [b"", b"\0", b"\0\0", b"x" * 511, b"x" * 512, b"x" * 513, b"x" * 10_000, b"x" * 9_999 + b"y"]
-    draws = KeyedDraws(SECRET, b"context").uniforms(many, columns)
+    many = [
+        b"",
+        b"\0",
+        b"\0\0",
+        b"x" * 15,
+        b"x" * 16,
+        b"x" * 17,
+        b"x" * 511,
+        b"x" * 512,
+        b"x" * 513,
+        b"x" * 10_000,
+        b"x" * 9_999 + b"y",
+    ]
+    keyed = KeyedDraws(SECRET, b"context")
+    draws = np.concatenate([keyed.uniforms(message(text), columns) for text in many])
     assert draws.shape == (len(many), columns)
     assert len(np.unique(draws)) == draws.size
-    assert KeyedDraws(SECRET, b"context").uniforms([], columns).shape == (0, columns)
+    assert keyed.uniforms(messages(0), columns).shape == (0, columns)
 
 
 def test_other_secrets_and_contexts_draw_independently() -> None:
@@ -337,8 +429,8 @@ def test_other_secrets_and_contexts_draw_independently() -> None:
 
 
 def test_the_border_between_context_and_message_cannot_be_moved() -> None:
-    left = KeyedDraws(SECRET, b"ab").uniforms([b"c"], 4)
-    right = KeyedDraws(SECRET, b"a").uniforms([b"bc"], 4)
+    left = KeyedDraws(SECRET, b"ab").uniforms(message(b"c"), 4)
+    right = KeyedDraws(SECRET, b"a").uniforms(message(b"bc"), 4)
     assert not np.array_equal(left, right)
 
 

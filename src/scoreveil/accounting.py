@@ -72,9 +72,9 @@ def guarantee(
         limits.insert(1, "The full ranking alone leaves a model inversion attack nearly all it wants; keep=1 does not.")
     if snapped:
         limits.append(
-            "Keyed answers: the same scores, and near-duplicates in the same grid cell, always get the same answer; "
-            "inputs that cross into other cells get fresh draws. Records of one cell share an answer: who knows the "
-            "membership of many records can learn what an answer means for the others."
+            "Keyed answers: the same scores, and near-duplicates in the same grid cell and of the same magnitudes, "
+            "always get the same answer; inputs that cross a border get fresh draws. With two or three classes many "
+            "records share an answer: who knows the membership of some can learn what it means for the others."
         )
     if reference is not None:
         limits.append("The reference must not be counted from the records to be protected.")

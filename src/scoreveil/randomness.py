@@ -5,20 +5,23 @@ fork. Keyed draws (`KeyedDraws`) are a pseudo-random function of a secret and a 
 the same draws, with no state and on any machine. A numpy Generator is used only where the caller passes one.
 """
 
-import hashlib
 import hmac
 import os
 import threading
+from functools import lru_cache
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Words = NDArray[np.uint64]
 
 SHORT = 512  # draws served from a buffer, so that one vector does not pay for a cipher call
 BUFFER = 4096
 SHORTEST_SECRET = 16
+BLOCK = 16  # bytes, of AES
+FRACTION, ONE = np.uint64(12), np.uint64(0x3FF0_0000_0000_0000)  # of a float64: 52 bits, and the exponent of 1
 
 _generation = 0
 
@@ -69,18 +72,30 @@ def secure_uniforms(rows: int, columns: int) -> Floats:
 def to_uniforms(bits: NDArray[np.uint64]) -> Floats:
     """The top 52 bits of each word, as a multiple of 2^-52 in [0, 1). Works in place."""
     # as the fraction of a float in [1, 2), which needs no conversion
-    np.right_shift(bits, np.uint64(12), out=bits)
-    np.bitwise_or(bits, np.uint64(0x3FF0_0000_0000_0000), out=bits)
+    bits >>= FRACTION
+    bits |= ONE
     drawn = bits.view(np.float64)
-    np.subtract(drawn, 1.0, out=drawn)
+    drawn -= 1.0
     return drawn
+
+
+class _Blocks(threading.local):
+    """AES-256 on rows of 16 bytes, each by itself; one cipher for each thread."""
+
+    def __init__(self, key: bytes) -> None:
+        self._encrypt = Cipher(algorithms.AES256(key), modes.ECB()).encryptor()
+
+    def __call__(self, blocks: Words) -> Words:
+        encrypted = self._encrypt.update(np.ascontiguousarray(blocks).data.cast("B"))
+        return np.frombuffer(encrypted, dtype="<u8").reshape(blocks.shape)
 
 
 class KeyedDraws:
     """Draws that are a function of a message alone, for whoever holds the secret.
 
     `context` names what the draws are for (the mechanism, its settings, the model): other contexts are independent,
-    so that the same secret can serve many.
+    so that the same secret can serve many. CBC-MAC under AES-256, with the length first, makes 16 bytes of each
+    message; these, counted up under another key, become its draws. A whole batch takes a few calls.
     """
 
     def __init__(self, secret: bytes, context: bytes) -> None:
@@ -88,16 +103,30 @@ class KeyedDraws:
             raise ValueError(f"Expected a secret of type bytes, got {type(secret).__name__}.")
         if len(secret) < SHORTEST_SECRET:
             raise ValueError(f"Expected a secret of at least {SHORTEST_SECRET} bytes, got {len(secret)}.")
-        key = hmac.digest(secret, b"scoreveil keyed draws 1\0" + context, "sha256")
-        # a sponge with its key in a block of its own is a pseudo-random function (as in KMAC)
-        self._keyed = hashlib.shake_256(key.ljust(136, b"\0"))
+        key = hmac.digest(secret, b"scoreveil keyed draws 2\0" + context, "sha256")
+        self._authenticate, self._expand = (_Blocks(hmac.digest(key, use, "sha256")) for use in (b"mac", b"draws"))
+        self._starts: dict[int, Words] = {}  # what the length of a message becomes
 
-    def uniforms(self, messages: list[bytes], columns: int) -> Floats:
-        """One row of uniforms in [0, 1) for each message."""
-        drawn = bytearray()
-        for message in messages:
-            state = self._keyed.copy()
-            state.update(message)
-            drawn += state.digest(8 * columns)
-        bits = np.frombuffer(drawn, dtype="<u8").astype(np.uint64)
-        return to_uniforms(bits).reshape(len(messages), columns)
+    def uniforms(self, messages: NDArray[np.uint8], columns: int) -> Floats:
+        """One row of uniforms in [0, 1) for each row of the (n, bytes) messages."""
+        n, length = messages.shape
+        if n == 0:
+            return np.empty((0, columns))
+        if length not in self._starts:
+            self._starts[length] = self._authenticate(np.array([[length, 0]], dtype="<u8"))
+        blocks = max(1, -(-length // BLOCK))
+        padded = np.zeros((n, blocks * BLOCK), dtype=np.uint8)
+        padded[:, :length] = messages
+        state = self._starts[length]
+        words = padded.view("<u8")
+        for i in range(blocks):
+            state = self._authenticate(words[:, 2 * i : 2 * i + 2] ^ state)
+        bits = self._expand(state[:, None] ^ _counter(-(-columns // 2))).reshape(n, -1)
+        return to_uniforms(bits[:, :columns].astype(np.uint64))
+
+
+@lru_cache(maxsize=64)
+def _counter(blocks: int) -> Words:
+    counter = np.zeros((blocks, 2), dtype="<u8")
+    counter[:, 0] = np.arange(blocks)
+    return counter

@@ -11,6 +11,7 @@ Always true, for every ε, mechanism and dtype: rows are finite, non-negative an
 batch of score vectors raises ValueError; raw scores are never returned.
 """
 
+import hashlib
 import io
 import json
 import os
@@ -32,6 +33,7 @@ from scoreveil.mechanisms.isotonic import IsotonicSettings, Keep, Plan
 from scoreveil.mechanisms.published import PublishedSettings, Reading
 from scoreveil.mechanisms.reference import Reference
 from scoreveil.mechanisms.scores import Array, check_epsilon, check_layout, check_rows, namespace
+from scoreveil.mechanisms.tables import Tables
 
 Scores = TypeVar("Scores", bound=Array)
 Rows = NDArray[Any]
@@ -90,6 +92,7 @@ class Veil:
         self._rng = rng
         self._keyed = None if secret is None else randomness.KeyedDraws(secret, self._context())
         self._plans: dict[int, Plan] = {}
+        self._tables: dict[tuple[int, str], Tables] = {}
         loading.start()
 
     def __call__(self, scores: Scores, tags: Sequence[bytes] | None = None) -> Scores:
@@ -168,7 +171,7 @@ class Veil:
         if kernel is None:
             check_rows(rows, first_row)
         if self._keyed is not None:
-            self._keyed_block(rows, mechanism, self._keyed, out)
+            out[...] = self._keyed_rows(rows, self._keyed)
             return
         if uniforms is None:
             uniforms = self._uniforms(len(rows), k)
@@ -185,34 +188,32 @@ class Veil:
         if len(tags) != len(rows) or not all(isinstance(tag, bytes) for tag in tags):
             raise ValueError(f"Expected {len(rows)} tags of type bytes, one for each row, got others.")
         check_rows(rows)
-        mechanism = self._mechanism(rows.shape[1])
-        # a cell has a fixed length, so that it cannot be confused with the tag that follows
-        messages = [b"tag" + cell.tobytes() + tag for cell, tag in zip(_cells(rows, mechanism), tags, strict=True)]
-        uniforms = self._keyed.uniforms(messages, self.settings.draws(rows.shape[1]))
-        return cast(Rows, _perturb(rows, mechanism, uniforms, keyed=True))
+        digests = b"".join(hashlib.sha256(tag).digest() for tag in tags)
+        return self._keyed_rows(rows, self._keyed, np.frombuffer(digests, dtype=np.uint8).reshape(len(rows), -1))
 
     def _uniforms(self, rows: int, k: int) -> NDArray[np.float64]:
         draws = self.settings.draws(k)
         return randomness.secure_uniforms(rows, draws) if self._rng is None else self._rng.random((rows, draws))
 
-    def _keyed_block(
-        self, rows: Rows, mechanism: Plan | PublishedSettings, keyed: randomness.KeyedDraws, out: Rows
-    ) -> None:
-        """Keyed draws, always in plain numpy, once per distinct cell: the bytes are the same on every machine."""
-        uniforms, first, where = self._keyed_uniforms(rows, mechanism, keyed)
-        out[...] = _perturb(rows[first], mechanism, uniforms, keyed=True)[where]
+    def _keyed_rows(self, rows: Rows, keyed: randomness.KeyedDraws, tags: Rows | None = None) -> Rows:
+        """Keyed draws, always in plain numpy: the bytes are the same on every machine."""
+        k = rows.shape[1]
+        mechanism, draws = self._mechanism(k), self.settings.draws(k)
+        tables = self._tables_for(mechanism, rows.dtype)
+        if tables is None:
+            uniforms = keyed.uniforms(_messages(rows, *_cells(rows, mechanism), tags), draws)
+            return cast(Rows, _perturb(rows, mechanism, uniforms, keyed=True))
+        top, level = tables.read(rows)
+        uniforms = keyed.uniforms(_messages(rows, top[:, None], level[:, None], tags), draws)
+        return tables.answer(top, level, uniforms)
 
-    def _keyed_uniforms(
-        self, rows: Rows, mechanism: Plan | PublishedSettings, keyed: randomness.KeyedDraws
-    ) -> tuple[Rows, Rows, Rows]:
-        """Draws that are a function of the kept classes and the grid cell of the kept scores alone.
-
-        One row of draws for each distinct cell, the first row in it, and the cell that each row is in.
-        """
-        as_bytes = _cells(rows, mechanism)
-        distinct, first, where = np.unique(as_bytes, return_index=True, return_inverse=True)
-        uniforms = keyed.uniforms([cell.tobytes() for cell in distinct], self.settings.draws(rows.shape[1]))
-        return uniforms, first, where
+    def _tables_for(self, mechanism: Plan | PublishedSettings, dtype: np.dtype[Any]) -> Tables | None:
+        if not isinstance(mechanism, Plan) or not Tables.fit(mechanism, dtype):
+            return None
+        key = mechanism.classes, dtype.str
+        if key not in self._tables:
+            self._tables[key] = Tables(mechanism, dtype)
+        return self._tables[key]
 
     def _array_rows(self, rows: Array) -> Array:
         """A batch that stays on its device, in plain array operations of its own namespace."""
@@ -227,8 +228,8 @@ class Veil:
                 uniforms = self._uniforms(block.shape[0], k)
             else:
                 host = _to_numpy(xp.astype(block, xp.float64))
-                uniforms, _, where = self._keyed_uniforms(host, mechanism, self._keyed)
-                uniforms = uniforms[where]
+                messages = _messages(host, *_cells(host, mechanism))
+                uniforms = self._keyed.uniforms(messages, self.settings.draws(k))
             on_device = xp.asarray(uniforms, device=rows.device)
             done.append(_perturb(block, mechanism, on_device, keyed=self._keyed is not None))
         return xp.concat(done, axis=0)
@@ -346,15 +347,33 @@ def _perturb(rows: Array, mechanism: Plan | PublishedSettings, uniforms: Array, 
     return published.perturb(rows, mechanism, uniforms)
 
 
-def _cells(rows: Rows, mechanism: Plan | PublishedSettings) -> Rows:
-    """The kept classes and the grid cell of the kept scores of each row, as bytes."""
+def _cells(rows: Rows, mechanism: Plan | PublishedSettings) -> tuple[Rows, Rows]:
+    """The kept classes of each row, and the grid cell that the kept scores lie in."""
     if isinstance(mechanism, PublishedSettings):
-        kept, values = published.snapped_scores(rows)
-    else:
-        order, values = isotonic.top_scores(rows, mechanism)
-        kept = order[:, mechanism.classes - mechanism.kept :]
-    cells = np.ascontiguousarray(np.concatenate([kept, values], axis=1), dtype="<f8")
-    return cells.view(np.dtype((np.void, cells.itemsize * cells.shape[1])))[:, 0]
+        return cast(tuple[Rows, Rows], published.snapped_scores(rows))
+    order, values = isotonic.top_scores(rows, mechanism)
+    kept = np.flip(order[:, mechanism.classes - mechanism.kept :], axis=1)
+    return kept, np.rint(values / mechanism.settings.step).astype(np.int64)
+
+
+def _messages(rows: Rows, kept: Rows, cell: Rows, tags: Rows | None = None) -> NDArray[np.uint8]:
+    """What keyed draws are a function of: (n, bytes).
+
+    The cell alone would be shared by too many records: who knows some of them could learn what its answer means. The
+    order of magnitude of every score, in powers of 16 down to 2^-20, tells records apart and near-duplicates not.
+    """
+    exponent = np.frexp(np.maximum(rows, 2.0**-20))[1]  # 2^(e-1) <= score < 2^e
+    magnitude = (np.maximum(-exponent, 0) >> 2).astype(np.uint8)
+    # levels are below 256; the published mechanism's scores stay as they are
+    cell = cell.astype("<f8" if cell.dtype.kind == "f" else np.uint8)
+    parts = [kept.astype("<u4").view(np.uint8), cell.view(np.uint8), magnitude]
+    # the last byte says what it is, so that a tag cannot be taken for scores
+    return np.concatenate([*parts, *_ending(len(rows), tags)], axis=1)
+
+
+def _ending(n: int, tags: Rows | None) -> tuple[Rows, ...]:
+    tagged = np.full((n, 1), tags is not None, dtype=np.uint8)
+    return (tagged,) if tags is None else (tags, tagged)
 
 
 def _fits_numpy(scores: Array) -> bool:

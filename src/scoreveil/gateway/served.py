@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scoreveil.gateway.answers import Sticky, check_matrix, release_tags
 from scoreveil.gateway.config import Limits, Model
 from scoreveil.gateway.embedded import Embedded
 from scoreveil.gateway.errors import Refusal, upstream_failed
@@ -24,7 +23,7 @@ from scoreveil.gateway.secrets import Keys
 from scoreveil.gateway.tfserving import TfServingUpstream
 from scoreveil.gateway.upstream import V2Upstream
 from scoreveil.ledger import Grant, IdempotencyConflict, LedgerUnavailable, record_key
-from scoreveil.mechanisms.scores import check_rows
+from scoreveil.mechanisms.scores import check_layout, check_rows
 from scoreveil.veil import Veil
 
 Array = NDArray[Any]
@@ -45,7 +44,6 @@ class Served:
         secret = keys.records if self.budgeted else keys.answers
         contexts = {score: f"{name}/{model.version}/{score}" for score in model.scores}
         self._veils: dict[str, Veil] = {score: model.veil(secret, contexts[score]) for score in model.scores}
-        self._sticky = {score: Sticky(veil) for score, veil in self._veils.items()}
         self._secret = keys.records
         # the gateway itself needs the inputs to run a model, to count a record, and to write tensors in binary
         upstream = model.upstream
@@ -60,15 +58,20 @@ class Served:
         client: str,
         request: bytes | None,
     ) -> dict[str, Array]:
-        """Veiled scores. What is no score vector is neither charged nor released."""
-        if not self.budgeted:
-            try:
-                veiled = {name: self._sticky[name](rows) for name, rows in scores.items()}
-            except ValueError:
-                raise upstream_failed("not_scores") from None
-        else:
+        """Veiled scores: sticky, or charged first. What is no score vector is neither charged nor released."""
+        try:
             for rows in scores.values():
-                self._check(rows)
+                if rows.ndim != 2:  # one vector might be many rows of something else
+                    raise ValueError("Expected rows of scores, got another shape.")
+            if not self.budgeted:
+                veiled = {name: self._veils[name](rows) for name, rows in scores.items()}
+            else:
+                for rows in scores.values():
+                    check_layout(rows)
+                    check_rows(rows)
+        except ValueError:
+            raise upstream_failed("not_scores") from None
+        if self.budgeted:
             assert records is not None  # whoever calls a budgeted model gives its records
             assert ledger is not None
             tags = await self._charge(records, ledger, client, request)
@@ -76,14 +79,6 @@ class Served:
         for name, rows in scores.items():
             self.metrics.distorted(rows, veiled[name])
         return veiled
-
-    @staticmethod
-    def _check(rows: Array) -> None:
-        try:
-            check_matrix(rows)
-            check_rows(rows)
-        except ValueError:
-            raise upstream_failed("not_scores") from None
 
     async def _charge(
         self, records: Sequence[bytes], ledger: LedgerLink, client: str, request: bytes | None
@@ -111,7 +106,8 @@ class Served:
                 raise self._spent(grant)
         self.metrics.replayed.inc(len(grants) - granted)
         numbers = {grant.key: grant.number for grant in grants}
-        return release_tags(keys, [numbers[key] for key in keys])
+        # a release is named by its record and how many came before it: a retry is drawn again, and nothing is stored
+        return [key + numbers[key].to_bytes(8, "little") for key in keys]
 
     def _spent(self, grant: Grant) -> Refusal:
         left = max(0, self.allowed - grant.spent)

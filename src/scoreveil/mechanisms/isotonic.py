@@ -186,7 +186,7 @@ def choose(tops: Array, top_class: Array, plan: Plan, uniforms: Array) -> Array:
     Backward, top rank first: one inversion of F_i cut at the level above.
     """
     xp = namespace(tops)
-    weights = [_weights(tops, top_class, plan, i) for i in range(plan.kept)]
+    weights = [rank_weights(tops, top_class, plan, i) for i in range(plan.kept)]
     forward: list[Array] = []
     for i in reversed(range(plan.kept)):
         mass = weights[i]
@@ -207,7 +207,7 @@ def choose(tops: Array, top_class: Array, plan: Plan, uniforms: Array) -> Array:
     return xp.stack(chosen, axis=-1)
 
 
-def _weights(tops: Array, top_class: Array, plan: Plan, i: int) -> Array:
+def rank_weights(tops: Array, top_class: Array, plan: Plan, i: int) -> Array:
     """w_i(g) for each row: (n, G)."""
     xp = namespace(tops)
     measure, scale = _like(plan.measure[:, i], tops), _like(plan.scale, tops)[:, None]

@@ -36,7 +36,7 @@ def isotonic_reference(given: Given) -> Defense:
 
 
 def isotonic_sticky(given: Given) -> Defense:
-    """As `isotonic_reference`, with keyed answers: all records of a grid cell get the same one."""
+    """As `isotonic_reference`, with keyed answers: asking again gives the same one."""
     secret = hashlib.sha256(f"a study's secret {given.seed}".encode()).digest()
     return Veil(_epsilon(given), keep=1, reference=given.reference.scores, secret=secret)
 

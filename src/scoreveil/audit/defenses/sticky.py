@@ -10,4 +10,4 @@ def sticky_uniforms(scores: Floats, seed: int, purpose: str) -> Floats:
     """One uniform in [0, 1) for each row, the same whenever the same score vector comes again."""
     draws = KeyedDraws(seed.to_bytes(32, "little", signed=True), purpose.encode())
     rows = np.ascontiguousarray(scores + 0.0, dtype="<f8")  # + 0.0: a zero has one sign
-    return draws.uniforms([row.tobytes() for row in rows], 1)[:, 0]
+    return draws.uniforms(rows.view(np.uint8), 1)[:, 0]
