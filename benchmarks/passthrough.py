@@ -13,7 +13,7 @@ session: aiohttp.ClientSession | None = None
 async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
     global session
     if scope["type"] != "http":
-        raise NotImplementedError
+        return
     if session is None:
         session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=100), auto_decompress=False)
     message = await receive()

@@ -80,10 +80,15 @@ def kept_json(kind: str, key: str, make: Callable[[], dict[str, Any]], directory
         return stored
     made = make()
     file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_name(f".{file.name}.{secrets.token_hex(4)}.part")
-    temporary.write_text(json.dumps(made), encoding="utf-8")
-    temporary.replace(file)
+    put(file, json.dumps(made).encode())
     return made
+
+
+def put(file: Path, content: bytes) -> None:
+    """A file that appears whole or not at all."""
+    temporary = file.with_name(f".{file.name}.{secrets.token_hex(4)}.part")
+    temporary.write_bytes(content)
+    temporary.replace(file)
 
 
 def path(kind: str, key: str, directory: Directory = None) -> Path:

@@ -1,11 +1,10 @@
 """A reproduction as a folder: tables.md, and for each dataset its report, results and figures."""
 
-import os
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
 from scoreveil.audit import paper_figures, report, tables
+from scoreveil.audit.cache import put
 from scoreveil.audit.charts.png import png
 from scoreveil.audit.charts.svg import svg
 from scoreveil.audit.paper import TABLE_2
@@ -22,14 +21,8 @@ def write(studies: Mapping[str, Study], folder: Path, command: str) -> Path:
         }
         for figure, drawing in sheets.items():
             if drawing is not None:
-                _put(folder / name / "figures" / f"{figure}.svg", svg(drawing, alone=True).encode())
-                _put(folder / name / "figures" / f"{figure}.png", png(drawing))
+                put(folder / name / "figures" / f"{figure}.svg", svg(drawing, alone=True).encode())
+                put(folder / name / "figures" / f"{figure}.png", png(drawing))
     made = folder / "tables.md"
-    _put(made, tables.markdown(studies, command).encode())
+    put(made, tables.markdown(studies, command).encode())
     return made
-
-
-def _put(path: Path, content: bytes) -> None:
-    waiting = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    waiting.write_bytes(content)
-    os.replace(waiting, path)

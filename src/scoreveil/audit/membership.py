@@ -4,7 +4,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -53,18 +53,17 @@ class Bench:
         found = [
             self._result(
                 {"defense": setting, "attack": cell.attack, "form": cell.form, "features": cell.features},
-                lambda cell=cell: self._attack(cell, seen),  # type: ignore[misc]
+                partial(self._attack, cell, seen),
             )
             for cell in self._cells(setting)
         ]
         if with_likelihood and self.subject.many is not None:
             # what is undefended is also asked for its label alone: the floor of these attacks
-            for reads in ("scores", "label") if setting[0] == "none" else ("scores",):
+            both: tuple[Reads, ...] = ("scores", "label")
+            for reads in both if setting[0] == "none" else both[:1]:
                 for attack in LIKELIHOOD:
                     what = {"defense": setting, "attack": attack, "reads": reads}
-                    found.append(
-                        self._result(what, lambda a=attack, r=reads: self._compare(a, r, seen))  # type: ignore[misc]
-                    )
+                    found.append(self._result(what, partial(self._compare, attack, reads, seen)))
         return (cost,), tuple(found), ()
 
     def _cells(self, setting: Setting) -> Iterator[Cell]:

@@ -12,7 +12,7 @@ from scoreveil.audit.inversion import InversionSettings, Inverter
 from scoreveil.audit.pictures import Pictures, data_uris
 from scoreveil.audit.records import Floats
 from scoreveil.audit.results import InversionForm, InversionResult
-from scoreveil.audit.subjects import Setting, Subject
+from scoreveil.audit.subjects import Setting, Subject, name_of
 
 VERSION = 2  # of what a cell computes: cells of another version are made anew
 PAPER: inversion.Form = "log_scores"  # as in the authors' code
@@ -22,11 +22,6 @@ COMPARED = 2_000  # pictures that SSIM and the nearest original are taken on: bo
 Redrawing = tuple[InversionForm, str]  # and what the attacker is given
 
 
-def by_label(scores: Floats) -> Floats:
-    """The label alone, as scores."""
-    return inversion.label(scores)
-
-
 def by_ranking(scores: Floats) -> Floats:
     """The ranking alone, as scores: each class has half of what the one above it has."""
     halves = 0.5 ** ((1 - inversion.ranks(scores)) * (scores.shape[1] - 1))
@@ -34,7 +29,7 @@ def by_ranking(scores: Floats) -> Floats:
 
 
 # the adaptive attacker, given no more than this: what no defense that keeps it can hide
-FLOORS = {"label": by_label, "ranking": by_ranking}
+FLOORS = {"label": inversion.label, "ranking": by_ranking}
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,8 +49,7 @@ class Studio:
         tasks = [(f"{form} {given}", Task(self, undefended, ((form, given),))) for form, given in alone]
         for one in inverted:
             if one != undefended:
-                name = one[0] if one[1] is None else f"{one[0]} ε={one[1]:g}"
-                tasks.append((name, Task(self, one, (("paper", PAPER), ("adaptive", ADAPTIVE)))))
+                tasks.append((name_of(one), Task(self, one, (("paper", PAPER), ("adaptive", ADAPTIVE)))))
         return tasks
 
     def redraw(self, setting: Setting, redrawings: Iterable[Redrawing]) -> tuple[InversionResult, ...]:

@@ -28,7 +28,7 @@ from scoreveil.audit.pictures import Pictures
 from scoreveil.audit.records import Floats, Integers, Membership, Records
 from scoreveil.audit.results import Study
 from scoreveil.audit.shadows import ManyShadows, many_shadows
-from scoreveil.audit.subjects import Setting, Subject
+from scoreveil.audit.subjects import Setting, Subject, name_of
 from scoreveil.mechanisms import isotonic, published
 from scoreveil.mechanisms.isotonic import IsotonicSettings, Keep
 from scoreveil.mechanisms.published import PublishedSettings
@@ -256,12 +256,8 @@ def reproduce(
     images = {name: getattr(parts, name).digest for name in ("target_train", "target_test", "shadow_train")}
     meta = {**found.meta, "images, sha256": images, "model, seconds per image": times["model_seconds_per_image"]}
     # the study ran several processes at once; these times were taken by one that was alone
-    defenses = tuple(replace(d, **times["defenses"][_key(d.defense, d.epsilon)]) for d in found.defenses)
+    defenses = tuple(replace(d, **times["defenses"][name_of((d.defense, d.epsilon))]) for d in found.defenses)
     return replace(found, meta=meta, defenses=defenses)
-
-
-def _key(name: str, epsilon: float | None) -> str:
-    return name if epsilon is None else f"{name} {epsilon:g}"
 
 
 def overheads(model: Classifier, images: Images, subject: Subject, plan: study.Plan) -> dict[str, Any]:
@@ -275,7 +271,7 @@ def overheads(model: Classifier, images: Images, subject: Subject, plan: study.P
         slow = timing.seconds_per_vector * len(scores) > 1
         each = timing.seconds_per_vector if slow else _seconds(partial(defense, scores)) / len(scores)
         plain = _in_numpy(name, epsilon, subject, scores)
-        rows[_key(name, epsilon)] = {
+        rows[name_of((name, epsilon))] = {
             "fit_seconds": timing.fit_seconds,
             "seconds_per_vector": each,
             "ratio_to_numpy": None if plain is None else each / (_seconds(plain) / len(scores)),

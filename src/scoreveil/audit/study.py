@@ -25,7 +25,7 @@ from scoreveil.audit.inversion import InversionSettings
 from scoreveil.audit.membership import Bench
 from scoreveil.audit.redrawing import Studio
 from scoreveil.audit.results import AttackResult, DefenseResult, InversionResult, Study
-from scoreveil.audit.subjects import Setting, Subject, digest
+from scoreveil.audit.subjects import Setting, Subject, digest, name_of
 
 Progress = Callable[[str, int, int], None]  # what was done, how many steps are, of how many
 Findings = tuple[tuple[DefenseResult, ...], tuple[AttackResult, ...], tuple[InversionResult, ...]]
@@ -95,7 +95,7 @@ def run(
     if subject.pictures is not None and plan.inverted:
         studio = Studio(subject, plan.inversion, plan.seed, cache)
         tasks += [(f"pictures, {name}", task) for name, task in studio.tasks(plan.inverted)]
-    tasks += [(_name(one), _Task(bench, one, one in plan.likelihood)) for one in plan.settings]
+    tasks += [(name_of(one), _Task(bench, one, one in plan.likelihood)) for one in plan.settings]
     found: list[Findings] = []
     parallel = joblib.Parallel(n_jobs=min(plan.jobs, len(tasks)), return_as="generator")
     for (name, _), result in zip(tasks, parallel(joblib.delayed(task)() for _, task in tasks), strict=True):
@@ -118,11 +118,6 @@ class _Task:
         return self.bench.study_setting(self.setting, self.likelihood)
 
 
-def _name(setting: Setting) -> str:
-    name, epsilon = setting
-    return name if epsilon is None else f"{name} ε={epsilon:g}"
-
-
 def about(subject: Subject, plan: Plan, command: str) -> dict[str, Any]:
     """How a study was made, for `Study.meta`."""
     packages = ("scoreveil", "numpy", "scipy", "scikit-learn", "torch", "numba")
@@ -143,7 +138,7 @@ def about(subject: Subject, plan: Plan, command: str) -> dict[str, Any]:
         "command": command,
         "date": time.strftime("%Y-%m-%d"),
         "records": records,
-        "plan": {"settings": [_name(s) for s in plan.settings], "repeats": plan.repeats, "seed": plan.seed},
+        "plan": {"settings": [name_of(s) for s in plan.settings], "repeats": plan.repeats, "seed": plan.seed},
         "sha256": {"members": digest(target.members), "nonmembers": digest(target.nonmembers)},
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in packages},
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",

@@ -28,6 +28,12 @@ Predict = Callable[[Any], Any]  # inputs -> (n, k) scores
 Setting = tuple[str, float | None]  # a defense and its ε
 
 
+def name_of(setting: Setting) -> str:
+    """`published ε=0.5`."""
+    name, epsilon = setting
+    return name if epsilon is None else f"{name} ε={epsilon:g}"
+
+
 @dataclass(frozen=True, eq=False)
 class Subject:
     """What is audited.
@@ -191,16 +197,14 @@ def from_model(
     if auxiliary is not None and asked.architecture is not None:
         inside, outside = (_part(auxiliary, half) for half in np.array_split(rng.permutation(len(auxiliary[1])), 2))
         model = fitted(asked.architecture, *inside)
-        shadow = tuple(
-            _records(f"shadow {name}", model.predict_proba, data)
-            for name, data in (("members", inside), ("nonmembers", outside))
-        )
+        ask = model.predict_proba
+        shadow = _records("shadow members", ask, inside), _records("shadow nonmembers", ask, outside)
     elif auxiliary is not None and not asked.inversion:
         raise ValueError("Expected an architecture to train the shadow with, got auxiliary data alone.")
     subject = from_scores(
         _records("members", predict, members),
         _records("nonmembers", predict, others),
-        shadow,  # type: ignore[arg-type]
+        shadow,
         _records("reference", predict, reference),
         asked.seed,
     )
@@ -285,10 +289,10 @@ def load_object(path: str) -> Any:
 def load_predict(path: str) -> Predict:
     """A model's scores: an .onnx file, or `package.module:predict_proba`."""
     if not path.endswith(".onnx"):
-        predict = load_object(path)
+        predict: Predict = load_object(path)
         if not callable(predict):
             raise ValueError(f"Expected something to call, got {type(predict).__name__}: {path!r}.")
-        return predict  # type: ignore[no-any-return]
+        return predict
     if not Path(path).exists():
         raise ValueError(f"Expected an .onnx file, got none: {path}.")
     try:
