@@ -15,6 +15,7 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     """Both ways to an answer: plain numpy, and the compiled kernels."""
     if request.param == "numpy":
         monkeypatch.setattr(loading, "kernel", lambda mechanism: None)
+        monkeypatch.setattr(loading, "keyed_kernels", lambda: None)
     else:
         assert loading.wait()
     return str(request.param)

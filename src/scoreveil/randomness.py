@@ -86,8 +86,9 @@ class _Blocks(threading.local):
         self._encrypt = Cipher(algorithms.AES256(key), modes.ECB()).encryptor()
 
     def __call__(self, blocks: Words) -> Words:
-        encrypted = self._encrypt.update(np.ascontiguousarray(blocks).data.cast("B"))
-        return np.frombuffer(encrypted, dtype="<u8").reshape(blocks.shape)
+        encrypted = np.empty(blocks.size + 2, dtype="<u8")  # a block more: the cipher asks for room
+        self._encrypt.update_into(np.ascontiguousarray(blocks).data.cast("B"), encrypted.data.cast("B"))
+        return encrypted[:-2].reshape(blocks.shape)
 
 
 class KeyedDraws:
@@ -109,20 +110,26 @@ class KeyedDraws:
 
     def uniforms(self, messages: NDArray[np.uint8], columns: int) -> Floats:
         """One row of uniforms in [0, 1) for each row of the (n, bytes) messages."""
+        words = self.words(messages, -(-columns // 2))
+        return to_uniforms(words[:, :columns].astype(np.uint64))
+
+    def words(self, messages: NDArray[np.uint8], blocks: int) -> Words:
+        """(n, 2·blocks) pseudo-random words of 64 bits, which uniforms are made of."""
         n, length = messages.shape
         if n == 0:
-            return np.empty((0, columns))
+            return np.empty((0, 2 * blocks), dtype="<u8")
         if length not in self._starts:
             self._starts[length] = self._authenticate(np.array([[length, 0]], dtype="<u8"))
-        blocks = max(1, -(-length // BLOCK))
-        padded = np.zeros((n, blocks * BLOCK), dtype=np.uint8)
-        padded[:, :length] = messages
+        size = max(1, -(-length // BLOCK)) * BLOCK
+        if length != size:
+            padded = np.zeros((n, size), dtype=np.uint8)
+            padded[:, :length] = messages
+            messages = padded
         state = self._starts[length]
-        words = padded.view("<u8")
-        for i in range(blocks):
-            state = self._authenticate(words[:, 2 * i : 2 * i + 2] ^ state)
-        bits = self._expand(state[:, None] ^ _counter(-(-columns // 2))).reshape(n, -1)
-        return to_uniforms(bits[:, :columns].astype(np.uint64))
+        taken = np.ascontiguousarray(messages).view("<u8")
+        for start in range(0, taken.shape[1], 2):
+            state = self._authenticate(taken[:, start : start + 2] ^ state)
+        return self._expand(state[:, None] ^ _counter(blocks)).reshape(n, -1)
 
 
 @lru_cache(maxsize=64)

@@ -33,7 +33,7 @@ from scoreveil.mechanisms.isotonic import IsotonicSettings, Keep, Plan
 from scoreveil.mechanisms.published import PublishedSettings, Reading
 from scoreveil.mechanisms.reference import Reference
 from scoreveil.mechanisms.scores import Array, check_epsilon, check_layout, check_rows, namespace
-from scoreveil.mechanisms.tables import Tables
+from scoreveil.mechanisms.tables import Tables, messages
 
 Scores = TypeVar("Scores", bound=Array)
 Rows = NDArray[Any]
@@ -165,14 +165,14 @@ class Veil:
 
     def _block(self, rows: Rows, first_row: int, uniforms: NDArray[np.float64] | None, out: Rows) -> None:
         """Veil one block into `out`, by the kernel where it is ready, else in plain numpy."""
+        if self._keyed is not None:
+            out[...] = self._keyed_rows(rows, self._keyed, first_row)
+            return
         k = rows.shape[1]
         mechanism = self._mechanism(k)
-        kernel = None if self._keyed else loading.kernel(mechanism)
+        kernel = loading.kernel(mechanism)
         if kernel is None:
             check_rows(rows, first_row)
-        if self._keyed is not None:
-            out[...] = self._keyed_rows(rows, self._keyed)
-            return
         if uniforms is None:
             uniforms = self._uniforms(len(rows), k)
         if kernel is None:
@@ -187,24 +187,32 @@ class Veil:
             raise ValueError("Expected a secret for tagged answers, got none.")
         if len(tags) != len(rows) or not all(isinstance(tag, bytes) for tag in tags):
             raise ValueError(f"Expected {len(rows)} tags of type bytes, one for each row, got others.")
-        check_rows(rows)
         digests = b"".join(hashlib.sha256(tag).digest() for tag in tags)
-        return self._keyed_rows(rows, self._keyed, np.frombuffer(digests, dtype=np.uint8).reshape(len(rows), -1))
+        hashed = np.frombuffer(digests, dtype=np.uint8).reshape(len(rows), hashlib.sha256().digest_size)
+        return self._keyed_rows(rows, self._keyed, tags=hashed)
 
     def _uniforms(self, rows: int, k: int) -> NDArray[np.float64]:
         draws = self.settings.draws(k)
         return randomness.secure_uniforms(rows, draws) if self._rng is None else self._rng.random((rows, draws))
 
-    def _keyed_rows(self, rows: Rows, keyed: randomness.KeyedDraws, tags: Rows | None = None) -> Rows:
-        """Keyed draws, always in plain numpy: the bytes are the same on every machine."""
+    def _keyed_rows(
+        self, rows: Rows, keyed: randomness.KeyedDraws, first_row: int = 0, tags: Rows | None = None
+    ) -> Rows:
+        """Keyed draws: the bytes are the same on every machine, with kernels and without."""
         k = rows.shape[1]
         mechanism, draws = self._mechanism(k), self.settings.draws(k)
         tables = self._tables_for(mechanism, rows.dtype)
+        kernels = loading.keyed_kernels()
+        if tables is not None and kernels is not None and tags is None and rows.dtype != np.float16:
+            answers = tables.fused(rows if rows.flags.writeable else rows.copy(), keyed, kernels)
+            if answers is not None:
+                return answers
+        check_rows(rows, first_row)
         if tables is None:
-            uniforms = keyed.uniforms(_messages(rows, *_cells(rows, mechanism), tags), draws)
+            uniforms = keyed.uniforms(messages(rows, *_cells(rows, mechanism), tags), draws)
             return cast(Rows, _perturb(rows, mechanism, uniforms, keyed=True))
         top, level = tables.read(rows)
-        uniforms = keyed.uniforms(_messages(rows, top[:, None], level[:, None], tags), draws)
+        uniforms = keyed.uniforms(messages(rows, top[:, None], level[:, None], tags), draws)
         return tables.answer(top, level, uniforms)
 
     def _tables_for(self, mechanism: Plan | PublishedSettings, dtype: np.dtype[Any]) -> Tables | None:
@@ -228,8 +236,7 @@ class Veil:
                 uniforms = self._uniforms(block.shape[0], k)
             else:
                 host = _to_numpy(xp.astype(block, xp.float64))
-                messages = _messages(host, *_cells(host, mechanism))
-                uniforms = self._keyed.uniforms(messages, self.settings.draws(k))
+                uniforms = self._keyed.uniforms(messages(host, *_cells(host, mechanism)), self.settings.draws(k))
             on_device = xp.asarray(uniforms, device=rows.device)
             done.append(_perturb(block, mechanism, on_device, keyed=self._keyed is not None))
         return xp.concat(done, axis=0)
@@ -354,26 +361,6 @@ def _cells(rows: Rows, mechanism: Plan | PublishedSettings) -> tuple[Rows, Rows]
     order, values = isotonic.top_scores(rows, mechanism)
     kept = np.flip(order[:, mechanism.classes - mechanism.kept :], axis=1)
     return kept, np.rint(values / mechanism.settings.step).astype(np.int64)
-
-
-def _messages(rows: Rows, kept: Rows, cell: Rows, tags: Rows | None = None) -> NDArray[np.uint8]:
-    """What keyed draws are a function of: (n, bytes).
-
-    The cell alone would be shared by too many records: who knows some of them could learn what its answer means. The
-    order of magnitude of every score, in powers of 16 down to 2^-20, tells records apart and near-duplicates not.
-    """
-    exponent = np.frexp(np.maximum(rows, 2.0**-20))[1]  # 2^(e-1) <= score < 2^e
-    magnitude = (np.maximum(-exponent, 0) >> 2).astype(np.uint8)
-    # levels are below 256; the published mechanism's scores stay as they are
-    cell = cell.astype("<f8" if cell.dtype.kind == "f" else np.uint8)
-    parts = [kept.astype("<u4").view(np.uint8), cell.view(np.uint8), magnitude]
-    # the last byte says what it is, so that a tag cannot be taken for scores
-    return np.concatenate([*parts, *_ending(len(rows), tags)], axis=1)
-
-
-def _ending(n: int, tags: Rows | None) -> tuple[Rows, ...]:
-    tagged = np.full((n, 1), tags is not None, dtype=np.uint8)
-    return (tagged,) if tags is None else (tags, tagged)
 
 
 def _fits_numpy(scores: Array) -> bool:

@@ -23,7 +23,7 @@ import numpy as np
 
 from scoreveil.mechanisms.ordering import lift, normalized, rank, unrank
 from scoreveil.mechanisms.reference import Floats, Integers, Reference
-from scoreveil.mechanisms.scores import Array, check_epsilon, namespace
+from scoreveil.mechanisms.scores import Array, check_epsilon, namespace, totals
 
 Keep = int | Literal["all"]
 
@@ -165,7 +165,7 @@ def top_scores(scores: Array, plan: Plan) -> tuple[Array, Array]:
     wide = xp.astype(scores, xp.float64, copy=False)
     order = rank(wide)
     kept = xp.flip(order[..., plan.classes - plan.kept :], axis=-1)
-    tops = xp.take_along_axis(wide, kept, axis=-1) / xp.sum(wide, axis=-1, keepdims=True)
+    tops = xp.take_along_axis(wide, kept, axis=-1) / totals(wide)
     tops = xp.clip(tops, 0.0, 1.0)
     return order, snap(tops, plan.settings.step) if plan.snapped else tops
 

@@ -46,6 +46,15 @@ def kernel(mechanism: Plan | PublishedSettings) -> Kernel | None:
     return _bound(mechanism) if _ready.is_set() else None
 
 
+def keyed_kernels() -> Any:
+    """The module of the fused keyed answers, or None while plain numpy has to do."""
+    if not _ready.is_set():
+        return None
+    from scoreveil.mechanisms.kernels import keyed
+
+    return keyed
+
+
 @lru_cache(maxsize=64)
 def _bound(mechanism: Plan | PublishedSettings) -> Kernel:
     from scoreveil.mechanisms import kernels

@@ -52,6 +52,11 @@ def check_epsilon(epsilon: float) -> None:
         raise ValueError(f"Expected a finite epsilon > 0, got {epsilon if isinstance(epsilon, float) else 'another'}.")
 
 
+def totals(wide: Array) -> Array:
+    """The sum of each row, (n, 1), from the first class to the last, so that every path gets the same bits."""
+    return namespace(wide).cumulative_sum(wide, axis=-1)[..., -1:]
+
+
 def is_floating(scores: Array) -> bool:
     if isinstance(scores, np.ndarray):
         return scores.dtype in (np.float64, np.float32, np.float16)
@@ -70,7 +75,7 @@ def faults(scores: Array, first_row: int = 0, most: int | None = None) -> list[t
         return []
     xp = namespace(scores)
     wide = xp.astype(scores, xp.float64, copy=False)
-    # written so that NaN fails the comparisons
+    # written so that NaN fails the comparisons; the largest comes before the sum, which might overflow
     if xp.min(wide) >= 0 and xp.max(wide) <= 1 + SUM_TOLERANCE and xp.max(xp.abs(_off(wide))) <= SUM_TOLERANCE:
         return []
     with np.errstate(over="ignore"):

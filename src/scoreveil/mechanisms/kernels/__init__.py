@@ -13,11 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoreveil.mechanisms.isotonic import IsotonicSettings, Plan, plan
+from scoreveil.mechanisms.kernels import keyed
 from scoreveil.mechanisms.kernels.common import Floats
 from scoreveil.mechanisms.kernels.isotonic import bind_isotonic
 from scoreveil.mechanisms.kernels.published import bind_published
 from scoreveil.mechanisms.loading import Kernel
 from scoreveil.mechanisms.published import PublishedSettings
+from scoreveil.mechanisms.tables import Tables
+from scoreveil.randomness import KeyedDraws
 
 
 def bind(mechanism: Plan | PublishedSettings) -> Kernel:
@@ -49,3 +52,5 @@ def compile_all() -> None:
             plan(IsotonicSettings(1.0, "all"), 2),
         ):
             bind(mechanism)(rows, np.full((8, 2), 0.5), np.empty_like(rows))
+        one = plan(IsotonicSettings(1.0), 2, snapped=True)
+        Tables(one, rows.dtype).fused(rows, KeyedDraws(bytes(16), b""), keyed)

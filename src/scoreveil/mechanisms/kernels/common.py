@@ -43,7 +43,7 @@ def _float_from_bits(_context: Any, _bits: Any) -> Any:
 
 
 @intrinsic
-def _bits_of_float(_context: Any, _value: Any) -> Any:
+def bits_of_float(_context: Any, _value: Any) -> Any:
     def generate(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.IntType(64))
 
@@ -152,7 +152,7 @@ def sorted_group(
             smallest = min(smallest, value)
             t += value
             if len(pairs):
-                keys[i * lanes + l] = (_bits_of_float(value + 0.0) & ~63) | (63 - i)
+                keys[i * lanes + l] = (bits_of_float(value + 0.0) & ~63) | (63 - i)
         if not is_score_vector(smallest, t):
             return at
         total[l] = t
