@@ -249,8 +249,8 @@ def test_limits_are_413_and_504(locked: Gateway) -> None:
     status, _, body = locked.request("POST", "/v2/models/digits/infer", b" " * 200_001, x_api_key=KEY)
     assert status == 413
     start = time.monotonic()
-    assert asked(locked, np.float32([[0, 2.0]]), "slow")[0] == 504
-    assert time.monotonic() - start < 1.9
+    assert asked(locked, np.float32([[0, 8.0]]), "slow")[0] == 504
+    assert time.monotonic() - start < 8  # before the model has answered
     assert asked(locked, np.float32([[0, 0.01]]), "slow")[0] == 200
     # a client that sends its body drop by drop is let go
     import socket
