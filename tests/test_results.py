@@ -7,6 +7,7 @@ import pytest
 from scoreveil.audit import tables
 from scoreveil.audit.reproduce import DATASETS
 from scoreveil.audit.results import from_json
+from scoreveil.audit.wording import number
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results" / "standard"
@@ -46,3 +47,19 @@ def test_the_isotonic_veil_holds_and_its_misses_are_small(studies):
             for knows in (False, True):
                 attacked = tables.on_scores(study, (defense, 2.0), knows)
                 assert attacked.auc < max(0.5, tables.floor(study, reads, knows).auc) + 0.03
+
+
+def test_the_page_says_what_lira_and_rmia_found(studies):
+    said = PAGE.read_text(encoding="utf-8").partition("**LiRA and RMIA**")[2].partition("\n\n")[0]
+    found = {(r.defense, r.epsilon, r.attack, r.reads): r for r in studies["cifar10"].results}
+    for defense, epsilon, reads in (
+        ("none", None, "scores"),
+        ("published", 0.1, "scores"),
+        ("isotonic_reference", 2.0, "scores"),
+        ("none", None, "label"),
+    ):
+        for attack in ("lira_online", "rmia_online"):
+            result = found[defense, epsilon, attack, reads]
+            assert number(result.auc, 3) in said
+            if (defense, reads) == ("none", "scores"):
+                assert number(100 * result.tpr_at_1pct, 1) in said
