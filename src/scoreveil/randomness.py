@@ -95,8 +95,9 @@ class KeyedDraws:
     """Draws that are a function of a message alone, for whoever holds the secret.
 
     `context` names what the draws are for (the mechanism, its settings, the model): other contexts are independent,
-    so that the same secret can serve many. CBC-MAC under AES-256, with the length first, makes 16 bytes of each
-    message; these, counted up under another key, become its draws. A whole batch takes a few calls.
+    so that the same secret can serve many; one of them always asks for the same number of draws. CBC-MAC under AES-256,
+    with the length first, makes 16 bytes of each message: one draw or two. More are these, counted up under another
+    key. A whole batch takes a few calls.
     """
 
     def __init__(self, secret: bytes, context: bytes) -> None:
@@ -129,6 +130,8 @@ class KeyedDraws:
         taken = np.ascontiguousarray(messages).view("<u8")
         for start in range(0, taken.shape[1], 2):
             state = self._authenticate(taken[:, start : start + 2] ^ state)
+        if blocks == 1:
+            return state
         return self._expand(state[:, None] ^ _counter(blocks)).reshape(n, -1)
 
 
