@@ -1,0 +1,114 @@
+"""PyTorch: a module that answers with veiled probabilities.
+
+    from scoreveil.integrations.torch import VeiledModule
+
+    veiled = VeiledModule(module.eval(), epsilon=2.0)
+    z = veiled(images)        # (n, k) probabilities, on the device of the module's answer, without gradients
+
+The wrapped module is no registered child, so that neither `children()` nor a hook on it leads to raw scores;
+`state_dict`, `load_state_dict`, `parameters`, `to` and `eval` are the wrapped module's, key by key.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, NoReturn, Self, Unpack
+
+import torch
+from torch import Tensor, nn
+
+from scoreveil.accounting import Guarantee
+from scoreveil.integrations.options import VeilOptions
+from scoreveil.veil import Settings, Veil
+
+Outputs = Literal["logits", "probabilities"]
+HALVES = (torch.float16, torch.bfloat16)
+
+
+class VeiledModule(nn.Module):
+    """A module behind a veil.
+
+    module    gives one row of k numbers a record, (n, k) or (k,)
+    epsilon   how much shows through; further options as in `Veil`
+    outputs   what the module gives: "logits" (softmax is applied here) or "probabilities"
+
+    Half-precision answers come out as float32, in which a veil can keep them apart.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        epsilon: float | Settings,
+        *,
+        outputs: Outputs = "logits",
+        **options: Unpack[VeilOptions],
+    ) -> None:
+        super().__init__()
+        if not isinstance(module, nn.Module):
+            raise ValueError(f"Expected a torch.nn.Module, got {type(module).__name__}.")
+        if outputs not in ("logits", "probabilities"):
+            raise ValueError(f"Expected outputs 'logits' or 'probabilities', got {outputs!r}.")
+        self._outputs = outputs
+        self._veil = Veil(epsilon, **options)
+        object.__setattr__(self, "_veiled", module)  # past nn.Module's own, which would make it a public child
+        self.training = module.training
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return self._veil.guarantee
+
+    @torch.compiler.disable
+    def forward(self, *inputs: Any, **named: Any) -> Tensor:
+        """Veiled probabilities of the wrapped module's answer."""
+        if torch.jit.is_tracing() or torch.compiler.is_exporting():
+            _refuse_export()
+        with torch.no_grad():
+            answer = self._veiled(*inputs, **named)
+            if not isinstance(answer, Tensor):
+                raise ValueError(f"Expected a tensor from the module, got {type(answer).__name__}.")
+            wide = answer.float() if answer.dtype in HALVES else answer
+            return self._veil(torch.softmax(wide, dim=-1) if self._outputs == "logits" else wide)
+
+    # What nn.Module does with children, done with the wrapped module
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """The wrapped module's, under its own names."""
+        return self._veiled.state_dict(*args, **kwargs)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        return self._veiled.load_state_dict(state_dict, strict=strict, assign=assign)
+
+    def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Parameter]]:
+        return self._veiled.named_parameters(*args, **kwargs)
+
+    def named_buffers(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, Tensor]]:
+        return self._veiled.named_buffers(*args, **kwargs)
+
+    def train(self, mode: bool = True) -> Self:
+        self._veiled.train(mode)
+        return super().train(mode)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        self._veiled._apply(fn, recurse)  # to, cuda, half, …
+        return self
+
+    def extra_repr(self) -> str:
+        return f"{type(self._veiled).__name__} behind {self._veil!r}"
+
+    # Forms in which the veil would be lost
+
+    def __prepare_scriptable__(self) -> NoReturn:
+        _refuse_export()
+
+    def __getattr__(self, name: str) -> Any:
+        if torch.compiler.is_exporting():  # it looks for the wrapped module's parameters before it calls
+            _refuse_export()
+        return super().__getattr__(name)
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise TypeError("Expected state_dict to save a VeiledModule, got a request to pickle or copy it whole.")
+
+
+def _refuse_export() -> NoReturn:
+    raise RuntimeError(
+        "Expected a module without a veil to script, trace or export, got a VeiledModule: a recorded graph would "
+        "repeat one draw for ever or drop the veil. Export the module, and veil its answers where it is served."
+    )
