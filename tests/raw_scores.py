@@ -2,6 +2,8 @@
 
 import inspect
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -33,11 +35,16 @@ def names_that_answer_with(raw: np.ndarray, thing: Any, asks: Iterable[Ask], dep
             if any(_gives(form, part) for answer in answers for part in _parts(answer) for form in forms):
                 found.append(here)
             for part in (part for answer in answers for part in _parts(answer)):
-                if depth and hasattr(part, "__dict__") and not inspect.isroutine(part) and not inspect.isclass(part):
+                if depth and _leads_on(part):
                     look(part, here, depth - 1)
 
     look(thing, "", depth)
     return sorted(set(found))
+
+
+def _leads_on(part: Any) -> bool:
+    ends = inspect.isroutine(part) or inspect.isclass(part) or inspect.ismodule(part) or hasattr(part, "dtype")
+    return hasattr(part, "__dict__") and not ends
 
 
 def _asked(method: Any, asks: list[Ask]) -> list[Any]:
@@ -55,8 +62,11 @@ def _parts(answer: Any) -> Iterator[Any]:
     yield answer
     if isinstance(answer, dict):
         yield from answer.values()
-    elif isinstance(answer, (list, tuple)) or inspect.isgenerator(answer):
-        yield from list(answer)[:20]
+    elif isinstance(answer, (list, tuple)):
+        yield from answer[:20]
+    elif inspect.isgenerator(answer):
+        with suppress(Exception):
+            yield from islice(answer, 20)
 
 
 def _gives(form: np.ndarray, value: Any) -> bool:

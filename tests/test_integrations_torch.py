@@ -47,7 +47,7 @@ def test_probabilities_and_logits_are_told_apart():
 
 def test_no_public_name_leads_to_raw_scores():
     bare = network()(RECORDS).detach()
-    asks = [((RECORDS,), {}), (("",), {}), (("_veiled",), {}), (("0",), {})]
+    asks = [((RECORDS,), {}), (("",), {}), (("_behind",), {}), (("0",), {})]
     for raw in (bare, torch.softmax(bare, dim=1)):
         assert names_that_answer_with(raw.numpy(), VeiledModule(network(), 2.0), asks) == []
     ordinary = torch.nn.Sequential(network())
@@ -85,8 +85,8 @@ def test_moving_and_modes_reach_the_module():
     veiled = VeiledModule(network(), 2.0)
     assert not veiled.training
     assert veiled.train().training
-    assert veiled._veiled[1].training
-    assert not veiled.eval()._veiled.training
+    assert veiled._behind[0][1].training
+    assert not veiled.eval()._behind[0].training
     assert veiled.double()(RECORDS.double()).dtype == torch.float64
     assert {parameter.dtype for parameter in veiled.parameters()} == {torch.float64}
     assert veiled.to("meta").state_dict()["0.weight"].device.type == "meta"

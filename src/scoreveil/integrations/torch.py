@@ -48,7 +48,7 @@ class VeiledModule(nn.Module):
             raise ValueError(f"Expected outputs 'logits' or 'probabilities', got {outputs!r}.")
         self._outputs = outputs
         self._veil = Veil(epsilon, **options)
-        object.__setattr__(self, "_veiled", module)  # past nn.Module's own, which would make it a public child
+        self._behind = (module,)  # in a tuple, where nn.Module does not find it, it is no public child
         self.training = module.training
 
     @property
@@ -61,7 +61,7 @@ class VeiledModule(nn.Module):
         if torch.jit.is_tracing() or torch.compiler.is_exporting():
             _refuse_export()
         with torch.no_grad():
-            answer = self._veiled(*inputs, **named)
+            answer = self._behind[0](*inputs, **named)
             if not isinstance(answer, Tensor):
                 raise ValueError(f"Expected a tensor from the module, got {type(answer).__name__}.")
             wide = answer.float() if answer.dtype in HALVES else answer
@@ -71,37 +71,36 @@ class VeiledModule(nn.Module):
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """The wrapped module's, under its own names."""
-        return self._veiled.state_dict(*args, **kwargs)
+        return self._behind[0].state_dict(*args, **kwargs)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        return self._veiled.load_state_dict(state_dict, strict=strict, assign=assign)
+        return self._behind[0].load_state_dict(state_dict, strict=strict, assign=assign)
 
-    def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Parameter]]:
-        return self._veiled.named_parameters(*args, **kwargs)
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, nn.Parameter]]:
+        if not remove_duplicate:  # torch.export asks so, to put others in their place, before it calls anything
+            _refuse_export()
+        return self._behind[0].named_parameters(prefix, recurse)
 
     def named_buffers(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, Tensor]]:
-        return self._veiled.named_buffers(*args, **kwargs)
+        return self._behind[0].named_buffers(*args, **kwargs)
 
     def train(self, mode: bool = True) -> Self:
-        self._veiled.train(mode)
+        self._behind[0].train(mode)
         return super().train(mode)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        self._veiled._apply(fn, recurse)  # to, cuda, half, …
+        self._behind[0]._apply(fn, recurse)  # to, cuda, half, …
         return self
 
     def extra_repr(self) -> str:
-        return f"{type(self._veiled).__name__} behind {self._veil!r}"
+        return f"{type(self._behind[0]).__name__} behind {self._veil!r}"
 
     # Forms in which the veil would be lost
 
     def __prepare_scriptable__(self) -> NoReturn:
         _refuse_export()
-
-    def __getattr__(self, name: str) -> Any:
-        if torch.compiler.is_exporting():  # it looks for the wrapped module's parameters before it calls
-            _refuse_export()
-        return super().__getattr__(name)
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise TypeError("Expected state_dict to save a VeiledModule, got a request to pickle or copy it whole.")
