@@ -58,12 +58,10 @@ def test_the_classifier_answers_with_veiled_scores(world):
 
 def test_an_attack_of_art_gains_no_more_than_the_label(world):
     target, _, reference = world
-    np.random.seed(0)  # noqa: NPY002: ART's forest draws from numpy's global generator
 
     def behind(epsilon: float, **options) -> float:
         """The mean of three, each with draws of its own."""
-        keys = [bytes([i]) * 16 for i in range(3)]
-        return float(np.mean([auc(world, VeilPostprocessor(epsilon, secret=key, **options)) for key in keys]))
+        return float(np.mean([auc(world, VeilPostprocessor(epsilon, **options)) for _ in range(3)]))
 
     label = max(0.5, float(np.mean([auc(world, labels_only=True) for _ in range(3)])))
     count = len(target.members.labels)
