@@ -5,13 +5,18 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install -q -c constraints.txt
 
-.PHONY: help demo test check bench browser clean
+.PHONY: help demo test check bench bench-gateway bench-ledger soak soak-ledger conformance browser clean
 
 help:
 	@echo "make demo   install what the demo needs and run it"
 	@echo "make test   install everything and run the test suite"
 	@echo "make check  lint, types, import contracts"
 	@echo "make bench  measure speed and memory; writes benchmarks/results.json and docs/benchmarks.md"
+	@echo "make bench-gateway  measure scoreveil serve; writes benchmarks/gateway.json and the table of docs/serve.md"
+	@echo "make soak   half an hour at half load: errors, memory"
+	@echo "make conformance    real MLServer, MLflow, kserve client (installs them), 10,000 generated requests"
+	@echo "make bench-ledger  rows a second that the ledgers charge"
+	@echo "make soak-ledger   kill workers and repeat requests; count what the ledgers lost"
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/scoreveil demo --attack
@@ -27,6 +32,26 @@ check: $(VENV)/dev.stamp
 
 bench: $(VENV)/dev.stamp
 	$(BIN)/python benchmarks/bench.py
+
+bench-gateway: $(VENV)/dev.stamp
+	$(BIN)/python benchmarks/gateway.py
+
+soak: $(VENV)/dev.stamp
+	$(BIN)/python benchmarks/gateway.py --soak 30
+
+conformance: $(VENV)/dev.stamp
+	$(BIN)/python conformance/run.py
+
+bench-ledger: $(VENV)/dev.stamp
+	$(BIN)/python benchmarks/ledger.py
+
+# workers killed under load, and requests repeated: each exits with 1 where a charge is lost or made twice
+soak-ledger: $(VENV)/dev.stamp
+	for kind in sqlite postgres; do \
+		$(BIN)/python benchmarks/kills.py $$kind --kills 1000 && \
+		$(BIN)/python benchmarks/kills.py $$kind --kills 1000 --idempotent && \
+		$(BIN)/python benchmarks/retries.py $$kind --tries 100000 || exit 1; \
+	done
 
 # the tests look at the audit's report in a real browser
 browser:

@@ -1,7 +1,12 @@
 """What many tests need."""
 
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
+from postgres_server import PostgresServer
 from scoreveil.mechanisms import loading
 
 
@@ -13,3 +18,26 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     else:
         assert loading.wait()
     return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A real PostgreSQL server, started where a test asks for it."""
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres: PostgresServer) -> str:
+    """Of an empty ledger in it."""
+    schema = f"ledger_{secrets.token_hex(6)}"
+    postgres.sql(f"CREATE SCHEMA {schema}")
+    return postgres.url(schema)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def ledger_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Of an empty ledger, of either kind."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/ledger.db"
+    return str(request.getfixturevalue("postgres_url"))

@@ -11,6 +11,7 @@ number is measured here and now. Needs scikit-learn: pip install 'scoreveil[demo
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from scoreveil.veil import Veil
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+Array = NDArray[Any]
 
 EPSILONS = (0.5, 2.0, 8.0)
 PICTURED = 2.0  # the ε of the picture
@@ -98,7 +100,12 @@ def run(progress: Callable[[float], None] = lambda done: None) -> Demo:
 
 
 def classify() -> Classified:
-    """Train a small network on few digits until it knows them by heart, and score all of them."""
+    """Scores of a small network that knows its few training digits by heart."""
+    return train()[1]
+
+
+def train() -> tuple[Any, Classified]:
+    """Train it, and score all digits."""
     try:
         from sklearn.datasets import load_digits
         from sklearn.neural_network import MLPClassifier
@@ -112,7 +119,24 @@ def classify() -> Classified:
     model = MLPClassifier((128,), alpha=0.0, learning_rate_init=0.005, tol=1e-5, max_iter=2000, random_state=0)
     model.fit(images[training] / 16, labels[training])
     scored = model.predict_proba(images / 16)
-    return Classified(scored[training], labels[training], scored[reference], scored[others], labels[others])
+    scores = Classified(scored[training], labels[training], scored[reference], scored[others], labels[others])
+    return model, scores
+
+
+def digits_model() -> tuple[Callable[[Array], Array], int]:
+    """The same classifier for `scoreveil serve --demo`: a function of (n, 64) pixels from 0 to 16, and that 64."""
+    model, _ = train()
+    layers = [
+        (w.astype(np.float32), b.astype(np.float32)) for w, b in zip(model.coefs_, model.intercepts_, strict=True)
+    ]
+
+    def scores(pixels: Array) -> Array:
+        (hidden, bias), (last, last_bias) = layers
+        logits = np.maximum(pixels / np.float32(16) @ hidden + bias, 0) @ last + last_bias
+        powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return np.asarray(powers / powers.sum(axis=1, keepdims=True))
+
+    return scores, int(model.n_features_in_)
 
 
 def _defenses(reference: Floats) -> dict[str, Callable[[float], Veil]]:

@@ -16,6 +16,7 @@ import json
 import os
 import zipfile
 import zlib
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -91,14 +92,23 @@ class Veil:
         self._plans: dict[int, Plan] = {}
         loading.start()
 
-    def __call__(self, scores: Scores) -> Scores:
-        """Veiled scores, of the same kind, dtype, device and shape."""
+    def __call__(self, scores: Scores, tags: Sequence[bytes] | None = None) -> Scores:
+        """Veiled scores, of the same kind, dtype, device and shape.
+
+        `tags`, one for each row, with a secret and numpy scores: the draw is a function of the secret, the cell and
+        the tag. The same tag always gets the same answer, another tag an independent one: whoever counts releases
+        names them by tags, and can repeat one without storing it.
+        """
         if isinstance(scores, (list, tuple)):
-            return cast(Scores, self(np.asarray(scores)))
+            return cast(Scores, self(np.asarray(scores), tags))
         check_layout(scores)
         if isinstance(scores, np.ndarray):
             rows = np.ascontiguousarray(scores).reshape(-1, scores.shape[-1])
+            if tags is not None:
+                return cast(Scores, self._tagged(rows, tags).reshape(scores.shape))
             return cast(Scores, self._rows(rows).reshape(scores.shape))
+        if tags is not None:
+            raise ValueError(f"Expected numpy scores with tags, got {type(scores).__name__}.")
         xp = namespace(scores)
         if _fits_numpy(scores) and (self._keyed is not None or scores.device.type == "cpu"):
             # numpy shares host memory; keyed answers are the same bytes wherever the scores live
@@ -168,6 +178,19 @@ class Veil:
             check_rows(rows, first_row)
             raise ValueError("Expected score vectors, got rows that are none.")
 
+    def _tagged(self, rows: Rows, tags: Sequence[bytes]) -> Rows:
+        """Keyed draws that depend on each row's tag too."""
+        if self._keyed is None:
+            raise ValueError("Expected a secret for tagged answers, got none.")
+        if len(tags) != len(rows) or not all(isinstance(tag, bytes) for tag in tags):
+            raise ValueError(f"Expected {len(rows)} tags of type bytes, one for each row, got others.")
+        check_rows(rows)
+        mechanism = self._mechanism(rows.shape[1])
+        # a cell has a fixed length, so that it cannot be confused with the tag that follows
+        messages = [b"tag" + cell.tobytes() + tag for cell, tag in zip(_cells(rows, mechanism), tags, strict=True)]
+        uniforms = self._keyed.uniforms(messages, self.settings.draws(rows.shape[1]))
+        return cast(Rows, _perturb(rows, mechanism, uniforms, keyed=True))
+
     def _uniforms(self, rows: int, k: int) -> NDArray[np.float64]:
         draws = self.settings.draws(k)
         return randomness.secure_uniforms(rows, draws) if self._rng is None else self._rng.random((rows, draws))
@@ -186,13 +209,7 @@ class Veil:
 
         One row of draws for each distinct cell, the first row in it, and the cell that each row is in.
         """
-        if isinstance(mechanism, PublishedSettings):
-            kept, values = published.snapped_scores(rows)
-        else:
-            order, values = isotonic.top_scores(rows, mechanism)
-            kept = order[:, mechanism.classes - mechanism.kept :]
-        cells = np.ascontiguousarray(np.concatenate([kept, values], axis=1), dtype="<f8")
-        as_bytes = cells.view(np.dtype((np.void, cells.itemsize * cells.shape[1])))[:, 0]
+        as_bytes = _cells(rows, mechanism)
         distinct, first, where = np.unique(as_bytes, return_index=True, return_inverse=True)
         uniforms = keyed.uniforms([cell.tobytes() for cell in distinct], self.settings.draws(rows.shape[1]))
         return uniforms, first, where
@@ -327,6 +344,17 @@ def _perturb(rows: Array, mechanism: Plan | PublishedSettings, uniforms: Array, 
     if keyed:
         return published.release(*published.snapped_scores(rows), None, mechanism, uniforms, rows.dtype)
     return published.perturb(rows, mechanism, uniforms)
+
+
+def _cells(rows: Rows, mechanism: Plan | PublishedSettings) -> Rows:
+    """The kept classes and the grid cell of the kept scores of each row, as bytes."""
+    if isinstance(mechanism, PublishedSettings):
+        kept, values = published.snapped_scores(rows)
+    else:
+        order, values = isotonic.top_scores(rows, mechanism)
+        kept = order[:, mechanism.classes - mechanism.kept :]
+    cells = np.ascontiguousarray(np.concatenate([kept, values], axis=1), dtype="<f8")
+    return cells.view(np.dtype((np.void, cells.itemsize * cells.shape[1])))[:, 0]
 
 
 def _fits_numpy(scores: Array) -> bool:

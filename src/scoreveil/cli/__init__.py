@@ -1,4 +1,4 @@
-"""The command line: `scoreveil protect`, `tune`, `guarantee`, `audit`, `reproduce` and `demo`.
+"""The command line: `scoreveil protect`, `tune`, `guarantee`, `audit`, `reproduce`, `serve`, `config`, `ledger`, `demo`.
 
 Commands pass on what the user gave and nothing else, so that defaults are declared where they are used; what they
 compute is rendered here. Errors are one line on stderr, and exit code 2.
@@ -29,7 +29,9 @@ try:
     from rich.text import Text
 
     from scoreveil.cli.audit import attack_digits, audit
+    from scoreveil.cli.ledger import ledger
     from scoreveil.cli.reproduce import reproduce
+    from scoreveil.cli.serve import config_app, serve
     from scoreveil.cli.terminal import err, out, progress_bar
 except ModuleNotFoundError:
     raise SystemExit("Error: the command line needs typer and rich: pip install 'scoreveil[cli]'.") from None
@@ -280,6 +282,9 @@ def _table(title: str) -> Table:
 
 app.command(epilog="Example: scoreveil audit --members in.npy --nonmembers out.npy -o report")(audit)
 app.command(epilog="Example: scoreveil reproduce --profile quick --data-dir data")(reproduce)
+app.command(epilog="Example: scoreveil serve model.onnx --epsilon 2")(serve)
+app.add_typer(config_app, name="config")
+app.add_typer(ledger, name="ledger")
 
 
 # demo

@@ -1,0 +1,120 @@
+"""Send the same requests again and again, from several processes at once: one charge each, the same grants each time.
+
+    python benchmarks/retries.py sqlite --tries 100000
+    python benchmarks/retries.py postgres --tries 100000      starts a server of its own
+
+Exit code 1 where a request was charged twice or answered in two ways. Prints JSON.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import hashlib
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any
+
+from postgres_server import PostgresServer
+from scoreveil.ledger import open_ledger, record_key
+
+MODEL, SECRET = "retries", b"of the retries benchmark"
+LIMIT = 3  # some rows are refused; they must be refused in every answer
+ROWS = 4  # of a request
+RECORDS = 1000
+CONCURRENT = 64  # of one process
+
+
+def request(number: int) -> tuple[bytes, list[bytes]]:
+    """Its idempotency key's hash, and its records."""
+    choice = random.Random(number)
+    records = [choice.randrange(RECORDS) for _ in range(ROWS)]
+    keys = [record_key(SECRET, MODEL, "1", str(record).encode()) for record in records]
+    return hashlib.sha256(str(number).encode()).digest(), keys
+
+
+async def work(url: str, requests: int, tries: int, seed: int) -> dict[str, Any]:
+    """All requests in an order of its own, round after round: how they were answered, and how often differently."""
+    ledger = await open_ledger(url, timeout=60)
+    answers: dict[int, list[tuple[int, bool, int]]] = {}
+    different = 0
+    everyone = [request(number) for number in range(requests)]
+    order = [number % requests for number in range(tries)]
+    random.Random(seed).shuffle(order)
+    waiting = iter(order)
+
+    async def one_after_another() -> None:
+        nonlocal different
+        for number in waiting:
+            hashed, keys = everyone[number]
+            grants = await ledger.charge(MODEL, keys, LIMIT, request=hashed)
+            answer = [(grant.number, grant.granted, grant.spent) for grant in grants]
+            different += answers.setdefault(number, answer) != answer
+
+    await asyncio.gather(*(one_after_another() for _ in range(CONCURRENT)))
+    await ledger.close()
+    return {"answers": answers, "different": different}
+
+
+async def charged(url: str, requests: int) -> int:
+    """Releases in the books."""
+    ledger = await open_ledger(url)
+    keys = sorted({key for number in range(requests) for key in request(number)[1]})
+    found = await ledger.charge(MODEL, keys, limit=0)
+    await ledger.close()
+    return sum(grant.number for grant in found)
+
+
+def run(url: str, tries: int, requests: int, processes: int) -> dict[str, Any]:
+    started = time.perf_counter()
+    share = tries // processes
+    command = [sys.executable, __file__, url, "--requests", str(requests), "--tries", str(share), "--worker"]
+    running = [subprocess.Popen([*command, str(seed)], stdout=subprocess.PIPE, text=True) for seed in range(processes)]
+    told = [json.loads(process.communicate()[0]) for process in running]
+    seconds = time.perf_counter() - started
+    different = sum(each["different"] for each in told)
+    first: dict[str, Any] = {}
+    for each in told:
+        for number, answer in each["answers"].items():
+            different += first.setdefault(number, answer) != answer
+    granted = sum(granted for answer in first.values() for _, granted, _ in answer)
+    booked = asyncio.run(charged(url, requests))
+    return {
+        "tries": share * processes,
+        "requests": len(first),
+        "processes": processes,
+        "seconds": round(seconds, 2),
+        "answered_differently": different,
+        "granted": granted,
+        "charged": booked,
+        "holds": different == 0 and granted == booked and len(first) == requests,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Repeat requests and count charges.")
+    parser.add_argument("url", help="of an empty ledger; sqlite or postgres: a new one of that kind")
+    parser.add_argument("--tries", type=int, default=100_000)
+    parser.add_argument("--requests", type=int, default=1000)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--worker", type=int, metavar="SEED", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.worker is not None:
+        print(json.dumps(asyncio.run(work(given.url, given.requests, given.tries, given.worker))))
+        return
+    with contextlib.ExitStack() as stack:
+        url = given.url
+        if url == "postgres":
+            url = stack.enter_context(PostgresServer()).url()
+        elif url == "sqlite":
+            url = f"sqlite:///{stack.enter_context(tempfile.TemporaryDirectory())}/ledger.db"
+        outcome = run(url, given.tries, given.requests, given.processes)
+    print(json.dumps(outcome, indent=2))
+    raise SystemExit(0 if outcome["holds"] else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,211 @@
+"""`scoreveil ledger`: what has been spent, for whom; whether the books are intact; and how to forget."""
+
+import asyncio
+import csv
+import io
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, TextIO, TypeVar
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from scoreveil.cli.terminal import out
+from scoreveil.ledger import Books, Head, LedgerUnavailable, Scope, open_books
+
+T = TypeVar("T")
+
+ledger = typer.Typer(
+    help="What has been spent, and for whom.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+LedgerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ledger",
+        metavar="URL",
+        envvar="SCOREVEIL_LEDGER",
+        show_envvar=False,
+        help="sqlite:///FILE or postgresql://…; by default what SCOREVEIL_LEDGER says.",
+    ),
+]
+ClientsOption = Annotated[bool, typer.Option("--clients", help="Each client on a line of its own (reads everything).")]
+
+
+@ledger.command(epilog="Example: scoreveil ledger show --ledger sqlite:///ledger.db")
+def show(url: LedgerOption = None, clients: ClientsOption = False) -> None:
+    """Show what has been spent, per model.
+
+    Exhausted: records whose budget bears no further release, as of their last one.
+    """
+
+    async def read(books: Books) -> list[Any]:
+        return await books.totals(by_client=clients)
+
+    totals = _with_books(url, read)
+    if not totals:
+        typer.echo("Nothing has been spent yet.")
+        return
+    table = Table()
+    names = ("model", *(("client",) if clients else ()), "records", "releases", "units", "exhausted")
+    for name in names:
+        table.add_column(name, justify="left" if name in ("model", "client") else "right")
+    for total in totals:
+        client = (Text(total.client or "(none)"),) if clients else ()
+        numbers = (total.records, total.releases, total.units, total.exhausted)
+        table.add_row(Text(total.model), *client, *(f"{number:,}" for number in numbers))
+    out.print(table)
+    if clients:
+        out.print("A record that several clients asked for is counted for each of them; its budget is one.")
+
+
+@ledger.command(epilog="Example: scoreveil ledger export --clients -o spent.csv")
+def export(
+    url: LedgerOption = None,
+    clients: ClientsOption = False,
+    records: Annotated[bool, typer.Option("--records", help="Each record on a line of its own, by 8 digits.")] = False,
+    target: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="OUT", help="Where to write; by default on the terminal.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace OUT if it exists.")] = False,
+) -> None:
+    """Write what has been spent as CSV."""
+    if clients and records:
+        raise ValueError("Expected one of --clients and --records, got both.")
+
+    async def rows(books: Books) -> AsyncIterator[tuple[Any, ...]]:
+        if records:
+            yield "model", "record", "releases", "units", "room"
+            async for each in books.records():
+                yield each.model, each.record, each.releases, each.units, each.room
+            return
+        yield "model", *(("client",) if clients else ()), "records", "releases", "units", "exhausted"
+        for total in await books.totals(by_client=clients):
+            client = (total.client,) if clients else ()
+            yield total.model, *client, total.records, total.releases, total.units, total.exhausted
+
+    async def write(books: Books) -> int:
+        count = -1  # the header is no row
+        with _opened(target, force) as file:
+            lines = csv.writer(file, lineterminator="\n")
+            async for row in rows(books):
+                lines.writerow([_plain(value) for value in row])
+                count += 1
+        return count
+
+    count = _with_books(url, write)
+    if target is not None:
+        typer.echo(f"Wrote {target}: {count:,} row{'s' * (count != 1)}.")
+
+
+@ledger.command(epilog="Example: scoreveil ledger verify --head 12:9f3c…")
+def verify(
+    url: LedgerOption = None,
+    head: Annotated[
+        str | None, typer.Option("--head", metavar="HEAD", help="What an earlier verify printed, kept elsewhere.")
+    ] = None,
+) -> None:
+    """Prove the books intact; exit code 1 where they are not.
+
+    Reads everything. Finds a damaged file (SQLite), an altered journal entry by its checksum, and a counter that is
+    lower or higher than its journal entries add up to. With --head it also finds a journal that no longer begins with
+    what it held then: entries removed or rewritten, or an older copy put back. What it does not find, without such a
+    head: someone who may write to the ledger and rewrites counters, journal and checksums to agree. It needs no
+    secret, so it cannot.
+    """
+    earlier = None if head is None else Head.parse(head)
+
+    async def check(books: Books) -> Any:
+        return await books.verify(earlier)
+
+    found = _with_books(url, check)
+    typer.echo(f"{found.records:,} records, {found.releases:,} releases, {found.entries:,} journal entries.")
+    if found.forgotten:
+        times = "once" if found.forgotten == 1 else f"{found.forgotten:,} times"
+        typer.echo(f"Forgotten on purpose: {times}. A head from before that does not fit any more.")
+    if not found.intact:
+        for fault in found.faults:
+            typer.echo(f"Not intact: {fault}.", err=True)
+        raise typer.Exit(1)
+    typer.echo("Intact: every counter is what the journal adds up to, and every checksum fits.")
+    typer.echo(f"Head: {found.head}")
+
+
+@ledger.command(epilog="Example: scoreveil ledger forget --model digits/1 --yes")
+def forget(
+    url: LedgerOption = None,
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="NAME", help="All of a model, or NAME/VERSION; budgets start anew.")
+    ] = None,
+    client: Annotated[
+        str | None, typer.Option("--client", metavar="NAME", help="A client's name; what it was given stays spent.")
+    ] = None,
+    requests: Annotated[
+        int | None,
+        typer.Option("--requests", metavar="DAYS", help="Answers to idempotency keys of that many days ago or more."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this nothing is deleted.")] = False,
+) -> None:
+    """Delete a model's records, a client's name, or old requests.
+
+    A forgotten model's budgets start anew: its records can be asked again as if they never had been, while those who
+    asked keep what they were told. A client's releases stay spent, since a budget is the record's, whoever asks. A
+    forgotten request that comes again is charged again.
+    """
+    scope = Scope(model, client, requests)
+    if not yes:
+        raise ValueError("Expected --yes to forget for good, got none; nothing was deleted.")
+
+    async def delete(books: Books) -> Any:
+        return await books.forget(scope)
+
+    done = _with_books(url, delete)
+    if model is not None:
+        typer.echo(f"Forgot {done.records:,} records, {done.entries:,} journal entries, {done.requests:,} requests.")
+        typer.echo("Their budgets start anew; what was released before still counts against privacy.")
+    elif client is not None:
+        typer.echo(f"Forgot the client in {done.entries:,} journal entries and {done.requests:,} requests.")
+        typer.echo("What it was given stays spent.")
+    else:
+        typer.echo(f"Forgot {done.requests:,} requests; one that comes again is charged again.")
+
+
+def _with_books(url: str | None, work: Callable[[Books], Coroutine[Any, Any, T]]) -> T:
+    if not url:
+        raise ValueError("Expected a ledger by --ledger or SCOREVEIL_LEDGER, got none.")
+
+    async def run() -> T:
+        books = await open_books(url)
+        try:
+            return await work(books)
+        finally:
+            await books.close()
+
+    try:
+        return asyncio.run(run())
+    except LedgerUnavailable as error:
+        raise ValueError(str(error)) from None
+
+
+@contextmanager
+def _opened(target: Path | None, force: bool) -> Iterator[TextIO]:
+    """The file, complete or not at all."""
+    if target is None:
+        yield sys.stdout
+        return
+    if target.exists() and not force:
+        raise ValueError(f"Expected a new file, got one that exists: {target} (--force replaces it).")
+    text = io.StringIO()
+    yield text
+    target.write_text(text.getvalue(), encoding="utf-8")
+
+
+def _plain(value: Any) -> Any:
+    """Names as text, also for spreadsheets, which take a leading = for a formula."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value

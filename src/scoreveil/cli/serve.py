@@ -1,0 +1,125 @@
+"""`scoreveil serve` and `scoreveil config`: the gateway."""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:  # the gateway wing brings granian and starlette; only those who serve need them
+    from scoreveil.gateway.config import Config
+
+DEMO = {"python": "scoreveil.demo:digits_model", "epsilon": 2.0}
+
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", "-c", metavar="FILE", help="A TOML file; docs/serve.md names its keys.")
+]
+
+config_app = typer.Typer(help="Check a gateway's configuration, make its keys.", no_args_is_help=True)
+
+
+def serve(
+    model: Annotated[Path | None, typer.Argument(metavar="[MODEL]", help="A model to serve: .onnx or .skops.")] = None,
+    epsilon: Annotated[
+        float | None, typer.Option("--epsilon", "-e", metavar="E", help="How much shows through; smaller hides more.")
+    ] = None,
+    config: ConfigOption = None,
+    demo: Annotated[bool, typer.Option("--demo", help="Serve the digits of the demo, as model digits.")] = False,
+    host: Annotated[str | None, typer.Option("--host", help="Where to listen; by default 127.0.0.1.")] = None,
+    port: Annotated[int | None, typer.Option("--port", help="By default 8080.")] = None,
+    admin_port: Annotated[int | None, typer.Option("--admin-port", help="Page and metrics; by default 9090.")] = None,
+    workers: Annotated[int | None, typer.Option("--workers", metavar="N", help="Processes; by default 1.")] = None,
+) -> None:
+    """Serve veiled scores, in front of a model server or by itself.
+
+    Speaks the Open Inference Protocol (KServe, Triton, MLServer). SIGHUP reads the configuration again.
+    """
+    given = {"server/host": host, "server/port": port, "server/admin_port": admin_port, "server/workers": workers}
+    overrides: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if demo:
+        overrides |= _table("digits", DEMO if epsilon is None else {**DEMO, "epsilon": epsilon})
+    if model is not None:
+        overrides |= _table(_model_name(model), _model(model, epsilon))
+    elif epsilon is not None and not demo:
+        raise ValueError("Expected a MODEL with --epsilon, got none.")
+    if not overrides.keys() - given.keys() and config is None:
+        raise ValueError("Expected a MODEL, --config or --demo, got none.")
+    server = _gateway()
+    setup = server.Setup(config, overrides)
+    _say(setup.load())
+    server.run(setup)
+
+
+def _gateway() -> Any:
+    try:
+        from scoreveil.gateway import server
+    except ModuleNotFoundError as error:
+        message = f"Expected {error.name} for the gateway, got none: pip install 'scoreveil[serve]'."
+        raise ModuleNotFoundError(message, name=error.name) from None
+    return server
+
+
+def _table(name: str, settings: dict[str, Any]) -> dict[str, Any]:
+    return {f"models/{name}/{key}": value for key, value in settings.items()}
+
+
+def _model(path: Path, epsilon: float | None) -> dict[str, Any]:
+    kind = path.suffix.removeprefix(".")
+    if kind not in ("onnx", "skops"):
+        raise ValueError(f"Expected a model that ends in .onnx or .skops, got {path.name}.")
+    if not path.is_file():
+        raise ValueError(f"Expected a model, got no such file: {path}.")
+    if epsilon is None:
+        raise ValueError("Expected --epsilon with a MODEL, got none.")
+    return {kind: str(path.absolute()), "epsilon": epsilon}
+
+
+def _model_name(path: Path) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]", "-", path.stem).lstrip("._-") or "model"
+
+
+def _say(config: "Config") -> None:
+    settings = config.server
+    scheme = "http" if settings.tls_cert is None else "https"
+    for name, model in config.models.items():
+        promise = model.guarantee
+        typer.echo(f"Model {name}: ε = {promise.epsilon:g} a release, repeats {_repeats(model)}.")
+    typer.echo(f"Gateway  {scheme}://{settings.host}:{settings.port}/v2")
+    typer.echo(f"Page     http://{settings.admin_host}:{settings.admin_port}/")
+
+
+def _repeats(model: Any) -> str:
+    if model.repeats == "sticky":
+        return "always get the same answer"
+    return f"are counted: {model.allowed_releases} releases of a record, then {model.exhausted}"
+
+
+@config_app.command("check")
+def check(config: Annotated[Path, typer.Argument(metavar="FILE", help="The TOML file.")]) -> None:
+    """Read a configuration as `serve` would, environment included, and say what it means."""
+    from scoreveil.gateway import config as configuration
+
+    _say(configuration.load(config))
+    typer.echo("The configuration holds.")
+
+
+@config_app.command("key")
+def key(name: Annotated[str, typer.Argument(metavar="NAME", help="The client's name.")]) -> None:
+    """Make an API key: the key for the client, its hash for the configuration."""
+    from scoreveil.gateway import auth
+    from scoreveil.gateway.config import Client
+
+    made, digest = auth.new_key()
+    Client(name, digest)
+    typer.echo(f"The key, shown once: {made}")
+    typer.echo(f'For the file:\n[[auth.clients]]\nname = "{name}"\nsha256 = "{digest}"')
+
+
+@config_app.command("rotate")
+def rotate(config: Annotated[Path, typer.Argument(metavar="FILE", help="The TOML file.")]) -> None:
+    """Add a secret for sticky answers; send SIGHUP to make it count. Every record is then drawn anew, once."""
+    from scoreveil.gateway import config as configuration
+    from scoreveil.gateway import secrets
+
+    lines = secrets.rotate(configuration.load(config).secrets.file)
+    typer.echo(f"The secret file has {lines} secrets now: sticky answers promise {lines}·ε in all. Send SIGHUP.")

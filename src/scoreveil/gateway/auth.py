@@ -1,0 +1,79 @@
+"""Who asks: an API key, whose hash alone is stored, or a JWT. Failing either is 401, with no reason given."""
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Callable
+
+from scoreveil.gateway.config import Auth, Client, Jwt
+
+ANONYMOUS = "anonymous"
+Authenticate = Callable[[dict[bytes, bytes]], str | None]
+
+
+def authenticator(auth: Auth) -> Authenticate:
+    """A function from headers to the name of a client; None for nobody."""
+    if auth.mode == "keys":
+        return _by_key(auth.clients)
+    if auth.mode == "jwt" and auth.jwt is not None:
+        return _by_token(auth.jwt)
+    return lambda headers: ANONYMOUS
+
+
+def new_key() -> tuple[str, str]:
+    """A fresh API key, and the hash to store."""
+    key = f"sv_{secrets.token_urlsafe(32)}"
+    return key, key_hash(key.encode())
+
+
+def key_hash(key: bytes) -> str:
+    # keys are 256 random bits, so a plain hash cannot be searched
+    return hashlib.sha256(key).hexdigest()
+
+
+def _presented(headers: dict[bytes, bytes]) -> bytes:
+    """What the client shows: `Authorization: Bearer …` or `X-API-Key: …`."""
+    scheme, _, value = headers.get(b"authorization", b"").partition(b" ")
+    return value.strip() if scheme.lower() == b"bearer" else headers.get(b"x-api-key", b"")
+
+
+def _by_key(clients: tuple[Client, ...]) -> Authenticate:
+    known = [(bytes.fromhex(client.sha256), client.name) for client in clients]
+
+    def authenticate(headers: dict[bytes, bytes]) -> str | None:
+        digest = hashlib.sha256(_presented(headers)).digest()
+        found = None
+        for stored, name in known:  # every one is compared, in constant time each
+            if hmac.compare_digest(stored, digest):
+                found = name
+        return found
+
+    return authenticate
+
+
+def _by_token(settings: Jwt) -> Authenticate:
+    import jwt
+
+    key = settings.key_file.read_bytes()
+    if settings.algorithms[0].startswith("HS"):
+        key = key.strip()
+        if len(key) < 32:
+            raise ValueError(f"Expected at least 32 bytes in auth.jwt.key_file for HS algorithms, got {len(key)}.")
+
+    def authenticate(headers: dict[bytes, bytes]) -> str | None:
+        try:
+            claims = jwt.decode(
+                _presented(headers),
+                key,
+                algorithms=list(settings.algorithms),
+                audience=settings.audience,
+                issuer=settings.issuer,
+                leeway=settings.leeway_seconds,
+                options={"require": ["exp", settings.client_claim]},
+            )
+        except (jwt.PyJWTError, ValueError):
+            return None
+        client = claims[settings.client_claim]
+        return client if isinstance(client, str) and 0 < len(client) <= 256 else None
+
+    return authenticate

@@ -1,0 +1,36 @@
+"""Structured logs: one JSON object a line, on stderr. Only the fields named here exist, and none can hold a payload."""
+
+import datetime
+import logging
+import os
+import traceback
+
+import orjson
+
+FIELDS = frozenset(
+    {"model", "client", "status", "reason", "milliseconds", "rows", "error", "where", "worker", "rotations", "message"}
+)
+
+
+def event(name: str, **fields: object) -> None:
+    """Write one line. A field that is not named above is a programming error."""
+    if not FIELDS.issuperset(fields):
+        raise ValueError(f"Expected log fields of {', '.join(sorted(FIELDS))}, got others.")
+    time = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+    os.write(2, orjson.dumps({"time": time, "event": name, **fields}, default=str) + b"\n")
+
+
+def failure(name: str, error: BaseException, **fields: object) -> None:
+    """An error by its type and place. Its message is left out: it may quote what it met."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
+    event(name, error=type(error).__name__, where=where, **fields)
+
+
+class Formatter(logging.Formatter):
+    """What granian logs, in the same shape: its message, without tracebacks, which may quote what they met."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.datetime.fromtimestamp(record.created, datetime.UTC).isoformat(timespec="milliseconds")
+        message = record.getMessage().partition("\n")[0]
+        return orjson.dumps({"time": time, "event": "server", "message": message}).decode()

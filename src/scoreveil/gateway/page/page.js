@@ -1,0 +1,203 @@
+// The playground and the live state. All numbers, words and draws come from the server.
+
+const find = (id) => document.getElementById(id);
+const element = (name, classes = "", text = "") => {
+  const made = document.createElement(name);
+  if (classes) made.className = classes;
+  if (text) made.textContent = text;
+  return made;
+};
+
+// Playground
+
+let scores = [0.62, 0.21, 0.08, 0.05, 0.03, 0.01];
+let latest = 0;
+let timer;
+
+const epsilon = () => Number((10 ** Number(find("epsilon").value)).toPrecision(2));
+const mechanism = () => document.querySelector("input[name=mechanism]:checked").value;
+const keep = () => {
+  if (mechanism() === "published" || find("keep").value === "all") return "all";
+  return Math.min(Number(find("keep").value), scores.length);
+};
+const percent = (value) => `${(100 * value).toFixed(2)}%`;
+const shown = (value) => value.toFixed(3);
+
+function bar(kind) {
+  const cell = element("td", `bar ${kind}`);
+  const track = element("div", "track");
+  const fill = element("div", "fill");
+  cell.append(track);
+  track.append(fill);
+  return { cell, track, fill };
+}
+
+function buildBars() {
+  const rows = scores.map((_, index) => {
+    const row = element("tr");
+    const head = element("th", "", String(index));
+    head.scope = "row";
+    const before = bar("before");
+    const handle = element("input");
+    Object.assign(handle, { type: "range", min: 0, max: 100, step: 1 });
+    handle.setAttribute("aria-label", `Score of class ${index}`);
+    handle.addEventListener("input", () => dragged(index, Number(handle.value) / 100));
+    before.track.prepend(handle);
+    const after = bar("after");
+    row.append(head, before.cell, element("td", "value"), after.cell, element("td", "value"));
+    return row;
+  });
+  find("bars").replaceChildren(...rows);
+}
+
+// One score is moved to a value; the others keep their proportions and make room.
+function dragged(index, value) {
+  const others = scores.reduce((sum, score, i) => (i === index ? sum : sum + score), 0);
+  const scale = others > 0 ? (1 - value) / others : 0;
+  const share = others > 0 ? 0 : (1 - value) / (scores.length - 1);
+  scores = scores.map((score, i) => (i === index ? value : score * scale + share));
+  writeVector();
+  showBefore();
+  ask();
+}
+
+function writeVector() {
+  find("vector").value = scores.map((score) => Number(score.toFixed(4))).join(", ");
+}
+
+function showBefore() {
+  const top = scores.indexOf(Math.max(...scores));
+  [...find("bars").rows].forEach((row, index) => {
+    row.classList.toggle("top", index === top);
+    row.querySelector(".before .fill").style.width = percent(scores[index]);
+    const handle = row.querySelector(".before input");
+    handle.value = Math.round(100 * scores[index]);
+    handle.setAttribute("aria-valuetext", shown(scores[index]));
+    row.querySelectorAll(".value")[0].textContent = shown(scores[index]);
+  });
+}
+
+function showAfter(after) {
+  [...find("bars").rows].forEach((row, index) => {
+    row.querySelector(".after .fill").style.width = percent(after[index]);
+    row.querySelectorAll(".value")[1].textContent = shown(after[index]);
+  });
+}
+
+function showPromise(promise) {
+  const big = promise.epsilon === null
+    ? element("p", "big none", "Nothing is promised.")
+    : element("p", "big", `ε = ${promise.epsilon}` + (promise.worst_loss === null ? "" : `, at worst ${promise.worst_loss.toPrecision(3)}`));
+  const limits = element("ul");
+  limits.append(...promise.limits.map((limit) => element("li", "", limit)));
+  find("promise").replaceChildren(big, element("p", "", promise.words), limits);
+}
+
+function problem(message) {
+  find("problem").textContent = message;
+  find("problem").hidden = !message;
+}
+
+function ask() {
+  clearTimeout(timer);
+  timer = setTimeout(askNow, 60); // a drag is many events
+}
+
+async function askNow() {
+  const mine = ++latest;
+  const body = JSON.stringify({ scores, epsilon: epsilon(), mechanism: mechanism(), keep: keep() });
+  try {
+    const answer = await fetch("/api/veil", { method: "POST", headers: { "Content-Type": "application/json" }, body });
+    const found = await answer.json();
+    if (mine !== latest) return; // a later question is under way
+    if (!answer.ok) return problem(found.error);
+    problem("");
+    showAfter(found.after);
+    showPromise(found.guarantee);
+  } catch {
+    problem("Expected an answer from the gateway, got none.");
+  }
+}
+
+function typed() {
+  const numbers = find("vector").value.split(/[\s,;]+/).filter(Boolean).map(Number);
+  const sum = numbers.reduce((a, b) => a + b, 0);
+  if (numbers.length < 2 || numbers.length > 64 || numbers.some((n) => !(n >= 0)) || !(sum > 0 && sum < Infinity)) {
+    return problem("Expected 2 to 64 numbers, none below 0, not all 0.");
+  }
+  const rebuild = numbers.length !== scores.length;
+  scores = numbers.map((number) => number / sum);
+  if (rebuild) buildBars();
+  showBefore();
+  return ask();
+}
+
+function settingsChanged() {
+  find("epsilon-shown").textContent = String(epsilon());
+  find("epsilon").setAttribute("aria-valuetext", `ε = ${epsilon()}`);
+  find("keep").disabled = mechanism() === "published"; // which keeps all
+  ask();
+}
+
+// Live state
+
+const count = (value) => value.toLocaleString("en");
+const milliseconds = (value) => (value < 10 ? value.toFixed(1) : value.toFixed(0));
+
+function number(label, value, note = "") {
+  const pair = element("div");
+  const shownValue = element("dd", "", value);
+  if (note) shownValue.append(element("small", "", note));
+  pair.append(element("dt", "", label), shownValue);
+  return pair;
+}
+
+function modelState(model, chunk) {
+  const box = element("div", "model");
+  const title = element("h3", "", model.model);
+  const repeats = model.repeats === "budget" ? `at most ${count(model.releases)} releases a record` : "repeats get the same answer";
+  title.append(element("span", "", `ε = ${model.epsilon}, ${model.mechanism}, ${repeats}`));
+  const refusals = Object.entries(model.refusals).sort((a, b) => b[1] - a[1]);
+  const refused = refusals.reduce((sum, [, times]) => sum + times, 0);
+  const numbers = element("dl", "numbers");
+  numbers.append(
+    number("Requests", count(model.requests)),
+    number("Rows released", count(model.rows)),
+    number("Refusals", count(refused), refusals.slice(0, 3).map(([why, times]) => `${why.replaceAll("_", " ")} ${count(times)}`).join(", ")),
+    number("Budget spent", model.repeats === "budget" ? count(model.charged) : "–", model.repeats === "budget" ? `${count(model.replayed)} replayed` : "not counted"),
+    number("Distortion", model.distortion === null ? "–" : model.distortion.toFixed(2), model.distortion === null ? `after ${count(chunk)} rows` : "mean ‖z − y‖₂"),
+    number("Latency", model.requests ? `${milliseconds(model.latency.p50)} ms` : "–", model.requests ? `p99 ${milliseconds(model.latency.p99)} ms` : ""),
+  );
+  box.append(title, numbers);
+  return box;
+}
+
+async function refresh() {
+  if (document.hidden) return;
+  try {
+    const answer = await fetch("/api/state");
+    if (!answer.ok) throw new Error();
+    const state = await answer.json();
+    find("models").replaceChildren(...state.models.map((model) => modelState(model, state.chunk)));
+    pulse("live", "live");
+  } catch {
+    pulse("lost", "no answer");
+  }
+}
+
+function pulse(kind, words) {
+  const mark = find("pulse");
+  if (mark.textContent !== words) mark.textContent = words;
+  mark.className = `pulse ${kind}`;
+}
+
+buildBars();
+writeVector();
+showBefore();
+settingsChanged();
+find("vector").addEventListener("input", typed);
+find("controls").addEventListener("input", (event) => event.target.id !== "vector" && settingsChanged());
+find("controls").addEventListener("submit", (event) => { event.preventDefault(); askNow(); });
+document.addEventListener("visibilitychange", refresh);
+refresh();
+setInterval(refresh, 2000);

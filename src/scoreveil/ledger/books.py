@@ -1,0 +1,160 @@
+"""What the ledger's books say: who spent what, whether it all adds up, and how to forget.
+
+`verify` reads everything and finds
+- damage to the file (SQLite's own integrity check; PostgreSQL looks after its pages itself),
+- a journal entry that was altered, by its checksum,
+- a counter that is lower or higher than the journal's entries add up to, or that is missing,
+- with an earlier `head`: whether the journal still begins with what it held then.
+It needs no secret, so it cannot find what someone does who rewrites journal, checksums and counters to agree with each
+other, nor an older copy put back: unless an earlier head, kept elsewhere, is given.
+"""
+
+import hashlib
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from scoreveil.ledger.charges import short
+
+START = hashlib.sha256(b"scoreveil journal 1").digest()
+
+
+@dataclass(frozen=True)
+class Total:
+    """What was spent on a model, by everyone or by one client. Exhausted: no room for one more of its last releases."""
+
+    model: str
+    client: str | None  # None: everyone
+    records: int
+    releases: int
+    units: int
+    exhausted: int
+
+
+@dataclass(frozen=True)
+class Record:
+    """One record's counter; of its key only as much as may be shown."""
+
+    model: str
+    record: str
+    releases: int
+    units: int
+    room: int
+
+
+@dataclass(frozen=True)
+class Head:
+    """How far the journal goes, and a hash over all of it: `12:9f3c…`. Give it to a later `verify`."""
+
+    entry: int
+    digest: bytes
+
+    def __str__(self) -> str:
+        return f"{self.entry}:{self.digest.hex()}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Head":
+        entry, _, digest = text.partition(":")
+        try:
+            found = cls(int(entry), bytes.fromhex(digest))
+        except ValueError:
+            found = cls(-1, b"")
+        if found.entry < 0 or len(found.digest) != 32:
+            raise ValueError("Expected a head as verify prints it, a number, a colon and 64 hex digits, got another.")
+        return found
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What `verify` found. Intact when `faults` is empty."""
+
+    head: Head
+    records: int
+    entries: int
+    releases: int
+    forgotten: int  # times that journal entries were deleted or made anonymous on purpose
+    faults: tuple[str, ...]
+
+    @property
+    def intact(self) -> bool:
+        return not self.faults
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What to forget: a model's records (all versions of `name` that are called `name/…` too), a client's name, or the
+    answers to requests of long ago. Exactly one of them."""
+
+    model: str | None = None
+    client: str | None = None
+    requests_days: int | None = None
+
+    def __post_init__(self) -> None:
+        given = [name for name in (self.model, self.client, self.requests_days) if name is not None]
+        if len(given) != 1:
+            raise ValueError(f"Expected one of a model, a client or requests to forget, got {len(given)}.")
+        if given[0] == "":
+            raise ValueError("Expected the name of a model or client, got an empty one.")
+        if self.requests_days is not None and self.requests_days < 0:
+            raise ValueError(f"Expected a number of days >= 0, got {self.requests_days}.")
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """How much was forgotten. A client's releases stay spent: the budget is the record's, not the client's."""
+
+    records: int = 0
+    entries: int = 0
+    requests: int = 0
+
+
+class Books(Protocol):
+    """The books of a ledger that is open elsewhere or nowhere; reading them stops nobody."""
+
+    async def totals(self, by_client: bool = False) -> list[Total]: ...
+
+    def records(self) -> AsyncIterator[Record]: ...
+
+    async def verify(self, earlier: Head | None = None) -> Verdict: ...
+
+    async def forget(self, scope: Scope) -> Forgotten: ...
+
+    async def close(self) -> None: ...
+
+
+class JournalHash:
+    """The head, entry by entry; and whether the journal passed through an earlier one."""
+
+    def __init__(self, earlier: Head | None) -> None:
+        self._earlier = earlier
+        self.head = Head(0, START)
+        self.entries = 0
+        self.met = earlier is None or earlier == self.head
+
+    def add(self, entry: int, digest: bytes) -> None:
+        self.head = Head(entry, hashlib.sha256(self.head.digest + digest).digest())
+        self.entries += 1
+        self.met = self.met or self.head == self._earlier
+
+    def faults(self) -> Iterable[str]:
+        if not self.met:
+            yield "the journal does not begin with what it held at the given head"
+
+
+MOST_NAMED = 10  # faults of one kind that are named
+
+
+def counter_faults(wrong: list[tuple[str, bytes, int, int]]) -> Iterable[str]:
+    """`wrong`: model, key, units by the counter and units by the journal of records where the two differ."""
+    for model, key, counted, journaled in wrong[:MOST_NAMED]:
+        way = "less than" if counted < journaled else "more than" if counted > journaled else "not"
+        yield f"record {short(key)}… of model {model}: its counter is {way} what the journal adds up to"
+    if len(wrong) > MOST_NAMED:
+        yield "more such records"
+
+
+def entry_faults(wrong: list[int]) -> Iterable[str]:
+    for entry in wrong[:MOST_NAMED]:
+        yield f"journal entry {entry}: its checksum does not fit"
+    if len(wrong) > MOST_NAMED:
+        yield f"{len(wrong) - MOST_NAMED:,} more such entries"

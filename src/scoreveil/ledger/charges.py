@@ -1,0 +1,122 @@
+"""What is charged and what is granted: the words that both ledgers and all workers share.
+
+    key = record_key(secret, "digits", "1", record)    # 32 bytes; the record itself is never stored
+    Charge.of("digits", [key], limit=5)                # checked once, here
+
+A budget is counted in whole units. A release of a record is granted while spent + units <= limit.
+"""
+
+import hashlib
+import hmac
+import operator
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from scoreveil.ledger.errors import BudgetExceeded
+
+KEY = 32  # bytes of a record key
+MOST_UNITS = 2**48  # sums over many records stay within 64 bits, which is what the stores count with
+MOST_ROWS = 1_000_000  # in one charge
+MOST_NAME = 1024  # bytes of a model's or client's name
+MOST_REQUEST = 64  # bytes of a request
+
+
+def record_key(secret: bytes, model: str, version: str, record: bytes) -> bytes:
+    """HMAC-SHA256 over (model, version, record), each with its length before it, so that no two triples run together.
+
+    Guarantee: without the secret a key tells nothing about its record but whether two keys are equal.
+    """
+    if len(secret) < 16:
+        raise ValueError(f"Expected a secret of at least 16 bytes, got {len(secret)}.")
+    return hmac.digest(secret, _joined(b"scoreveil record key 1", model.encode(), version.encode(), record), "sha256")
+
+
+def _joined(*parts: bytes) -> bytes:
+    return b"".join(struct.pack("<Q", len(part)) + part for part in parts)
+
+
+class Grant(NamedTuple):
+    """One row's answer. `number` is which release of the record this is, from 1; refused: the last granted, or 0."""
+
+    key: bytes
+    number: int
+    granted: bool
+    spent: int
+    limit: int
+
+    def __repr__(self) -> str:
+        return (
+            f"Grant({short(self.key)}…, number={self.number}, granted={self.granted}, "
+            f"spent={self.spent}, limit={self.limit})"
+        )
+
+    def exceeded(self, units: int = 1) -> BudgetExceeded:
+        """The refusal to raise for this row, with its numbers."""
+        return BudgetExceeded(requested=units, remaining=max(0, self.limit - self.spent), record=short(self.key))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Charge:
+    """One call, checked. Keys are joined to one string of bytes: they come by the hundred."""
+
+    model: str
+    keys: bytes
+    limit: int
+    units: int = 1
+    client: str = ""
+    request: bytes | None = None
+
+    @classmethod
+    def of(
+        cls,
+        model: str,
+        keys: Sequence[bytes],
+        limit: int,
+        units: int = 1,
+        client: str = "",
+        request: bytes | None = None,
+    ) -> "Charge":
+        if wrong := {len(key) for key in keys} - {KEY}:
+            raise ValueError(f"Expected record keys of {KEY} bytes, got one of {wrong.pop()}.")
+        return cls(model, b"".join(keys), operator.index(limit), operator.index(units), client, request)
+
+    def __post_init__(self) -> None:
+        if not self.model:
+            raise ValueError("Expected the name of a model, got an empty one.")
+        for what, name in (("model", self.model), ("client", self.client)):
+            # PostgreSQL's text holds no NUL
+            if len(name.encode()) > MOST_NAME or "\0" in name:
+                raise ValueError(f"Expected a {what} name of at most {MOST_NAME} bytes without NUL, got another.")
+        if len(self.keys) > MOST_ROWS * KEY:
+            raise ValueError(f"Expected at most {MOST_ROWS:,} records in one charge, got {len(self.keys) // KEY:,}.")
+        if not 0 <= self.limit <= MOST_UNITS:
+            raise ValueError(f"Expected a limit between 0 and 2^48 units, got {self.limit}.")
+        if not 1 <= self.units <= MOST_UNITS:
+            raise ValueError(f"Expected between 1 and 2^48 units per release, got {self.units}.")
+        if self.request is not None and not 1 <= len(self.request) <= MOST_REQUEST:
+            raise ValueError(f"Expected a request of 1 to {MOST_REQUEST} bytes, got {len(self.request)}.")
+
+    def __len__(self) -> int:
+        return len(self.keys) // KEY
+
+    def split(self) -> list[bytes]:
+        keys = self.keys
+        return [keys[i : i + KEY] for i in range(0, len(keys), KEY)]
+
+    def fingerprint(self) -> bytes:
+        """What a repeated request must agree on. Not limit and units: a reload between two tries may change them."""
+        parts = _joined(b"scoreveil request 1", self.model.encode(), self.client.encode(), self.keys)
+        return hashlib.sha256(parts).digest()
+
+
+def entry_digest(model: str, client: str, units: int, limit: int, keys: bytes) -> bytes:
+    """The checksum of a journal entry: what was granted, to whom, at what price."""
+    numbers = struct.pack("<QQ", units, limit)
+    return hashlib.sha256(_joined(b"scoreveil entry 1", model.encode(), client.encode(), numbers, keys)).digest()
+
+
+def short(key: bytes) -> str:
+    """As much of a record's key as may be shown."""
+    return key[:4].hex()

@@ -1,0 +1,284 @@
+"""The ledger for many machines: PostgreSQL, one statement per charge.
+
+Rows are locked in the order of their keys, so that charges that share records wait for each other and never in a
+circle. A statement is a transaction; only a charge with an idempotency key takes more than one.
+"""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from typing import Any
+
+import asyncpg
+
+from scoreveil.ledger import wire
+from scoreveil.ledger.books import Books
+from scoreveil.ledger.charges import Charge, Grant
+from scoreveil.ledger.errors import IdempotencyConflict, LedgerUnavailable
+
+VERSION = 1
+LOCK = 0x53636F7665696C  # the advisory lock under which tables are made: "Scoveil"
+CONNECTIONS = 8  # of one worker
+TRIES = 5  # of a statement that the server gave up for another's sake, and surely undid
+
+# the same tables as in the embedded ledger, told there; `lately`: releases granted by the last statement
+SCHEMA = f"""
+CREATE TABLE scoreveil_records (
+    model text NOT NULL,
+    key bytea NOT NULL,
+    releases bigint NOT NULL,
+    spent bigint NOT NULL,
+    room bigint NOT NULL,
+    lately bigint NOT NULL,
+    PRIMARY KEY (model, key)
+) WITH (fillfactor = 80);
+CREATE TABLE scoreveil_journal (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at timestamptz NOT NULL DEFAULT now(),
+    model text NOT NULL,
+    client text NOT NULL,
+    units bigint NOT NULL,
+    most bigint NOT NULL,
+    keys bytea NOT NULL,
+    digest bytea NOT NULL
+);
+CREATE TABLE scoreveil_requests (
+    request bytea PRIMARY KEY,
+    at timestamptz NOT NULL DEFAULT now(),
+    model text NOT NULL,
+    client text NOT NULL,
+    fingerprint bytea NOT NULL,
+    grants bytea
+);
+CREATE TABLE scoreveil_forgotten (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at timestamptz NOT NULL DEFAULT now(),
+    what text NOT NULL
+);
+CREATE TABLE scoreveil_version (version integer NOT NULL);
+INSERT INTO scoreveil_version VALUES ({VERSION});
+"""
+
+
+def _little(number: str) -> str:
+    """A bigint as 8 bytes, little-endian, as `charges` writes it."""
+    places = (f"set_byte('\\x00'::bytea, 0, (({number}) >> {8 * i} & 255)::int)" for i in range(8))
+    return "||".join(places)
+
+
+def _part(expression: str) -> str:
+    return f"{_little(f'octet_length({expression})::bigint')}||{expression}"
+
+
+def digest(model: str, client: str, units: str, most: str, keys: str) -> str:
+    """`charges.entry_digest`, in SQL."""
+    numbers = f"({_little(units)}||{_little(most)})"
+    texts = (f"convert_to({text}, 'UTF8')" for text in ("'scoreveil entry 1'", model, client))
+    return f"sha256({'||'.join(_part(part) for part in (*texts, numbers, keys))})"
+
+
+# $1 model, $2 keys (sorted, each once), $3 how often each, $4 limit, $5 units, $6 client
+GRANTED = "least(excluded.lately, ($4 - r.spent) / $5)"
+CHARGE = f"""
+WITH charged AS (
+    INSERT INTO scoreveil_records AS r (model, key, releases, spent, room, lately)
+    SELECT $1::text, key, n, n * $5::bigint, $4::bigint / $5 - n, n
+    FROM (
+        SELECT key, least(often, $4::bigint / $5::bigint) AS n
+        FROM unnest($2::bytea[], $3::bigint[]) AS asked (key, often) ORDER BY key
+    ) AS wanted
+    ON CONFLICT (model, key) DO UPDATE SET
+        releases = r.releases + {GRANTED},
+        spent = r.spent + {GRANTED} * $5,
+        room = ($4 - r.spent) / $5 - {GRANTED},
+        lately = {GRANTED}
+    WHERE r.spent + $5 <= $4
+    RETURNING key, releases, spent, lately
+), entry AS (
+    SELECT string_agg(key, ''::bytea ORDER BY key) AS keys FROM charged CROSS JOIN generate_series(1, lately)
+), noted AS (
+    INSERT INTO scoreveil_journal (model, client, units, most, keys, digest)
+    SELECT $1, $6::text, $5, $4, keys, {digest("$1", "$6", "$5", "$4", "keys")} FROM entry WHERE keys IS NOT NULL
+)
+SELECT key, releases, spent, lately FROM charged
+"""
+COUNTERS = "SELECT key, releases, spent, 0 FROM scoreveil_records WHERE model = $1 AND key = ANY($2::bytea[])"
+ANSWERED = "SELECT fingerprint, grants FROM scoreveil_requests WHERE request = $1"
+RESERVE = """
+INSERT INTO scoreveil_requests (request, model, client, fingerprint) VALUES ($1, $2, $3, $4)
+ON CONFLICT DO NOTHING RETURNING true
+"""
+ANSWER = "UPDATE scoreveil_requests SET grants = $2 WHERE request = $1"
+WRITABLE = "SELECT current_setting('transaction_read_only') = 'off' AND to_regclass('scoreveil_records') IS NOT NULL"
+
+UNDONE = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
+
+
+class PostgresLedger:
+    def __init__(self, url: str, timeout: float) -> None:
+        self._url, self._timeout = url, timeout
+        self._pool: Any = None
+
+    async def open(self) -> None:
+        with unavailable():
+            first = await connect(self._url, self._timeout)
+            try:
+                commits = await first.fetchval("SHOW synchronous_commit")
+                await make_tables(first)
+            finally:
+                await first.close(timeout=self._timeout)
+            self._pool = await asyncpg.create_pool(
+                self._url,
+                min_size=1,
+                max_size=CONNECTIONS,
+                timeout=self._timeout,
+                command_timeout=self._timeout,
+                max_inactive_connection_lifetime=60,
+                reset=_nothing_to_reset,
+                server_settings={
+                    "application_name": "scoreveil",
+                    # on disk when a commit returns, whatever the server's default; its one stronger setting stays
+                    "synchronous_commit": "remote_apply" if commits == "remote_apply" else "on",
+                    "statement_timeout": str(int(self._timeout * 500)),  # ms: the server gives up before we do
+                    "idle_in_transaction_session_timeout": str(int(self._timeout * 1000)),
+                },
+            )
+
+    async def charge(
+        self,
+        model: str,
+        keys: Sequence[bytes],
+        limit: int,
+        units: int = 1,
+        client: str = "",
+        request: bytes | None = None,
+    ) -> list[Grant]:
+        charge = Charge.of(model, keys, limit, units, client, request)
+        async with self._connection() as connection:
+            for left in reversed(range(TRIES)):
+                with contextlib.suppress(*(UNDONE if left else ())):
+                    return await (_charge(connection, charge) if request is None else _charge_once(connection, charge))
+        raise AssertionError("the last try returns or raises")
+
+    async def ready(self) -> bool:
+        try:
+            async with self._connection() as connection:
+                return bool(await connection.fetchval(WRITABLE))
+        except LedgerUnavailable:
+            return False
+
+    async def close(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            try:
+                await asyncio.wait_for(pool.close(), self._timeout)
+            except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                pool.terminate()
+
+    @property
+    def books(self) -> Books:
+        from scoreveil.ledger.postgres_books import PostgresBooks
+
+        return PostgresBooks(self._url, self._timeout)
+
+    @contextlib.asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Any]:
+        if self._pool is None:
+            raise LedgerUnavailable("it was closed")
+        with unavailable():
+            async with self._pool.acquire(timeout=self._timeout) as connection:
+                yield connection
+
+
+async def _nothing_to_reset(connection: Any) -> None:
+    """Charges leave no state in a session; asking the server to clear it would cost each a round trip."""
+
+
+async def connect(url: str, timeout: float) -> Any:
+    try:
+        return await asyncpg.connect(url, timeout=timeout)
+    except ValueError:  # which quotes parts of the address
+        raise ValueError("Expected an address of PostgreSQL, got one that cannot be read.") from None
+
+
+async def _charge(connection: Any, charge: Charge) -> list[Grant]:
+    keys = charge.split()
+    often = sorted(Counter(keys).items())
+    counters = {}
+    if charge.units <= charge.limit:
+        asked = [key for key, _ in often], [count for _, count in often]
+        rows = await connection.fetch(CHARGE, charge.model, *asked, charge.limit, charge.units, charge.client)
+        counters = {key: tuple(rest) for key, *rest in rows}
+    # Refused outright: read after the charge, which waited for whoever spent the rest. Never in one statement with it,
+    # which would see the records as they were before that wait.
+    if refused := [key for key, _ in often if key not in counters]:
+        rows = await connection.fetch(COUNTERS, charge.model, refused)
+        counters |= {key: tuple(rest) for key, *rest in rows}
+    return list(_in_order(keys, counters, charge))
+
+
+def _in_order(keys: list[bytes], counters: dict[bytes, tuple[int, int, int]], charge: Charge) -> Iterable[Grant]:
+    """A grant for each row: the first of a record's rows get what there was, one by one."""
+    limit, units = charge.limit, charge.units
+    ungranted = {key: lately for key, (_, _, lately) in counters.items()}
+    for key in keys:
+        releases, spent, _ = counters.get(key, (0, 0, 0))
+        if left := ungranted.get(key, 0):
+            ungranted[key] = left - 1
+            yield Grant(key, releases - left + 1, True, spent - (left - 1) * units, limit)
+        else:
+            yield Grant(key, releases, False, spent, limit)
+
+
+async def _charge_once(connection: Any, charge: Charge) -> list[Grant]:
+    """With an idempotency key: whoever comes first charges, everyone else waits for its commit and reads its grants."""
+    found = await connection.fetchrow(ANSWERED, charge.request)
+    if found is None:
+        async with connection.transaction():
+            fingerprint = charge.fingerprint()
+            if await connection.fetchval(RESERVE, charge.request, charge.model, charge.client, fingerprint):
+                grants = await _charge(connection, charge)
+                await connection.execute(ANSWER, charge.request, wire.grants_body(grants, charge.limit))
+                return grants
+            found = await connection.fetchrow(ANSWERED, charge.request)
+    if found is None:  # forgotten just now
+        raise LedgerUnavailable("the request was forgotten while it was asked for")
+    if found["fingerprint"] != charge.fingerprint():
+        raise IdempotencyConflict
+    return wire.read_grants(charge, found["grants"])
+
+
+async def make_tables(connection: Any) -> None:
+    """Idempotent, also where many workers start at once, and without the right to make tables once they are there."""
+    async with connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", LOCK)
+        if await connection.fetchval("SELECT to_regclass('scoreveil_version') IS NULL"):
+            await connection.execute(SCHEMA)
+        version = await connection.fetchval("SELECT version FROM scoreveil_version")
+    if version != VERSION:
+        raise LedgerUnavailable(f"its tables have format {version}, and this is a program for format {VERSION}")
+
+
+REASONS: tuple[tuple[tuple[type[BaseException], ...], str], ...] = (
+    ((TimeoutError, asyncpg.QueryCanceledError, asyncpg.LockNotAvailableError), "no answer in time"),
+    ((asyncpg.DiskFullError, asyncpg.OutOfMemoryError), "the server's disk or memory is full"),
+    ((asyncpg.ReadOnlySQLTransactionError,), "the server takes no writes"),
+    (
+        (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InsufficientPrivilegeError),
+        "the server does not let us in",
+    ),
+    ((asyncpg.PostgresConnectionError, asyncpg.InterfaceError, OSError), "its server is not reachable"),
+    ((asyncpg.CannotConnectNowError, asyncpg.AdminShutdownError), "its server is not reachable"),
+    ((asyncpg.PostgresError,), "its server failed"),
+)
+
+
+@contextlib.contextmanager
+def unavailable() -> Iterator[None]:
+    """Trouble with the server, in fixed words: its own quote addresses and values."""
+    try:
+        yield
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:  # a TimeoutError is an OSError
+        words = next(words for kinds, words in REASONS if isinstance(error, kinds))
+        raise LedgerUnavailable(words) from None

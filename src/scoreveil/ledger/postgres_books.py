@@ -1,0 +1,145 @@
+"""The books of a ledger in PostgreSQL."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from scoreveil.ledger.books import (
+    MOST_NAMED,
+    Forgotten,
+    Head,
+    JournalHash,
+    Record,
+    Scope,
+    Total,
+    Verdict,
+    counter_faults,
+    entry_faults,
+)
+from scoreveil.ledger.errors import LedgerUnavailable
+from scoreveil.ledger.postgres import connect, digest, unavailable
+
+RELEASES = """
+SELECT model, client, units, substring(keys FROM 32 * i + 1 FOR 32) AS key
+FROM scoreveil_journal CROSS JOIN generate_series(0, octet_length(keys) / 32 - 1) AS i
+"""
+BY_MODEL = """
+SELECT model, NULL, count(*), sum(releases)::bigint, sum(spent)::bigint, count(*) FILTER (WHERE room < 1)
+FROM scoreveil_records GROUP BY model ORDER BY model COLLATE "C"
+"""
+BY_CLIENT = f"""
+WITH spent AS (
+    SELECT model, client, key, count(*) AS releases, sum(units) AS units FROM ({RELEASES}) AS released
+    GROUP BY model, client, key
+)
+SELECT model, client, count(*), sum(spent.releases)::bigint, sum(units)::bigint, count(*) FILTER (WHERE room < 1)
+FROM spent JOIN scoreveil_records USING (model, key)
+GROUP BY model, client ORDER BY model COLLATE "C", client COLLATE "C"
+"""
+DIFFERENT = f"""
+WITH sides AS (
+    SELECT model, key, releases AS left_releases, spent AS left_units, 0 AS right_releases, 0 AS right_units
+    FROM scoreveil_records
+    UNION ALL SELECT model, key, 0, 0, 1, units FROM ({RELEASES}) AS released
+)
+SELECT model, key, sum(left_units)::bigint, sum(right_units)::bigint FROM sides GROUP BY model, key
+HAVING sum(left_units) <> sum(right_units) OR sum(left_releases) <> sum(right_releases)
+ORDER BY model COLLATE "C", key LIMIT {MOST_NAMED + 1}
+"""
+ENTRIES = f"""
+SELECT id, digest, digest <> {digest("model", "client", "units", "most", "keys")} AS wrong
+FROM scoreveil_journal ORDER BY id
+"""
+RECORDS = """
+SELECT model, left(encode(key, 'hex'), 8), releases, spent, room FROM scoreveil_records ORDER BY model COLLATE "C", key
+"""
+TABLES = "scoreveil_requests, scoreveil_records, scoreveil_journal"  # in the order in which charges lock them
+OF_MODEL = "(model = $1 OR starts_with(model, $1 || '/'))"
+ANONYMOUS = f"""
+UPDATE scoreveil_journal SET client = '', digest = {digest("model", "''", "units", "most", "keys")} WHERE client = $1
+"""
+
+
+class PostgresBooks:
+    def __init__(self, url: str, timeout: float) -> None:
+        self._url, self._timeout = url, timeout
+
+    async def totals(self, by_client: bool = False) -> list[Total]:
+        async with self._one_state() as connection:
+            return [Total(*row) for row in await connection.fetch(BY_CLIENT if by_client else BY_MODEL)]
+
+    async def records(self) -> AsyncIterator[Record]:
+        async with self._one_state() as connection:
+            async for row in connection.cursor(RECORDS, prefetch=10_000):
+                yield Record(*row)
+
+    async def verify(self, earlier: Head | None = None) -> Verdict:
+        async with self._one_state() as connection:
+            journal, wrong = JournalHash(earlier), []
+            async for entry, found, is_wrong in connection.cursor(ENTRIES, prefetch=10_000):
+                if is_wrong:
+                    wrong.append(entry)
+                journal.add(entry, found)
+            records, releases = await connection.fetchrow(
+                "SELECT count(*), coalesce(sum(releases), 0)::bigint FROM scoreveil_records"
+            )
+            forgotten = await connection.fetchval("SELECT count(*) FROM scoreveil_forgotten")
+            different = [tuple(row) for row in await connection.fetch(DIFFERENT)]
+        faults = (*entry_faults(wrong), *counter_faults(different), *journal.faults())
+        return Verdict(journal.head, records, journal.entries, releases, forgotten, faults)
+
+    async def forget(self, scope: Scope) -> Forgotten:
+        async with self._connected() as connection, connection.transaction():
+            # a charge between two of these statements would leave a counter without its entry
+            await connection.execute(f"LOCK TABLE {TABLES} IN SHARE ROW EXCLUSIVE MODE")
+            if scope.model is not None:
+                counts = [
+                    _count(await connection.execute(f"DELETE FROM scoreveil_{table} WHERE {OF_MODEL}", scope.model))
+                    for table in ("requests", "records", "journal")
+                ]
+                done, what = Forgotten(requests=counts[0], records=counts[1], entries=counts[2]), "a model"
+            elif scope.client is not None:
+                gone = await connection.execute("DELETE FROM scoreveil_requests WHERE client = $1", scope.client)
+                entries = await connection.execute(ANONYMOUS, scope.client)
+                done, what = Forgotten(entries=_count(entries), requests=_count(gone)), "a client"
+            else:
+                old = "DELETE FROM scoreveil_requests WHERE at <= now() - make_interval(days => $1)"
+                done, what = Forgotten(requests=_count(await connection.execute(old, scope.requests_days))), "requests"
+            if done.entries:
+                await connection.execute("INSERT INTO scoreveil_forgotten (what) VALUES ($1)", what)
+        return done
+
+    async def close(self) -> None:
+        """Nothing is held open between calls."""
+
+    @asynccontextmanager
+    async def _one_state(self) -> AsyncIterator[Any]:
+        """Everything that is read is of one moment, at which no charge was half done.
+
+        Entries are numbered before they are committed. The lock waits until those under way are through; so no entry
+        with a smaller number can appear after a head was taken.
+        """
+        async with self._connected() as connection, self._connected() as other:
+            locking = other.transaction()
+            await locking.start()
+            await other.execute("LOCK TABLE scoreveil_journal IN SHARE MODE")
+            async with connection.transaction(isolation="repeatable_read", readonly=True):
+                await connection.execute("SELECT 1")
+                await locking.rollback()
+                yield connection
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[Any]:
+        with unavailable():
+            connection = await connect(self._url, self._timeout)
+            try:
+                if await connection.fetchval("SELECT to_regclass('scoreveil_version') IS NULL"):
+                    raise LedgerUnavailable("its tables are not there")
+                yield connection
+            finally:
+                await connection.close(timeout=self._timeout)
+
+
+def _count(status: str) -> int:
+    """Of "DELETE 3"."""
+    return int(status.rpartition(" ")[2])

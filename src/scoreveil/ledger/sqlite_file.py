@@ -1,0 +1,271 @@
+"""The embedded ledger's file: one SQLite database, and what one charge does in it.
+
+- `records` holds a counter for every record. Spending only ever grows.
+- `journal` has one entry for every charge that granted something, with a checksum; nothing but `forget` alters it.
+  The counters are its sums, which is what `verify` checks.
+- `requests` keeps the answers to requests that carry an idempotency key.
+
+A refusal without an idempotency key writes nothing. Times are there to be read by people; nothing is decided by them.
+"""
+
+import os
+import sqlite3
+import time
+from pathlib import Path
+from types import TracebackType
+from urllib.parse import quote
+
+from scoreveil.ledger import wire
+from scoreveil.ledger.charges import Charge, Grant, entry_digest
+from scoreveil.ledger.errors import IdempotencyConflict, LedgerUnavailable
+
+APPLICATION = 0x53636F76  # "Scov"
+VERSION = 1
+CACHE = 64 << 10  # KiB of pages kept in memory
+CHECKPOINT = 16384  # pages: keys are random, so the same pages come again before they need to be copied back
+
+SCHEMA = """
+CREATE TABLE records (
+    model TEXT NOT NULL,
+    key BLOB NOT NULL,
+    releases INTEGER NOT NULL,
+    spent INTEGER NOT NULL,
+    room INTEGER NOT NULL,  -- releases that were still possible after the last one
+    PRIMARY KEY (model, key)
+) WITHOUT ROWID;
+CREATE TABLE journal (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    at INTEGER NOT NULL,
+    model TEXT NOT NULL,
+    client TEXT NOT NULL,
+    units INTEGER NOT NULL,
+    most INTEGER NOT NULL,
+    keys BLOB NOT NULL,  -- sorted, each as often as it was granted
+    digest BLOB NOT NULL
+);
+CREATE TABLE requests (
+    request BLOB PRIMARY KEY,
+    at INTEGER NOT NULL,
+    model TEXT NOT NULL,
+    client TEXT NOT NULL,
+    fingerprint BLOB NOT NULL,
+    grants BLOB NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE forgotten (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    at INTEGER NOT NULL,
+    what TEXT NOT NULL
+);
+CREATE TABLE pulse (beats INTEGER NOT NULL);
+INSERT INTO pulse VALUES (0);
+"""
+
+# statements of two sizes only, so that SQLite compiles each once
+TOGETHER = 128
+COUNTER = "SELECT key, releases, spent FROM records WHERE model = ? AND key = ?"
+COUNTERS = f"SELECT key, releases, spent FROM records WHERE model = ? AND key IN ({', '.join('?' * TOGETHER)})"
+COUNT = """
+INSERT INTO records (model, key, releases, spent, room) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (model, key) DO UPDATE SET releases = excluded.releases, spent = excluded.spent, room = excluded.room
+"""
+ENTRY = "INSERT INTO journal (at, model, client, units, most, keys, digest) VALUES (?, ?, ?, ?, ?, ?, ?)"
+ANSWERED = "SELECT fingerprint, grants FROM requests WHERE request = ?"
+ANSWER = "INSERT INTO requests (request, at, model, client, fingerprint, grants) VALUES (?, ?, ?, ?, ?, ?)"
+
+
+class LedgerFile:
+    """The file, open for writing by one thread: `with file.transaction(): file.charge(…)`."""
+
+    def __init__(self, path: Path, patience: float, create: bool) -> None:
+        self.path, self.patience = path, patience
+        self._create = create
+        self._connection: sqlite3.Connection | None = None
+        self._identity: tuple[int, int] | None = None  # of the file that was opened first
+
+    def __enter__(self) -> None:
+        """Begin a transaction; the file is opened first where an earlier trouble closed it."""
+        try:
+            # a ledger that was moved away or replaced would take charges that nobody finds again
+            if self._identity is not None and self._identity != identity(self.path):
+                raise LedgerUnavailable("its file was moved or replaced")
+            if self._connection is None:
+                self._connection = self._open()
+            self._connection.execute("BEGIN IMMEDIATE")
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        """Commit: on disk when this returns. After any error nothing is taken over, and the file is opened anew."""
+        try:
+            if error is None and self._connection is not None:
+                self._connection.execute("COMMIT")
+        except BaseException:
+            self.close()
+            raise
+        if error is not None:
+            self.close()
+
+    def charge(self, charge: Charge) -> bytes:
+        """Grant row by row, within the transaction. The grants, as `wire` writes them."""
+        assert self._connection is not None
+        if charge.request is not None:
+            found = self._connection.execute(ANSWERED, (charge.request,)).fetchall()
+            if found:
+                (fingerprint, stored) = found[0]
+                if fingerprint != charge.fingerprint():
+                    raise IdempotencyConflict
+                return bytes(stored)
+        grants = self._release(charge)
+        granted = sorted(grant.key for grant in grants if grant.granted)
+        model, client, units, limit = charge.model, charge.client, charge.units, charge.limit
+        now = int(time.time())
+        if granted:
+            keys = b"".join(granted)
+            digest = entry_digest(model, client, units, limit, keys)
+            self._connection.execute(ENTRY, (now, model, client, units, limit, keys, digest))
+        body = wire.grants_body(grants, limit)
+        if charge.request is not None:
+            answer = charge.request, now, model, client, charge.fingerprint(), body
+            self._connection.execute(ANSWER, answer)
+        return body
+
+    def _release(self, charge: Charge) -> list[Grant]:
+        """Read the counters, grant, write them back: nobody else writes before this transaction's end."""
+        assert self._connection is not None
+        keys, limit, units = charge.split(), charge.limit, charge.units
+        counters = self._counters(charge.model, sorted(set(keys)))
+        changed = set()
+        grants = []
+        for key in keys:
+            number, spent = counters.get(key, (0, 0))
+            granted = spent + units <= limit
+            if granted:
+                number, spent = counters[key] = number + 1, spent + units
+                changed.add(key)
+            grants.append(Grant(key, number, granted, spent, limit))
+        rows = [(charge.model, key, *counters[key], (limit - counters[key][1]) // units) for key in sorted(changed)]
+        self._connection.executemany(COUNT, rows)
+        return grants
+
+    def _counters(self, model: str, keys: list[bytes]) -> dict[bytes, tuple[int, int]]:
+        assert self._connection is not None
+        rows: list[tuple[bytes, int, int]] = []
+        for start in range(0, len(keys), TOGETHER):
+            some = keys[start : start + TOGETHER]
+            if len(some) < TOGETHER // 8:
+                for key in some:
+                    rows += self._connection.execute(COUNTER, (model, key)).fetchall()
+            else:
+                some += some[-1:] * (TOGETHER - len(some))  # which changes nothing
+                rows += self._connection.execute(COUNTERS, (model, *some)).fetchall()
+        return {key: (releases, spent) for key, releases, spent in rows}
+
+    def beat(self) -> None:
+        """Write something, to know that charges can be written."""
+        assert self._connection is not None
+        self._connection.execute("UPDATE pulse SET beats = beats + 1")
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()  # rolls back what is open
+
+    def _open(self) -> sqlite3.Connection:
+        if self._create:
+            create(self.path)
+        connection = connect(self.path, "rw", self.patience)
+        try:
+            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+            if mode != "wal":
+                raise LedgerUnavailable("its file system cannot keep a write-ahead log")
+            for pragma in (
+                "synchronous = FULL",
+                "fullfsync = ON",  # where fsync alone does not reach the disk
+                "checkpoint_fullfsync = ON",
+                f"cache_size = {-CACHE}",
+                f"wal_autocheckpoint = {CHECKPOINT}",
+            ):
+                connection.execute(f"PRAGMA {pragma}")
+            if not is_ledger(connection):
+                if not self._create:
+                    raise LedgerUnavailable("its file is empty")
+                write_schema(connection)
+            self._create = False  # a ledger that vanishes later is trouble, not a new start
+            self._identity = self._identity or identity(self.path)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def create(path: Path) -> None:
+    """The empty file, readable by its owner alone; SQLite gives its log the same permissions."""
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    if path.stat().st_mode & 0o077:
+        path.chmod(0o600)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)  # or a power cut could take the file with all that is in it
+    finally:
+        os.close(folder)
+
+
+def connect(path: Path, mode: str, patience: float) -> sqlite3.Connection:
+    return sqlite3.connect(
+        f"file:{quote(str(path))}?mode={mode}",
+        uri=True,
+        timeout=patience,
+        isolation_level=None,
+        check_same_thread=False,  # one thread at a time all the same
+    )
+
+
+def is_ledger(connection: sqlite3.Connection) -> bool:
+    """Whether the file is a ledger of this version; False where it is still empty."""
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    if (application, version) == (APPLICATION, VERSION):
+        return True
+    if application == APPLICATION:
+        raise LedgerUnavailable(f"its file has format {version}, and this is a program for format {VERSION}")
+    if application or tables:
+        raise LedgerUnavailable("its file is another program's database")
+    return False
+
+
+def write_schema(connection: sqlite3.Connection) -> None:
+    header = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
+    connection.executescript(f"BEGIN IMMEDIATE; {header} {SCHEMA} COMMIT;")
+
+
+def identity(path: Path) -> tuple[int, int]:
+    found = os.stat(path)
+    return found.st_dev, found.st_ino
+
+
+def reason(error: BaseException) -> str:
+    """What went wrong, in fixed words: SQLite's own may quote what is stored."""
+    if isinstance(error, LedgerUnavailable):
+        return error.reason
+    if isinstance(error, FileNotFoundError):
+        return "its file is not there"
+    if isinstance(error, PermissionError):
+        return "its file may not be opened"
+    name = getattr(error, "sqlite_errorname", "")
+    for start, words in REASONS.items():
+        if name.startswith(start):
+            return words
+    return "its storage failed"
+
+
+REASONS = {
+    "SQLITE_FULL": "its disk is full",
+    "SQLITE_BUSY": "its file is locked by another program",
+    "SQLITE_LOCKED": "its file is locked by another program",
+    "SQLITE_CORRUPT": "its file is damaged",
+    "SQLITE_NOTADB": "its file is damaged",
+    "SQLITE_CANTOPEN": "its file may not be opened",
+    "SQLITE_READONLY": "its file may not be written",
+}

@@ -1,0 +1,87 @@
+"""Messages between a worker and the writer: a length, then that many bytes. Little-endian, no padding.
+
+charge   id, CHARGE, limit, units, lengths of (model, client, request), then these and the keys
+ping     id, PING
+reply    id, DONE and a row for each key, or CONFLICT, or UNAVAILABLE and a few words
+"""
+
+import struct
+from collections.abc import Iterator
+
+from scoreveil.ledger.charges import KEY, MOST_ROWS, Charge, Grant
+
+CHARGE, PING = 1, 2
+DONE, CONFLICT, UNAVAILABLE = 1, 2, 3
+
+_length = struct.Struct("<I")
+_head = struct.Struct("<QB")
+_charge = struct.Struct("<QQHHB")
+_row = struct.Struct("<Q?Q")
+_limit = struct.Struct("<Q")
+LARGEST = 64 * MOST_ROWS  # bytes of a message
+
+
+def framed(ident: int, kind: int, body: bytes = b"") -> bytes:
+    return _length.pack(_head.size + len(body)) + _head.pack(ident, kind) + body
+
+
+def charge_body(charge: Charge) -> bytes:
+    model, client, request = charge.model.encode(), charge.client.encode(), charge.request or b""
+    numbers = _charge.pack(charge.limit, charge.units, len(model), len(client), len(request))
+    return b"".join((numbers, model, client, request, charge.keys))
+
+
+def read_charge(body: bytes) -> Charge:
+    """ValueError: this is no charge."""
+    if len(body) < _charge.size:
+        raise ValueError(f"Expected a charge of at least {_charge.size} bytes, got {len(body)}.")
+    limit, units, model, client, request = _charge.unpack_from(body)
+    start = _charge.size
+    client_at, request_at, keys_at = start + model, start + model + client, start + model + client + request
+    if len(body) < keys_at or (len(body) - keys_at) % KEY:
+        raise ValueError(f"Expected keys of {KEY} bytes after the names, got another length.")
+    return Charge(
+        model=body[start:client_at].decode(),
+        keys=body[keys_at:],
+        limit=limit,
+        units=units,
+        client=body[client_at:request_at].decode(),
+        request=body[request_at:keys_at] or None,
+    )
+
+
+def grants_body(grants: list[Grant], limit: int) -> bytes:
+    """Grants without their keys, which whoever asked has. Also the form in which answered requests are stored."""
+    pack = _row.pack
+    return _limit.pack(limit) + b"".join([pack(number, granted, spent) for _, number, granted, spent, _ in grants])
+
+
+def read_grants(charge: Charge, body: bytes) -> list[Grant]:
+    (limit,) = _limit.unpack_from(body)
+    rows = _row.iter_unpack(body[_limit.size :])
+    return [
+        Grant(key, number, granted, spent, limit)
+        for key, (number, granted, spent) in zip(charge.split(), rows, strict=True)
+    ]
+
+
+class Messages:
+    """Bytes as they come in, whole messages as they are complete."""
+
+    def __init__(self) -> None:
+        self._waiting = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[tuple[int, int, bytes]]:
+        """(id, kind, body) of every message that is now complete. ValueError: this is no such stream."""
+        self._waiting += data
+        while len(self._waiting) >= _length.size:
+            (length,) = _length.unpack_from(self._waiting)
+            if not _head.size <= length <= LARGEST:
+                raise ValueError(f"Expected a message of {_head.size} to {LARGEST} bytes, got {length}.")
+            end = _length.size + length
+            if len(self._waiting) < end:
+                return
+            ident, kind = _head.unpack_from(self._waiting, _length.size)
+            body = bytes(self._waiting[_length.size + _head.size : end])
+            del self._waiting[:end]
+            yield ident, kind, body

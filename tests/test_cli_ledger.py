@@ -1,0 +1,161 @@
+"""`scoreveil ledger` as an operator meets it."""
+
+import csv
+import io
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from ledger_tools import key, with_ledger
+from scoreveil import cli
+
+
+@pytest.fixture
+def scoreveil(ledger_url, tmp_path, monkeypatch, capsys):
+    """Run a command on a ledger with something in it; its exit code, and what it printed on stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("SCOREVEIL_LEDGER", ledger_url)
+
+    async def work(ledger):
+        await ledger.charge("digits/1", [key(1), key(1), key(2)], limit=2, client="ann")
+        await ledger.charge("digits/1", [key(2)], limit=2, client="[bob]", request=b"r")
+        await ledger.charge("=other", [key(1)], limit=9_000, units=1_500)
+
+    with_ledger(ledger_url, work)
+
+    def run(line, *more):
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["ledger", *line.split(), *more])
+        return (ended.value.code, *capsys.readouterr())
+
+    return run
+
+
+def test_show_has_a_line_for_each_model(scoreveil):
+    code, out, err = scoreveil("show")
+    assert (code, err) == (0, "")
+    lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if "│" in line]
+    assert lines == [["=other", "1", "1", "1,500", "0"], ["digits/1", "2", "4", "4", "2"]]
+
+
+def test_show_has_a_line_for_each_client(scoreveil):
+    _, out, _ = scoreveil("show --clients")
+    lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if "│" in line]
+    assert ["digits/1", "[bob]", "1", "1", "1", "1"] in lines
+    assert ["=other", "(none)", "1", "1", "1,500", "0"] in lines
+
+
+def test_export_writes_csv_to_stdout_or_a_file(scoreveil):
+    code, out, _ = scoreveil("export")
+    assert code == 0
+    assert out.splitlines()[0] == "model,records,releases,units,exhausted"
+    # a name that a spreadsheet would run as a formula is text
+    assert list(csv.reader(io.StringIO(out)))[1:] == [
+        ["'=other", "1", "1", "1500", "0"],
+        ["digits/1", "2", "4", "4", "2"],
+    ]
+    code, out, _ = scoreveil("export --clients -o spent.csv")
+    assert (code, out) == (0, "Wrote spent.csv: 3 rows.\n")
+    assert Path("spent.csv").read_text().splitlines()[0] == "model,client,records,releases,units,exhausted"
+    code, _, err = scoreveil("export -o spent.csv")
+    assert (code, err) == (2, "Error: Expected a new file, got one that exists: spent.csv (--force replaces it).\n")
+    assert scoreveil("export --force -o spent.csv")[0] == 0
+    assert len(Path("spent.csv").read_text().splitlines()) == 3
+
+
+def test_export_of_records_shows_eight_digits(scoreveil):
+    _, out, _ = scoreveil("export --records")
+    rows = list(csv.reader(io.StringIO(out)))
+    assert rows[0] == ["model", "record", "releases", "units", "room"]
+    assert sorted(rows[1:]) == sorted(
+        [
+            ["'=other", key(1).hex()[:8], "1", "1500", "5"],
+            ["digits/1", key(1).hex()[:8], "2", "2", "0"],
+            ["digits/1", key(2).hex()[:8], "2", "2", "0"],
+        ]
+    )
+
+
+def test_verify_prints_a_head_that_a_later_verify_takes(scoreveil):
+    code, out, err = scoreveil("verify")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[:2] == [
+        "3 records, 5 releases, 3 journal entries.",
+        "Intact: every counter is what the journal adds up to, and every checksum fits.",
+    ]
+    head = out.splitlines()[-1].removeprefix("Head: ")
+    assert scoreveil("verify --head", head)[0] == 0
+    code, _, err = scoreveil("verify --head", f"3:{'0' * 64}")
+    assert (code, err) == (1, "Not intact: the journal does not begin with what it held at the given head.\n")
+    code, _, err = scoreveil("verify --head nonsense")
+    assert (code, err.count("\n")) == (2, 1)
+
+
+@pytest.mark.parametrize("ledger_url", ["sqlite"], indirect=True)
+def test_verify_finds_a_lowered_counter(scoreveil, ledger_url):
+    with closing(sqlite3.connect(ledger_url.removeprefix("sqlite:///"))) as file, file:
+        file.execute("UPDATE records SET spent = 1, releases = 1 WHERE model = 'digits/1' AND key = ?", (key(1),))
+    code, _, err = scoreveil("verify")
+    record = key(1).hex()[:8]
+    told = f"Not intact: record {record}… of model digits/1: its counter is less than what the journal adds up to.\n"
+    assert (code, err) == (1, told)
+
+
+def test_forget_needs_yes_and_says_what_it_means(scoreveil):
+    code, _, err = scoreveil("forget --model digits")
+    assert (code, err) == (2, "Error: Expected --yes to forget for good, got none; nothing was deleted.\n")
+    assert "digits/1" in scoreveil("show")[1]
+    code, out, _ = scoreveil("forget --model digits --yes")
+    assert code == 0
+    assert out == (
+        "Forgot 2 records, 2 journal entries, 1 requests.\n"
+        "Their budgets start anew; what was released before still counts against privacy.\n"
+    )
+    assert "digits/1" not in scoreveil("show")[1]
+    code, out, _ = scoreveil("verify")
+    assert code == 0
+    assert "Forgotten on purpose: once." in out
+
+
+def test_forget_a_client_or_old_requests(scoreveil):
+    code, out, _ = scoreveil("forget --client ann --yes")
+    assert (code, out.splitlines()[1]) == (0, "What it was given stays spent.")
+    assert "ann" not in scoreveil("show --clients")[1]
+    code, out, _ = scoreveil("forget --requests 0 --yes")
+    assert (code, out) == (0, "Forgot 1 requests; one that comes again is charged again.\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("forget --yes", "Expected one of a model, a client or requests to forget, got 0."),
+        ("forget --model a --client b --yes", "Expected one of a model, a client or requests to forget, got 2."),
+        ("export --clients --records", "Expected one of --clients and --records, got both."),
+        ("show --ledger mysql://me:hidden@host", "Expected a ledger at sqlite:///FILE or postgresql://…, got another"),
+        ("show --ledger sqlite:///none.db", "Expected a ledger that answers, got none: its file is not there."),
+        ("show --ledger sqlite:///none/x.db", "Expected a folder for the ledger, got none: none."),
+        ("show --ledger postgresql://me:hidden@localhost:1/x", "Expected a ledger that answers, got none: its server"),
+        ("show --ledger postgresql://me:hidden@localhost:y/x", "Expected an address of PostgreSQL, got one that"),
+        ("show --ledger=", "Expected a ledger by --ledger or SCOREVEIL_LEDGER, got none."),
+        ("steal", "No such command 'steal'."),
+    ],
+)
+@pytest.mark.parametrize("ledger_url", ["sqlite"], indirect=True)
+def test_errors_are_one_line(scoreveil, line, message):
+    code, out, err = scoreveil(line)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"Error: {message}")
+    assert "hidden" not in err
+
+
+def test_an_empty_ledger_says_so(ledger_url, capsys, monkeypatch):
+    async def nothing(ledger): ...
+
+    with_ledger(ledger_url, nothing)
+    with pytest.raises(SystemExit):
+        cli.main(["ledger", "show", "--ledger", ledger_url])
+    assert capsys.readouterr().out == "Nothing has been spent yet.\n"

@@ -1,0 +1,525 @@
+"""The gateway with a model inside: what it serves, whom it refuses, and what it survives."""
+
+import base64
+import concurrent.futures
+import contextlib
+import hashlib
+import hmac
+import json
+import signal
+import ssl
+import subprocess
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.http as triton
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+from tritonclient.utils import InferenceServerException
+
+from gateway_servers import SCOREVEIL, Gateway, gateway, scores_of, until, v2
+from postgres_server import PostgresServer
+from scoreveil import Veil
+from scoreveil.gateway.auth import key_hash
+
+PIXELS = load_digits().data.astype(np.float32)
+KEY, OTHER_KEY = "sv_the-key-of-alice-in-the-tests-0001", "sv_the-key-of-bob-in-the-tests-00002"
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A classifier of digits as .onnx and .skops, and its raw scores."""
+    import skops.io
+    from skl2onnx import to_onnx
+
+    folder = tmp_path_factory.mktemp("models")
+    data, labels = load_digits(return_X_y=True)
+    classifier = LogisticRegression(C=1e-4, max_iter=50, tol=0.1).fit(data, labels)
+    made = to_onnx(classifier, PIXELS[:1], options={"zipmap": False}, target_opset=17)
+    (folder / "digits.onnx").write_bytes(made.SerializeToString())
+    skops.io.dump(classifier, folder / "digits.skops")
+    np.save(folder / "raw.npy", classifier.predict_proba(PIXELS))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    with gateway(tmp_path_factory.mktemp("demo"), "", "--demo", "--workers", "2") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory: pytest.TempPathFactory, models: Path) -> Iterator[Gateway]:
+    """Keys, limits, a budget that refuses, one that replays, and sticky answers, from one file."""
+    toml = f"""
+    [auth]
+    mode = "keys"
+    clients = [
+      {{ name = "alice", sha256 = "{key_hash(KEY.encode())}" }},
+      {{ name = "bob", sha256 = "{key_hash(OTHER_KEY.encode())}", requests_per_second = 2.0, rows_per_second = 8.0 }},
+    ]
+    [limits]
+    body_bytes = 200_000
+    rows = 64
+    seconds = 1.0
+    [models.digits]
+    onnx = "{models}/digits.onnx"
+    epsilon = 2.0
+    scores = ["probabilities"]
+    passes = ["label"]
+    [models.saved]
+    skops = "{models}/digits.skops"
+    epsilon = 2.0
+    keep = "all"
+    [models.refusing]
+    onnx = "{models}/digits.onnx"
+    epsilon = 0.5
+    repeats = "budget"
+    total = 2.5
+    [models.replaying]
+    onnx = "{models}/digits.onnx"
+    epsilon = 0.5
+    repeats = "budget"
+    total = 1.0
+    exhausted = "replay"
+    [models.slow]
+    python = "slow_model:make"
+    epsilon = 1.0
+    """
+    folder = tmp_path_factory.mktemp("locked")
+    (folder / "slow_model.py").write_text(SLOW)
+    with gateway(folder, toml, "--workers", "2", PYTHONPATH=str(folder)) as made:
+        yield made
+
+
+SLOW = """
+import time
+import numpy as np
+
+def make():
+    return scores, 2
+
+def scores(x):
+    time.sleep(float(x[:, 1].max()))
+    return np.tile(np.float32([0.75, 0.25]), (len(x), 1))
+"""
+
+
+def asked(
+    server: Gateway, x: np.ndarray, model: str, key: str = KEY, **headers: str
+) -> tuple[int, dict[str, str], bytes]:
+    name = {"saved": "x", "slow": "x"}.get(model, "X")
+    return server.infer(x, model, name, authorization=f"Bearer {key}", **headers)
+
+
+# What it serves
+
+
+def test_the_demo_speaks_the_protocol(demo: Gateway) -> None:
+    for path in (
+        "/v2",
+        "/v2/health/live",
+        "/v2/health/ready",
+        "/v2/models/digits/ready",
+        "/v2/models/digits/versions/1/ready",
+    ):
+        assert demo.request("GET", path)[0] == 200, path
+    about = json.loads(demo.request("GET", "/v2/models/digits")[2])
+    assert about["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, 64]}]
+    assert about["outputs"] == [{"name": "scores", "datatype": "FP32", "shape": [-1, 10]}]
+    assert json.loads(demo.request("GET", "/v2")[2])["extensions"] == ["binary_tensor_data"]
+
+
+def test_the_demo_veils_and_keeps_the_label(demo: Gateway) -> None:
+    from scoreveil.demo import digits_model
+
+    raw = digits_model()[0](PIXELS[:50])
+    veiled = scores_of(demo.infer(PIXELS[:50]))
+    np.testing.assert_array_equal(veiled.argmax(axis=1), raw.argmax(axis=1))
+    np.testing.assert_allclose(veiled.sum(axis=1), 1, atol=1e-5)
+    assert not np.isclose(veiled.max(axis=1), raw.max(axis=1), atol=1e-6).any()
+    # the same record always gets the same answer, alone or among others, from either worker
+    for row in (0, 7, 49):
+        for _ in range(4):
+            np.testing.assert_array_equal(scores_of(demo.infer(PIXELS[row : row + 1]))[0], veiled[row])
+
+
+@pytest.mark.parametrize("binary_in", [False, True])
+@pytest.mark.parametrize("binary_out", [False, True])
+def test_tritonclient_passes_as_it_is(demo: Gateway, binary_in: bool, binary_out: bool) -> None:
+    with triton.InferenceServerClient(f"127.0.0.1:{demo.port}") as client:
+        assert client.is_server_live()
+        assert client.is_server_ready()
+        assert client.is_model_ready("digits")
+        assert client.is_model_ready("digits", "1")
+        assert client.get_model_metadata("digits")["platform"] == "python"
+        given = triton.InferInput("x", [3, 64], "FP32")
+        given.set_data_from_numpy(PIXELS[:3], binary_data=binary_in)
+        wanted = [triton.InferRequestedOutput("scores", binary_data=binary_out)]
+        found = client.infer("digits", [given], outputs=wanted, request_id="seven")
+        assert found.get_response()["id"] == "seven"
+        np.testing.assert_array_equal(found.as_numpy("scores"), scores_of(demo.infer(PIXELS[:3])))
+        # without a word about outputs all are given, in binary
+        np.testing.assert_array_equal(client.infer("digits", [given]).as_numpy("scores"), found.as_numpy("scores"))
+
+
+def test_tritonclient_meets_refusals_as_errors(demo: Gateway) -> None:
+    with triton.InferenceServerClient(f"127.0.0.1:{demo.port}") as client:
+        given = triton.InferInput("x", [1, 64], "FP32")
+        given.set_data_from_numpy(PIXELS[:1])
+        for wanted in (triton.InferRequestedOutput("scores", class_count=3), triton.InferRequestedOutput("logits")):
+            with pytest.raises(InferenceServerException, match="Expected"):
+                client.infer("digits", [given], outputs=[wanted])
+        for call in (
+            client.get_inference_statistics,
+            client.get_model_repository_index,
+            client.get_system_shared_memory_status,
+        ):
+            with pytest.raises(InferenceServerException, match="Expected a path that this gateway serves"):
+                call()
+        with pytest.raises(InferenceServerException, match="Expected a path"):
+            client.load_model("digits")
+
+
+def test_onnx_and_skops_models_are_served(locked: Gateway, models: Path) -> None:
+    raw = np.load(models / "raw.npy")[:20]
+    for model in ("digits", "saved"):
+        status, _, body = asked(locked, PIXELS[:20], model)
+        assert status == 200, body
+        outputs = {each["name"]: np.array(each["data"]).reshape(each["shape"]) for each in json.loads(body)["outputs"]}
+        scores = outputs["probabilities" if model == "digits" else "scores"]
+        np.testing.assert_array_equal(scores.argmax(axis=1), raw.argmax(axis=1))
+        if model == "digits":  # the label is passed as it is
+            np.testing.assert_array_equal(outputs["label"], raw.argmax(axis=1))
+
+
+def test_sticky_answers_are_those_of_the_veil(locked: Gateway, models: Path) -> None:
+    """Whoever holds the secret can draw them again: nothing else goes into them."""
+    secret = bytes.fromhex((locked.folder / "scoreveil.secret").read_text().split()[-1])
+    raw = np.load(models / "raw.npy")[:30].astype(np.float32)
+    expected = Veil(2.0, keep="all", secret=secret, model="saved/1/scores")(raw)
+    np.testing.assert_array_equal(scores_of(asked(locked, PIXELS[:30], "saved")), expected)
+
+
+# Who is refused
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"authorization": "Bearer sv_wrong"},
+        {"authorization": f"Basic {base64.b64encode(KEY.encode()).decode()}"},
+        {"x_api_key": KEY[:-1]},
+        {"x_api_key": key_hash(KEY.encode())},
+        {"authorization": "Bearer "},
+    ],
+)
+def test_without_a_key_everything_but_health_is_401(locked: Gateway, headers: dict[str, str]) -> None:
+    routes = ["/v2", "/v2/models/digits", "/v2/models/digits/ready", "/v2/models/nothing", "/metrics", "/elsewhere"]
+    for path in routes:
+        status, answered, body = locked.request("GET", path, **headers)
+        assert (status, answered["www-authenticate"]) == (401, "Bearer"), path
+        assert json.loads(body) == {"error": "Expected a valid key or token, got none."}
+    assert locked.request("POST", "/v2/models/digits/infer", v2(PIXELS[:1], "X"), **headers)[0] == 401
+    assert locked.request("GET", "/v2/health/live")[0] == 200
+    assert locked.request("GET", "/v2/health/ready")[0] == 200
+
+
+def test_keys_open_by_either_header(locked: Gateway) -> None:
+    assert locked.request("GET", "/v2", authorization=f"Bearer {KEY}")[0] == 200
+    assert locked.request("GET", "/v2", x_api_key=KEY)[0] == 200
+
+
+def test_limits_are_413_and_504(locked: Gateway) -> None:
+    status, _, body = asked(locked, np.repeat(PIXELS[:1], 65, axis=0), "digits")
+    assert (status, json.loads(body)["error"]) == (413, "Expected at most 64 rows, got 65.")
+    status, _, body = locked.request("POST", "/v2/models/digits/infer", b" " * 200_001, x_api_key=KEY)
+    assert status == 413
+    start = time.monotonic()
+    assert asked(locked, np.float32([[0, 2.0]]), "slow")[0] == 504
+    assert time.monotonic() - start < 1.9
+    assert asked(locked, np.float32([[0, 0.01]]), "slow")[0] == 200
+    # a client that sends its body drop by drop is let go
+    import socket
+
+    with socket.create_connection(("127.0.0.1", locked.port)) as slow:
+        head = f"POST /v2/models/digits/infer HTTP/1.1\r\nhost: x\r\nx-api-key: {KEY}\r\ncontent-length: 100\r\n\r\n{{"
+        slow.sendall(head.encode())
+        slow.settimeout(10)
+        assert slow.recv(64).startswith(b"HTTP/1.1 408")
+
+
+def test_rates_hold_for_each_client_over_all_workers(locked: Gateway) -> None:
+    def statuses(key: str, count: int) -> list[int]:
+        return [asked(locked, PIXELS[:1], "digits", key)[0] for _ in range(count)]
+
+    time.sleep(1.1)
+    start = time.monotonic()
+    answers = statuses(OTHER_KEY, 12)
+    allowed = 2 + 2 * (time.monotonic() - start) + 1
+    assert 2 <= answers.count(200) <= allowed
+    assert answers.count(429) == 12 - answers.count(200)
+    assert statuses(KEY, 5) == [200] * 5
+    time.sleep(1.1)
+    status, headers, _ = asked(locked, np.repeat(PIXELS[:1], 16, axis=0), "digits", OTHER_KEY)
+    assert status == 200  # a full bucket lets a large request through, which then is owed
+    status, headers, _ = asked(locked, PIXELS[:1], "digits", OTHER_KEY)
+    assert (status, headers["retry-after"]) == (429, "2")
+
+
+# Budgets
+
+
+def test_sixty_four_clients_on_one_record_get_exactly_b_grants(locked: Gateway) -> None:
+    record = PIXELS[100:101]
+    with concurrent.futures.ThreadPoolExecutor(64) as pool:
+        answers = list(pool.map(lambda _: asked(locked, record, "refusing"), range(64)))
+    statuses = [status for status, _, _ in answers]
+    assert (statuses.count(200), statuses.count(429)) == (5, 59)
+    refusal = next(json.loads(body)["error"] for status, _, body in answers if status == 429)
+    assert refusal == "Expected at most 5 releases of a record, got a request for another: 5 are spent, 0 are left."
+    # however it is sent it is the same record
+    given = triton.InferInput("X", [1, 64], "FP32")
+    given.set_data_from_numpy(np.where(record == 0, np.float32(-0.0), record), binary_data=True)
+    with (
+        triton.InferenceServerClient(f"127.0.0.1:{locked.port}") as client,
+        pytest.raises(InferenceServerException, match="Expected at most 5 releases"),
+    ):
+        client.infer("refusing", [given], headers={"X-API-Key": KEY})
+
+
+def test_an_idempotency_key_gives_the_same_bytes_and_one_charge(locked: Gateway) -> None:
+    record = PIXELS[200:203]
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        repeated = list(pool.map(lambda _: asked(locked, record, "refusing", idempotency_key="k1"), range(40)))
+    assert {status for status, _, _ in repeated} == {200}
+    assert len({body for _, _, body in repeated}) == 1
+    others = [asked(locked, record, "refusing") for _ in range(5)]
+    assert [status for status, _, _ in others] == [200] * 4 + [429]
+    assert len({body for _, _, body in [*others[:4], repeated[0]]}) == 5
+    # it still stands for what it stood for, and for nothing else
+    assert asked(locked, record, "refusing", idempotency_key="k1")[2] == repeated[0][2]
+    assert asked(locked, PIXELS[300:301], "refusing", idempotency_key="k1")[0] == 409
+
+
+def test_a_spent_record_is_replayed_where_that_is_configured(locked: Gateway) -> None:
+    record = PIXELS[400:401]
+    bodies = [asked(locked, record, "replaying")[2] for _ in range(6)]
+    assert len(set(bodies)) == 2
+    assert bodies[1:] == [bodies[1]] * 5
+    name = 'scoreveil_replayed_total{model="replaying"}'
+    assert locked.metrics()[name] >= 4
+
+
+def test_a_record_twice_in_one_request_is_one_release(locked: Gateway) -> None:
+    record = np.repeat(PIXELS[500:501], 4, axis=0)
+    for _ in range(5):
+        scores = scores_of(asked(locked, record, "refusing"))
+        np.testing.assert_array_equal(scores, np.repeat(scores[:1], 4, axis=0))
+    assert asked(locked, record, "refusing")[0] == 429
+
+
+def test_a_spent_record_does_not_cost_the_others(locked: Gateway) -> None:
+    spent, others = PIXELS[600:601], PIXELS[601:604]
+    assert [asked(locked, spent, "refusing")[0] for _ in range(5)] == [200] * 5
+    assert asked(locked, np.concatenate([others, spent]), "refusing")[0] == 429
+    assert [asked(locked, others, "refusing")[0] for _ in range(6)] == [200] * 5 + [429]
+
+
+def test_postgresql_stopped_and_started_again(tmp_path: Path, models: Path) -> None:
+    """Nothing is released while it is away, and nothing is forgotten."""
+    with PostgresServer() as postgres:
+        toml = f"""
+        ledger.url = "{postgres.url("public")}"
+        [models.m]
+        onnx = "{models}/digits.onnx"
+        epsilon = 1.0
+        repeats = "budget"
+        total = 3.0
+        """
+        with gateway(tmp_path, toml, "--workers", "2") as server:
+            assert [server.infer(PIXELS[:1], "m", "X")[0] for _ in range(2)] == [200, 200]
+            postgres.stop()
+            assert server.infer(PIXELS[:1], "m", "X")[0] == 503
+            assert server.request("GET", "/v2/models/m/ready")[0] == 503
+            postgres.start()
+            until(lambda: server.request("GET", "/v2/models/m/ready")[0] == 200)
+            with concurrent.futures.ThreadPoolExecutor(8) as pool:
+                statuses = [a[0] for a in pool.map(lambda _: server.infer(PIXELS[:1], "m", "X"), range(8))]
+            assert (statuses.count(200), statuses.count(429)) in ((1, 7), (0, 8))  # the refused one may have counted
+
+
+def test_without_a_ledger_nothing_is_released(tmp_path: Path, models: Path) -> None:
+    """The ledger cannot be opened, then it can: 503 and not ready, then answers."""
+    toml = f"""
+    ledger.url = "sqlite:///missing/ledger.db"
+    [models.m]
+    onnx = "{models}/digits.onnx"
+    epsilon = 1.0
+    repeats = "budget"
+    total = 3.0
+    """
+    with gateway(tmp_path, toml) as server:
+        assert server.infer(PIXELS[:1], "m", "X")[0] == 503
+        assert server.request("GET", "/v2/health/ready")[0] == 503
+        assert server.request("GET", "/v2/models/m/ready")[0] == 503
+        assert server.request("GET", "/v2/health/live")[0] == 200
+        (tmp_path / "missing").mkdir()
+        until(lambda: server.request("GET", "/v2/health/ready")[0] == 200)
+        statuses = [server.infer(PIXELS[:1], "m", "X")[0] for _ in range(4)]
+        assert statuses == [200, 200, 200, 429]
+        # a larger budget after a reload adds to what is left; what is spent stays spent
+        server.config.write_text(toml.replace("total = 3.0", "total = 4.0"))
+        server.process.send_signal(signal.SIGHUP)
+        server.wait_for("reloaded")
+        assert [server.infer(PIXELS[:1], "m", "X")[0] for _ in range(2)] == [200, 429]
+
+
+# What is counted and logged
+
+
+def test_metrics_add_up_over_workers(demo: Gateway) -> None:
+    def counted() -> float:
+        return demo.metrics().get('scoreveil_requests_total{model="digits",status="200"}', 0.0)
+
+    before = counted()
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        assert {a[0] for a in pool.map(lambda i: demo.infer(PIXELS[i : i + 1]), range(60))} == {200}
+    until(lambda: counted() == before + 60)
+    demo.infer(PIXELS[:1], name="y")
+    until(lambda: demo.metrics()['scoreveil_refusals_total{model="digits",reason="malformed"}'] >= 1)
+
+
+def test_logs_name_what_happened_and_hold_no_payload(locked: Gateway) -> None:
+    asked(locked, PIXELS[:1], "digits", "sv_not-a-key")
+    asked(locked, np.float32([[12345.678, 0.0]]), "digits")
+    text = locked.log.read_text()
+    assert any(event["event"] == "refusal" and event["status"] == 401 for event in locked.events())
+    for payload in (KEY, OTHER_KEY, "sv_not-a-key", "12345", (locked.folder / "scoreveil.secret").read_text().strip()):
+        assert payload not in text
+
+
+# Running
+
+
+def test_sigterm_drains_without_dropping_a_request(tmp_path: Path) -> None:
+    (tmp_path / "slow_model.py").write_text(SLOW)
+    toml = '[models.slow]\npython = "slow_model:make"\nepsilon = 1.0\n'
+    with gateway(tmp_path, toml, "--workers", "2", PYTHONPATH=str(tmp_path)) as server:
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            under_way = [pool.submit(server.infer, np.float32([[0, 1.0]]), "slow") for _ in range(4)]
+            time.sleep(0.5)
+            assert server.stop() == 0
+            assert [each.result()[0] for each in under_way] == [200] * 4
+        assert not server.listening()
+
+
+def test_sighup_reloads_while_requests_run(tmp_path: Path, models: Path) -> None:
+    """Settings and secrets change under load; not one request fails, and a file that does not hold changes nothing."""
+    toml = f'[models.digits]\nonnx = "{models}/digits.onnx"\nepsilon = 2.0\n'
+    with gateway(tmp_path, toml, "--workers", "2") as server:
+        stop, failures, answers = threading.Event(), [], []
+
+        def load() -> None:
+            while not stop.is_set():
+                status, _, body = server.infer(PIXELS[:40], name="X")
+                (answers if status == 200 else failures).append(body)
+
+        with concurrent.futures.ThreadPoolExecutor(2) as pool, contextlib.ExitStack() as at_end:
+            at_end.callback(stop.set)
+            running = [pool.submit(load) for _ in range(2)]
+            before = server.infer(PIXELS[:40], name="X")[2]
+            server.config.write_text("[models.digits]\nepsilon = -1\n")
+            server.process.send_signal(signal.SIGHUP)
+            server.wait_for("reload_failed")
+            assert server.infer(PIXELS[:40], name="X")[2] == before
+            server.config.write_text(toml)
+            rotate = [str(SCOREVEIL), "config", "rotate", str(server.config)]
+            assert "2 secrets" in subprocess.run(rotate, capture_output=True, text=True, check=True).stdout
+            assert server.infer(PIXELS[:40], name="X")[2] == before  # until the reload the old one counts
+            server.process.send_signal(signal.SIGHUP)
+            server.wait_for("reloaded", 2)
+            after = {server.infer(PIXELS[:40], name="X")[2] for _ in range(10)}
+            stop.set()
+            for each in running:
+                each.result()
+        assert not failures
+        assert len(after) == 1
+        assert before not in after
+        assert set(answers) <= {before, *after}
+        assert oct((tmp_path / "scoreveil.secret").stat().st_mode & 0o777) == "0o600"
+
+
+def certificate(folder: Path) -> tuple[Path, Path]:
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    command += ["-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key)]
+    subprocess.run([*command, "-out", str(cert)], check=True, capture_output=True)
+    return cert, key
+
+
+def token(secret: bytes, **claims: Any) -> str:
+    """A JWT made by hand, so that the tests do not trust the library they test."""
+
+    def encoded(part: Any) -> bytes:
+        return base64.urlsafe_b64encode(part if isinstance(part, bytes) else json.dumps(part).encode()).rstrip(b"=")
+
+    head = claims.pop("head", {"alg": "HS256", "typ": "JWT"})
+    signed = encoded(head) + b"." + encoded(claims)
+    return (signed + b"." + encoded(hmac.digest(secret, signed, hashlib.sha256))).decode()
+
+
+def test_tls_and_tokens(tmp_path: Path, models: Path) -> None:
+    cert, key = certificate(tmp_path)
+    secret = b"a secret that signs tokens in the tests"
+    (tmp_path / "jwt.key").write_bytes(secret)
+    toml = f"""
+    server = {{ tls_cert = "{cert.name}", tls_key = "{key.name}" }}
+    [auth]
+    mode = "jwt"
+    jwt = {{ key_file = "jwt.key", algorithms = ["HS256"], audience = "scoreveil", issuer = "tests" }}
+    [models.digits]
+    onnx = "{models}/digits.onnx"
+    epsilon = 2.0
+    """
+    trust = ssl.create_default_context(cafile=str(cert))
+    good = {"sub": "alice", "aud": "scoreveil", "iss": "tests", "exp": time.time() + 60}
+
+    def status(server: Gateway, bearer: str) -> int:
+        url = f"https://127.0.0.1:{server.port}/v2"
+        request = urllib.request.Request(url, headers={"Authorization": f"Bearer {bearer}"})
+        try:
+            with urllib.request.urlopen(request, context=trust) as answer:
+                return answer.status
+        except urllib.error.HTTPError as error:
+            error.close()
+            return error.code
+
+    with gateway(tmp_path, toml) as server:
+        assert status(server, token(secret, **good)) == 200
+        bad = [
+            token(b"another secret that signs no tokens", **good),
+            token(secret, **{**good, "exp": time.time() - 60}),
+            token(secret, **{**good, "aud": "others"}),
+            token(secret, **{**good, "iss": "others"}),
+            token(secret, **{k: v for k, v in good.items() if k != "exp"}),
+            token(secret, **{k: v for k, v in good.items() if k != "sub"}),
+            token(secret, **good, head={"alg": "none"}).rpartition(".")[0] + ".",
+            "no.token.at.all",
+        ]
+        assert [status(server, each) for each in bad] == [401] * len(bad)
+
+
+def test_a_second_gateway_on_the_same_port_does_not_start(demo: Gateway, tmp_path: Path) -> None:
+    other = Gateway(tmp_path, "", ("--demo",))
+    other.port = demo.port
+    other.start(wait=False)
+    assert other.process.wait(timeout=30) == 2
+    assert "to be free" in other.log.read_text()

@@ -1,0 +1,194 @@
+"""The admin port in a real browser, and the OpenAPI document held against the real gateway."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+import api_cases
+from gateway_servers import Gateway, gateway
+from scoreveil import Veil, accounting
+
+CASES = 300  # 10,000 in make conformance
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    with gateway(tmp_path_factory.mktemp("page"), "", "--demo") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+def opened(browser: Browser, server: Gateway, **options: Any) -> tuple[Page, list[str]]:
+    page = browser.new_page(**options)
+    problems: list[str] = []
+    page.on("console", lambda message: problems.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on(
+        "request", lambda request: None if f":{server.admin_port}/" in request.url else problems.append(request.url)
+    )
+    page.goto(f"http://127.0.0.1:{server.admin_port}/")
+    page.wait_for_selector("#promise p")
+    page.wait_for_selector(".model")
+    return page, problems
+
+
+def after(page: Page) -> list[float]:
+    return [float(text) for text in page.locator("#bars .value:nth-child(5)").all_inner_texts()]
+
+
+def test_the_playground_veils_what_is_typed(browser: Browser, server: Gateway) -> None:
+    page, problems = opened(browser, server)
+    with page.expect_response("**/api/veil"):
+        page.fill("#vector", "2, 6, 2, 0")
+    expect(page.locator("#bars tr")).to_have_count(4)
+    before = page.locator("#bars .value:nth-child(3)").all_inner_texts()
+    assert before == ["0.200", "0.600", "0.200", "0.000"]
+    assert page.locator("tr.top th").inner_text().strip().endswith("1")
+    with page.expect_response("**/api/veil") as answer:
+        page.click("#again")
+    drawn = answer.value.json()["after"]
+    expect(page.locator("#bars tr:nth-child(2) .value:nth-child(5)")).to_have_text(f"{drawn[1]:.3f}")
+    assert after(page) == [pytest.approx(value, abs=5e-4) for value in drawn]
+    assert max(after(page)) == after(page)[1]
+    # the words are the library's own
+    promise = accounting.guarantee(Veil(2.0).settings, classes=4)
+    assert promise.words in page.inner_text("#promise")
+    page.fill("#vector", "1, x")
+    assert page.locator("#problem").inner_text() == "Expected 2 to 64 numbers, none below 0, not all 0."
+    assert not problems
+    page.close()
+
+
+def test_the_playground_by_keyboard_alone(browser: Browser, server: Gateway) -> None:
+    page, problems = opened(browser, server)
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    seen = []
+    for _ in range(16):
+        page.keyboard.press("Tab")
+        seen.append(
+            page.evaluate(
+                "document.activeElement.id || document.activeElement.name || document.activeElement.ariaLabel"
+            )
+        )
+    assert {"vector", "epsilon", "mechanism", "keep", "again", "Score of class 0"} <= set(seen)
+    page.focus("#epsilon")
+    page.keyboard.press("Home")
+    expect(page.locator("#promise .big")).to_contain_text("0.1")
+    assert page.inner_text("#epsilon-shown") == "0.1"
+    page.focus("input[value=isotonic]")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#promise .big")).to_have_text("Nothing is promised.")
+    assert page.is_disabled("#keep")
+    page.focus("#bars tr:nth-child(2) input")
+    before = page.inner_text("#bars tr:nth-child(2) .value")
+    for _ in range(5):
+        page.keyboard.press("ArrowRight")
+    assert float(page.inner_text("#bars tr:nth-child(2) .value")) == pytest.approx(float(before) + 0.05, abs=0.011)
+    assert not problems
+    page.close()
+
+
+def test_a_bar_can_be_dragged(browser: Browser, server: Gateway) -> None:
+    page, _ = opened(browser, server)
+    box = page.locator("#bars tr:nth-child(1) .track").first.bounding_box()
+    assert box is not None
+    middle = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + box["width"] * 0.62, middle)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.25, middle, steps=5)
+    page.mouse.up()
+    assert float(page.inner_text("#bars tr:nth-child(1) .value")) == pytest.approx(0.25, abs=0.06)
+    page.close()
+
+
+def test_the_live_state_follows_requests(browser: Browser, server: Gateway) -> None:
+    page, problems = opened(browser, server)
+    for _ in range(3):
+        assert server.infer(np.zeros((400, 64), dtype=np.float32))[0] == 200
+    server.infer(np.zeros((1, 3), dtype=np.float32))
+    expect(page.locator(".numbers")).to_contain_text("1,200", timeout=10_000)
+    shown = page.inner_text(".model")
+    for words in ("Requests", "Refusals", "malformed 1", "Budget spent", "Distortion", "Latency", "ms"):
+        assert words in shown
+    assert "after 1,000 rows" not in shown
+    assert not problems
+    page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_it_fits_and_can_be_read(browser: Browser, server: Gateway, tmp_path: Path, scheme: Any, width: int) -> None:
+    page, problems = opened(browser, server, color_scheme=scheme, viewport={"width": width, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    # every text stands out from what is behind it: WCAG AA, 4.5 : 1
+    worst = page.evaluate(CONTRAST)
+    assert worst["ratio"] >= 4.5, worst
+    page.screenshot(path=str(tmp_path / "page.png"), full_page=True)
+    assert not problems
+    page.close()
+
+
+CONTRAST = """() => {
+  const parse = (c) => c.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map((v) => v / 255)
+    .map((v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const ground = (e) => { for (; e; e = e.parentElement) {
+    const c = parse(getComputedStyle(e).backgroundColor); if (c.length === 3 || c[3] === 1) return c; }
+    return [255, 255, 255]; };
+  let worst = { ratio: 99 };
+  for (const e of document.querySelectorAll("body *")) {
+    if (e.disabled || ![...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim())) continue;
+    if (!e.checkVisibility() || e.closest("noscript, option, .hidden, .skip")) continue;
+    const [a, b] = [light(parse(getComputedStyle(e).color)), light(ground(e))];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < worst.ratio) worst = { ratio, text: e.textContent.slice(0, 40) };
+  }
+  return worst;
+}"""
+
+
+def test_the_admin_port_is_strict(server: Gateway) -> None:
+    status, headers, _ = server.request("GET", "/", admin=True)
+    assert status == 200
+    assert "default-src 'none'" in headers["content-security-policy"]
+    assert "unsafe" not in headers["content-security-policy"]
+    bad: list[Any] = [
+        b"x",
+        {},
+        {"scores": [0.5, 0.5], "epsilon": -1, "mechanism": "isotonic"},
+        {"scores": [0.5, 0.5], "epsilon": 1, "mechanism": "other"},
+        {"scores": [0.5], "epsilon": 1, "mechanism": "isotonic"},
+        {"scores": [-0.5, 1], "epsilon": 1, "mechanism": "isotonic"},
+        {"scores": [[0.5, 0.5]], "epsilon": 1, "mechanism": "isotonic"},
+        {"scores": "text", "epsilon": 1, "mechanism": "isotonic"},
+        {"scores": [0.5, 0.5], "epsilon": None, "mechanism": "isotonic"},
+        b"[" * 16384,
+        b" " * 20_000,
+        b"[]",
+    ]
+    for body in bad:
+        status, _, answer = server.request("POST", "/api/veil", body, admin=True)
+        assert status == 400, body
+        assert set(json.loads(answer)) == {"error"}
+    assert server.request("GET", "/openapi.json", admin=True)[0] == 200
+    assert server.request("GET", "/nothing", admin=True)[0] == 404
+
+
+def test_schemathesis_finds_no_5xx_and_nothing_undocumented(server: Gateway) -> None:
+    seen = api_cases.run(f"http://127.0.0.1:{server.port}", f"http://127.0.0.1:{server.admin_port}", CASES)
+    assert sum(seen.values()) >= 250
+    assert {200, 400} <= set(seen)

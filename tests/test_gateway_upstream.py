@@ -1,0 +1,419 @@
+"""In front of other servers: what passes, and what never does."""
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.http as triton
+
+from gateway_servers import Behind, Gateway, gateway, scores_of, v2
+from scoreveil import Veil
+
+# digits that occur in raw scores and logits alone: wherever they appear, something has leaked
+MARK = "739173"
+RAW = np.array([[0.1739173, 0.0739173, 0.7521654], [0.5739173, 0.2739173, 0.1521654]])
+LOGITS = [[-1.739173, -2.739173, 0.739173], [0.5739173, 0.739173, -1.739173]]
+X = np.float32([[1, 2], [3, 4]])
+JSON = {"Content-Type": "application/json"}
+
+
+def leaky(path: str, body: bytes) -> tuple[int, dict[str, str], bytes]:
+    """A v2 server that tells more than it was asked, in every place where that is possible."""
+    rows = json.loads(body)["inputs"][0]["shape"][0]
+    outputs = [
+        {
+            "name": "scores",
+            "datatype": "FP64",
+            "shape": [rows, 3],
+            "data": RAW[:rows].ravel().tolist(),
+            "parameters": {"raw": MARK},
+        },
+        {"name": "label", "datatype": "INT64", "shape": [rows], "data": RAW[:rows].argmax(axis=1).tolist()},
+        {"name": "logits", "datatype": "FP64", "shape": [rows, 3], "data": [v for row in LOGITS[:rows] for v in row]},
+    ]
+    tree = {
+        "model_name": f"m{MARK}",
+        "model_version": MARK,
+        "id": MARK,
+        "parameters": {"logits": LOGITS},
+        "outputs": outputs,
+    }
+    return 200, {**JSON, "X-Raw-Scores": MARK, "Set-Cookie": f"raw={MARK}"}, json.dumps(tree).encode()
+
+
+# what a broken or hostile upstream answers, by the first value of the input
+def one(**changes: Any) -> bytes:
+    output = {"name": "scores", "datatype": "FP64", "shape": [1, 3], "data": RAW[0].tolist(), **changes}
+    return json.dumps({"outputs": [output]}).encode()
+
+
+BROKEN: dict[int, tuple[int, bytes]] = {
+    10: (500, f"Traceback: scores were {RAW.tolist()}".encode()),
+    11: (400, json.dumps({"error": f"bad row, scores {RAW.tolist()}"}).encode()),
+    12: (302, MARK.encode()),
+    13: (200, b"not json " + MARK.encode()),
+    14: (200, b"{}"),
+    15: (200, json.dumps({"outputs": []}).encode()),
+    16: (200, one(data=LOGITS[0])),  # logits in place of scores
+    17: (200, one(data=[0.1739173, float("nan"), 0.8])),
+    18: (200, one(shape=[3])),
+    19: (200, one(shape=[1, 4])),
+    20: (200, one(shape=[2, 3], data=RAW.ravel().tolist())),  # more rows than were asked about
+    21: (200, one(datatype="BYTES", data=["0.1739173:0", "0.0739173:1", "0.7521654:2"])),
+    22: (200, one(datatype="FP99")),
+    23: (200, one(data=[0.1739173, 0.0739173])),
+    24: (200, one(data=[[0.1739173, 0.0739173, "0.7521654"]])),
+    25: (200, one(name="other")),
+    26: (200, one(shape=[10**9, 10**9])),
+    27: (200, one(parameters={"binary_data_size": 24}, data=None)),
+    28: (204, b""),
+    29: (200, b"[" * 5000),
+}
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[Behind]:
+    def answer(method: str, path: str, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        if method == "GET":
+            about = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 2]}], "secret": MARK}
+            about["outputs"] = [{"name": n, "datatype": "FP64", "shape": [-1, 3]} for n in ("scores", "logits")]
+            return 200, JSON, json.dumps(about).encode()
+        if path.endswith(("/invocations", ":predict")):
+            return 200, JSON, rowwise(path, json.loads(body))
+        first = json.loads(body)["inputs"][0]["data"][0]
+        if first in BROKEN:
+            status, content = BROKEN[first]
+            return status, {"Content-Type": "text/html", "X-Raw-Scores": MARK, "Location": "/elsewhere"}, content
+        if first == 99:
+            time.sleep(2)
+        return leaky(path, body)
+
+    server = Behind(answer)
+    yield server
+    server.close()
+
+
+def rowwise(path: str, asked: dict[str, Any]) -> bytes:
+    (kind,) = (name for name in asked if name != "signature_name")
+    rows = asked[kind]["data"] if kind == "dataframe_split" else asked[kind]
+    scores = RAW[: len(rows)].tolist()
+    if path.endswith(":predict"):
+        named = [{"scores": s, "logits": logit} for s, logit in zip(scores, LOGITS, strict=False)]
+        return json.dumps({"predictions": named, "metadata": MARK}).encode()
+    return json.dumps({"predictions": scores, "logits": LOGITS}).encode()
+
+
+@pytest.fixture(scope="module")
+def front(tmp_path_factory: pytest.TempPathFactory, upstream: Behind) -> Iterator[Gateway]:
+    inputs = '[{ name = "x", datatype = "FP32", shape = [-1, 2] }]'
+    toml = f"""
+    limits = {{ seconds = 1.0, upstream_bytes = 100_000 }}
+    [models.m]
+    epsilon = 2.0
+    passes = ["label"]
+    parameters = ["content_type"]
+    upstream = {{ url = "{upstream.url}", model = "theirs", version = "3", token_file = "token" }}
+    [models.counted]
+    epsilon = 1.0
+    repeats = "budget"
+    total = 2.0
+    inputs = {inputs}
+    upstream = {{ url = "{upstream.url}", model = "theirs" }}
+    [models.flow]
+    epsilon = 1.0
+    repeats = "budget"
+    total = 2.0
+    inputs = [{{ name = "a", datatype = "FP64", shape = [-1] }}, {{ name = "b", datatype = "FP64", shape = [-1] }}]
+    upstream = {{ url = "{upstream.url}", protocol = "mlflow" }}
+    [models.tf]
+    epsilon = 2.0
+    version = "7"
+    upstream = {{ url = "{upstream.url}", protocol = "tfserving", signature = "serving_default" }}
+    [models.gone]
+    epsilon = 2.0
+    upstream = {{ url = "http://127.0.0.1:9" }}
+    """
+    folder = tmp_path_factory.mktemp("front")
+    (folder / "token").write_text("the-token-for-the-upstream\n")
+    with gateway(folder, toml) as made:
+        yield made
+
+
+def no_leak(*texts: object) -> None:
+    for text in texts:
+        shown = text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)
+        assert MARK not in shown, shown
+
+
+def infer(front: Gateway, x: np.ndarray, model: str = "m", **more: Any) -> tuple[int, dict[str, str], bytes]:
+    return front.request("POST", f"/v2/models/{model}/infer", {**v2(x), **more})
+
+
+def test_scores_are_veiled_and_nothing_else_passes(front: Gateway, upstream: Behind) -> None:
+    upstream.asked.clear()
+    status, headers, body = front.request(
+        "POST",
+        "/v2/models/m/infer",
+        {**v2(X), "id": "mine"},
+        cookie="mine",
+        x_secret="mine",
+        authorization="Bearer mine",
+    )
+    assert status == 200, body
+    no_leak(headers, body)
+    tree = json.loads(body)
+    assert (tree["model_name"], tree["model_version"], tree["id"]) == ("m", "1", "mine")
+    assert set(tree) == {"model_name", "model_version", "id", "outputs"}
+    scores, label = tree["outputs"]
+    assert set(scores) == {"name", "datatype", "shape", "data"}
+    secret = bytes.fromhex((front.folder / "scoreveil.secret").read_text().strip())
+    np.testing.assert_array_equal(
+        np.array(scores["data"]).reshape(2, 3), Veil(2.0, secret=secret, model="m/1/scores")(RAW)
+    )
+    assert label["data"] == RAW.argmax(axis=1).tolist()
+    ((method, path, sent, forwarded),) = upstream.asked
+    assert (method, path) == ("POST", "/v2/models/theirs/versions/3/infer")
+    assert sent["Authorization"] == "Bearer the-token-for-the-upstream"
+    assert not {"cookie", "x-secret"} & {name.lower() for name in sent}
+    assert set(json.loads(forwarded)) == {"inputs", "outputs"}
+    assert json.loads(forwarded)["outputs"] == [{"name": "scores"}, {"name": "label"}]
+
+
+def test_allowed_parameters_pass_and_others_are_refused(front: Gateway, upstream: Behind) -> None:
+    upstream.asked.clear()
+    assert infer(front, X, parameters={"content_type": "np"})[0] == 200
+    assert json.loads(upstream.asked[0][3])["parameters"] == {"content_type": "np"}
+    refused: list[dict[str, Any]] = [
+        {"parameters": {"classification": 3}},
+        {"parameters": {"sequence_id": 1}},
+        {"parameters": {"content_type": {"nested": 1}}},
+        {"outputs": [{"name": "logits"}]},
+        {"outputs": [{"name": "scores"}, {"name": "logits"}]},
+        {"outputs": [{"name": "scores", "parameters": {"classification": 3}}]},
+        {"outputs": [{"name": "scores", "parameters": {"shared_memory_region": "r", "shared_memory_byte_size": 8}}]},
+        {"outputs": [{"name": "scores"}, {"name": "scores"}]},
+        {"extra": 1},
+        {"inputs": [{**v2(X)["inputs"][0], "parameters": {"shared_memory_region": "r"}}]},
+        {"inputs": [{**v2(X)["inputs"][0], "raw": True}]},
+        {"inputs": v2(X)["inputs"] * 2},
+    ]
+    upstream.asked.clear()
+    for more in refused:
+        status, _, body = infer(front, X, **more)
+        assert status == 400, more
+        assert json.loads(body)["error"].startswith("Expected")
+    assert not upstream.asked
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        *(
+            ("GET", f"/v2/models/m/{rest}")
+            for rest in ("stats", "config", "trace/setting", "versions/2", "versions/3/stats")
+        ),
+        *(("POST", f"/v2/repository/{rest}") for rest in ("index", "models/m/load", "models/m/unload")),
+        *(("GET", f"/v2/{rest}") for rest in ("models", "models/stats", "trace/setting", "logging")),
+        *(("POST", f"/v2/{kind}sharedmemory/region/r/register") for kind in ("system", "cuda")),
+        ("GET", "/v2/systemsharedmemory/status"),
+        ("POST", "/v2/models/m/generate"),
+        ("POST", "/v2/models/theirs/infer"),
+        ("POST", "/v2/models/m/infer/"),
+        ("POST", "/v2/models/m/../m/infer"),
+        ("POST", "/v2//models/m/infer"),
+        ("GET", "/metrics"),
+        ("GET", "/api/state"),
+        ("GET", "/docs"),
+        ("POST", "/v1/models/tf:classify"),
+        ("POST", "/v1/models/tf:regress"),
+        ("GET", "/v1/models/tf/metadata"),
+        ("POST", "/v1/models/tf/labels/stable:predict"),
+        ("POST", "/v1/models/m:predict"),
+    ],
+)
+def test_other_routes_are_not_served(front: Gateway, upstream: Behind, method: str, path: str) -> None:
+    upstream.asked.clear()
+    status, headers, body = front.request(method, path, json.dumps(v2(X)).encode() if method == "POST" else None)
+    assert status == 404
+    no_leak(headers, body)
+    assert not upstream.asked
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_upstream_gives_no_score(front: Gateway, case: int) -> None:
+    status, headers, body = infer(front, np.float32([[case, 0]]))
+    assert status == (400 if BROKEN[case][0] == 400 else 502)
+    assert set(json.loads(body)) == {"error"}
+    no_leak(headers, body)
+
+
+def test_slow_and_missing_upstreams(front: Gateway) -> None:
+    assert infer(front, np.float32([[99, 0]]))[0] == 504
+    assert infer(front, X, "gone")[0] == 502
+    assert front.request("GET", "/v2/models/gone/ready")[0] == 503
+    assert front.request("GET", "/v2/health/ready")[0] == 503
+    assert front.request("GET", "/v2/health/live")[0] == 200
+    assert front.request("GET", "/v2/models/m/ready")[0] == 200
+
+
+def test_metadata_names_what_is_served_alone(front: Gateway) -> None:
+    body = front.request("GET", "/v2/models/m")[2]
+    about = json.loads(body)
+    assert [each["name"] for each in about["outputs"]] == ["scores"]
+    assert about["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, 2]}]
+    no_leak(body)
+    assert b"logits" not in body
+
+
+BAD_BINARY = [
+    (b"", "0"),
+    (b"{}", "99999"),
+    (b"{}", "-1"),
+    (b"{}", "two"),
+    (b"\xff\xfe", "2"),
+    (
+        b'{"inputs":[{"name":"x","shape":[1,2],"datatype":"FP32","parameters":{"binary_data_size":8}}]}' + b"\0" * 4,
+        None,
+    ),
+    (b'{"inputs":[{"name":"x","shape":[1,2],"datatype":"FP32","parameters":{"binary_data_size":-8}}]}', None),
+    (b'{"inputs":[{"name":"x","shape":[1,2],"datatype":"FP32","parameters":{"binary_data_size":true}}]}', None),
+    (b'{"inputs":[{"name":"x","shape":[1,2],"datatype":"BOOL","parameters":{"binary_data_size":2}}]}' + b"\2\3", "92"),
+    (
+        b'{"inputs":[{"name":"x","shape":[1],"datatype":"BYTES","parameters":{"binary_data_size":4}}]}' + b"\xff" * 4,
+        "91",
+    ),
+    (b'{"inputs":[{"name":"x","shape":[4294967296,4294967296],"datatype":"FP32","data":[]}]}', None),
+    (b'{"inputs":[{"name":"x","shape":[2147483647,2147483647],"datatype":"FP32","data":[1]}]}', None),
+    (b'{"inputs":[{"name":"x","shape":[1,2],"datatype":"FP32","data":[1e400,1]}]}', None),
+    (b'{"inputs":[{"name":"x","shape":[1,2],"datatype":"FP32","data":[NaN,1]}]}', None),
+    (b'{"inputs":[{"name":"x","shape":[1,2],"datatype":"FP32","data":["1","2"]}]}', None),
+    (b'{"inputs":[{"name":"x","shape":[1,2],"datatype":"FP32","data":[null,2]}]}', None),
+    (b'{"inputs":[{"name":"x","shape":[1,2],"datatype":"INT8","data":[300,2]}]}', None),
+    (b'{"inputs":[{"name":"x","shape":[1,2],"datatype":"FP32","data":[[1],[2,3]]}]}', None),
+    (b'{"inputs":[{"name":"x","shape":[-1,2],"datatype":"FP32","data":[1,2]}]}', None),
+    (b'{"inputs":[{"name":"x","shape":[0,2],"datatype":"FP32","data":[]}]}', None),
+    (b"[" * 100_000, None),
+    (b'{"inputs":' + b"[" * 100_000, None),
+]
+
+
+@pytest.mark.parametrize("case", range(len(BAD_BINARY)))
+def test_malformed_requests_are_refused_before_the_upstream(front: Gateway, upstream: Behind, case: int) -> None:
+    upstream.asked.clear()
+    body, length = BAD_BINARY[case]
+    headers = {} if length is None else {"inference_header_content_length": length}
+    status, _, answer = front.request("POST", "/v2/models/m/infer", body, **headers)
+    assert status in (400, 413), answer
+    assert set(json.loads(answer)) == {"error"}
+    assert not upstream.asked
+
+
+def test_long_requests_pass_and_are_checked_too(front: Gateway, upstream: Behind) -> None:
+    """Their numbers go on unread; all around them is read as ever."""
+    x = np.zeros((600, 2), dtype=np.float32)
+    x[0] = 14  # an answer without outputs
+    upstream.asked.clear()
+    assert infer(front, x)[0] == 502
+    assert json.loads(upstream.asked[0][3])["inputs"][0]["data"] == x.ravel().tolist()
+    upstream.asked.clear()
+    for more in ({"parameters": {"classification": 3}}, {"outputs": [{"name": "logits"}]}, {"extra": 1}):
+        assert infer(front, x, **more)[0] == 400
+    assert not upstream.asked
+
+
+def test_encoded_bodies_are_415(front: Gateway) -> None:
+    assert front.request("POST", "/v2/models/m/infer", b"x", content_encoding="gzip")[0] == 415
+
+
+def test_tritonclient_in_front_of_an_upstream(front: Gateway) -> None:
+    expected = np.array(json.loads(infer(front, X)[2])["outputs"][0]["data"]).reshape(2, 3)
+    with triton.InferenceServerClient(f"127.0.0.1:{front.port}") as client:
+        for binary in (False, True):
+            given = triton.InferInput("x", [2, 2], "FP32")
+            given.set_data_from_numpy(X, binary_data=binary)
+            found = client.infer("m", [given], outputs=[triton.InferRequestedOutput("scores", binary_data=binary)])
+            np.testing.assert_array_equal(found.as_numpy("scores"), expected)
+
+
+def test_a_counted_record_is_one_however_it_is_written(front: Gateway) -> None:
+    x = np.float32([[5, 6]])
+    assert infer(front, x, "counted")[0] == 200
+    assert infer(front, x, "counted", inputs=[{**v2(x)["inputs"][0], "data": [[5.0, 6.0]]}])[0] == 200
+    assert infer(front, x, "counted")[0] == 429
+    # another datatype is another input, which the model does not declare
+    assert infer(front, x, "counted", inputs=[{**v2(x)["inputs"][0], "datatype": "FP64"}])[0] == 400
+
+
+def test_mlflow(front: Gateway, upstream: Behind) -> None:
+    upstream.asked.clear()
+    split = {"dataframe_split": {"columns": ["a", "b"], "index": [0], "data": [[1, 2.0]]}}
+    records = {"dataframe_records": [{"b": 2, "a": 1.0}]}
+    status, headers, body = front.request("POST", "/invocations", split)
+    assert status == 200, body
+    no_leak(headers, body)
+    assert set(json.loads(body)) == {"predictions"}
+    (veiled,) = json.loads(body)["predictions"]
+    assert int(np.argmax(veiled)) == 2
+    assert json.loads(upstream.asked[0][3]) == {"dataframe_split": {"columns": ["a", "b"], "data": [[1, 2.0]]}}
+    # the same record in another format is the same record
+    assert front.request("POST", "/invocations", records)[0] == 200
+    assert front.request("POST", "/invocations", split)[0] == 429
+    for refused in (
+        {"instances": [[1, 2]]},
+        {"inputs": [[1, 2]]},
+        {**split, "params": {"raw": True}},
+        {"dataframe_records": [{"a": 1, "b": 2, "c": 3}]},
+        {"dataframe_records": [{"a": 1}]},
+        {"dataframe_split": {"columns": ["a", "a"], "data": [[1, 2]]}},
+        {"dataframe_records": []},
+    ):
+        assert front.request("POST", "/invocations", refused)[0] == 400, refused
+
+
+def test_tf_serving(front: Gateway, upstream: Behind) -> None:
+    upstream.asked.clear()
+    for path in ("/v1/models/tf:predict", "/v1/models/tf/versions/7:predict"):
+        status, headers, body = front.request("POST", path, {"instances": [[1, 2], [3, 4]]})
+        assert status == 200, body
+        no_leak(headers, body)
+        assert set(json.loads(body)) == {"predictions"}
+        np.testing.assert_array_equal(np.argmax(json.loads(body)["predictions"], axis=1), RAW.argmax(axis=1))
+    assert json.loads(upstream.asked[0][3]) == {"instances": [[1, 2], [3, 4]], "signature_name": "serving_default"}
+    for refused in (
+        {"inputs": [[1, 2]]},
+        {"instances": [[1]], "signature_name": "logits"},
+        {"instances": []},
+        {"instances": 1},
+    ):
+        assert front.request("POST", "/v1/models/tf:predict", refused)[0] == 400
+
+
+def test_nothing_raw_in_logs_or_metrics(front: Gateway) -> None:
+    """Last in this file: after all of the above, neither holds a score, an input or a token."""
+    infer(front, X)
+    infer(front, np.float32([[10, 0]]))
+    text = front.log.read_text()
+    no_leak(re.sub(r'"time":"[^"]*"', "", text), front.request("GET", "/metrics", admin=True)[2])
+    assert "the-token-for-the-upstream" not in text
+    assert "Traceback" not in text
+
+
+def test_our_own_gateway_can_be_the_upstream(tmp_path: Path) -> None:
+    """A second process that speaks the protocol, in JSON and in binary: veiled twice, the label stays."""
+    x = np.random.default_rng(0).uniform(0, 16, (4, 64)).astype(np.float32)
+    with gateway(tmp_path / "behind", "", "--demo") as behind:
+        label = scores_of(behind.infer(x)).argmax(axis=1)
+        url = f"http://127.0.0.1:{behind.port}"
+        toml = "\n".join(
+            f'[models.{name}]\nepsilon = 2.0\nupstream = {{ url = "{url}", model = "digits", binary = {binary} }}'
+            for name, binary in (("json", "false"), ("binary", "true"))
+        )
+        with gateway(tmp_path / "front", toml) as front:
+            for model in ("json", "binary"):
+                np.testing.assert_array_equal(scores_of(front.infer(x, model)).argmax(axis=1), label)
+                assert front.request("GET", "/v2/health/ready")[0] == 200

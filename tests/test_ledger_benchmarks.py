@@ -1,0 +1,42 @@
+"""Short forms of the long runs: nothing is lost when workers are killed, retries are one charge, the speed is told."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
+
+
+def run(program, *arguments):
+    command = [sys.executable, str(BENCHMARKS / program), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("more", [["--workers", "1"], [], ["--idempotent"]], ids=["one worker", "three", "idempotent"])
+def test_killed_workers_lose_no_charge(ledger_url, more):
+    outcome = json.loads(run("kills.py", ledger_url, "--kills", "10", *more))
+    assert outcome["holds"]
+    assert outcome["missing"] == outcome["numbers_given_twice"] == 0
+    assert outcome["acknowledged"] > 0
+    assert 0 <= outcome["over_charged"] <= outcome["over_charged_at_most"]
+
+
+def test_repeated_requests_are_charged_once(ledger_url):
+    outcome = json.loads(run("retries.py", ledger_url, "--tries", "4000", "--requests", "400"))
+    assert outcome["holds"]
+    assert outcome["charged"] == outcome["granted"] > 0
+    assert outcome["answered_differently"] == 0
+
+
+def test_the_speed_of_both_kinds_is_told(tmp_path):
+    out = run("ledger.py", "--rows", "1000", "--full", "0", "--output", str(tmp_path / "ledger.json"))
+    results = json.loads((tmp_path / "ledger.json").read_text())
+    assert results["about"]["command"].startswith("python benchmarks/ledger.py")
+    for kind in ("sqlite", "postgresql"):
+        assert f"{kind}" in out
+        assert all(results[kind][which]["rows_per_second"] > 0 for which in ("new", "known", "one by one"))
