@@ -7,6 +7,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from doc_pages import run_page
+from scoreveil import Veil
 from scoreveil.audit import digits
 from scoreveil.audit.records import Records
 
@@ -70,6 +71,22 @@ def test_an_attack_of_art_gains_no_more_than_the_label(world):
         assert behind(epsilon, reference=reference.scores) < label + 0.02 + noise
     assert behind(2.0, mechanism="published") > label + 0.02
     assert auc(world) > label + 0.1
+
+
+def test_sticky_answers_by_record_are_as_safe_as_fresh_ones_and_by_cell_they_are_not(world):
+    """Who knows some records and asks with the same secret reads others' cells from shared answers."""
+    target, shadow, reference = world
+    veil = Veil(2.0, reference=reference.scores, secret=b"a secret of the tests")
+
+    def sticky(by_record: bool) -> float:
+        def answer(scores):
+            return veil(scores, tags=[row.tobytes() for row in scores]) if by_record else veil(scores)
+
+        return auc((target.defended(answer), shadow.defended(answer), reference))
+
+    label = max(0.5, float(np.mean([auc(world, labels_only=True) for _ in range(3)])))
+    assert sticky(by_record=True) < label + 0.02 + 0.04
+    assert sticky(by_record=False) > label + 0.04
 
 
 def test_it_is_a_postprocessor_like_arts_own():

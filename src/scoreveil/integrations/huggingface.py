@@ -18,7 +18,8 @@ from transformers import TextClassificationPipeline
 
 from scoreveil.accounting import Guarantee
 from scoreveil.integrations.options import VeilOptions
-from scoreveil.veil import Settings, Veil
+from scoreveil.integrations.records import RecordVeil
+from scoreveil.veil import Settings
 
 Text = str | dict[str, str]  # a dict holds a text and its text_pair
 Answer = dict[str, Any]
@@ -43,7 +44,7 @@ class VeiledPipeline:
         if len(set(self._labels)) < max(2, len(self._labels)):
             raise ValueError(f"Expected two or more labels with names of their own, got {len(self._labels)}.")
         self._pipeline = pipeline
-        self._veil = Veil(epsilon, **options)
+        self._veil = RecordVeil(epsilon, **options)
 
     def __call__(self, inputs: Text | Sequence[Text], *, top_k: int | Literal["best"] | None = "best") -> Any:
         """One answer a text: its best label with a veiled score, or its `top_k` labels; with None all of them."""
@@ -53,7 +54,7 @@ class VeiledPipeline:
         texts = [inputs] if single else list(inputs)
         if not texts:
             return []
-        veiled = self._veil(self._ask(texts))
+        veiled = self._veil(self._ask(texts), [[repr(text) for text in texts]])
         if top_k == "best":
             best = [self._ranked(z, 1)[0] for z in veiled]
             return best[0] if isinstance(inputs, dict) else best

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from scoreveil.accounting import Guarantee
 from scoreveil.integrations.options import VeilOptions
-from scoreveil.veil import Settings, Veil
+from scoreveil.integrations.records import RecordVeil
+from scoreveil.veil import Settings
 
 FLOATS = ("tensor(float)", "tensor(double)", "tensor(float16)")
 LABELS = ("tensor(int64)", "tensor(int32)", "tensor(string)")
@@ -54,7 +55,7 @@ class VeiledSession:
         self._scores = _scores_output(found) if scores is None else _named(scores, found, FLOATS, "scores")
         self._labels = None if labels is None else _named(labels, found, LABELS, "labels")
         self._outputs = outputs
-        self._veil = Veil(epsilon, **options)
+        self._veil = RecordVeil(epsilon, **options)
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[NDArray[Any]]:
         """As `InferenceSession.run`: the wanted outputs, or with None all that there are here."""
@@ -64,7 +65,7 @@ class VeiledSession:
             if name not in known:
                 raise ValueError(f"Expected outputs among {', '.join(known)}, got {name!r}.")
         answers = self._session.run(wanted, dict(input_feed))
-        return [self._veiled(a) if n == self._scores else a for n, a in zip(wanted, answers, strict=True)]
+        return [self._veiled(a, input_feed) if n == self._scores else a for n, a in zip(wanted, answers, strict=True)]
 
     def get_inputs(self) -> list[Any]:
         return list(self._session.get_inputs())
@@ -80,13 +81,14 @@ class VeiledSession:
     def guarantee(self) -> Guarantee:
         return self._veil.guarantee
 
-    def _veiled(self, answer: NDArray[Any]) -> NDArray[Any]:
+    def _veiled(self, answer: NDArray[Any], input_feed: Mapping[str, Any]) -> NDArray[Any]:
+        asked = [input_feed[name] for name in sorted(input_feed)]
         if self._outputs == "probabilities":
-            return self._veil(answer)
+            return self._veil(answer, asked)
         # in half precision the sum of many small probabilities drifts from 1
         wide = answer.astype(np.float32) if answer.dtype == np.float16 else answer
         shifted = np.exp(wide - wide.max(axis=-1, keepdims=True))
-        return self._veil(shifted / shifted.sum(axis=-1, keepdims=True))
+        return self._veil(shifted / shifted.sum(axis=-1, keepdims=True), asked)
 
 
 def _scores_output(found: Mapping[str, str]) -> str:

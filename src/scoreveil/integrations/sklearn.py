@@ -25,10 +25,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from scoreveil.accounting import Guarantee
 from scoreveil.integrations.options import given
+from scoreveil.integrations.records import RecordVeil
 from scoreveil.mechanisms.isotonic import Keep
 from scoreveil.mechanisms.published import Reading
 from scoreveil.mechanisms.reference import Reference
-from scoreveil.veil import Mechanism, Veil
+from scoreveil.veil import Mechanism
 
 # what may be read of the fitted classifier; all that can be computed from scores stays out
 SHOWN = ("classes_", "n_features_in_", "feature_names_in_")
@@ -69,7 +70,8 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     secret        of sticky answers; without one, a key is drawn when first fitted, and stays with this object
     random_state  of the held-out part, never of the veil
 
-    Answers are always sticky: the same scores get the same answer, so that asking again gains nothing.
+    Answers are always sticky: the same record gets the same answer, so that asking again gains nothing; those of
+    different records are independent.
     """
 
     def __init__(
@@ -113,20 +115,20 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         key = self._key()
         options = given(mechanism=self.mechanism, keep=self.keep, reading=self.reading, model=self.model, secret=key)
         if isinstance(self.reference, (int, float)):
-            Veil(self.epsilon, **options)  # refuses before the training what it would refuse after
+            RecordVeil(self.epsilon, **options)  # refuses before the training what it would refuse after
             trained_on, held_out = self._split(inner, y)
             params = {name: _rows(value, trained_on, len(y)) for name, value in fit_params.items()}
             fitted = clone(inner).fit(_safe_indexing(X, trained_on), _safe_indexing(y, trained_on), **params)
             _check_classes(fitted)
             options["reference"] = np.asarray(fitted.predict_proba(_safe_indexing(X, held_out)))
-            veil = Veil(self.epsilon, **options)
+            veil = RecordVeil(self.epsilon, **options)
         else:
             options["reference"] = self.reference
-            veil = Veil(self.epsilon, **options)
+            veil = RecordVeil(self.epsilon, **options)
             fitted = clone(inner).fit(X, y, **fit_params)
             _check_classes(fitted)
         self._fitted, self._veil = fitted, veil
-        self._settings = (veil.settings, veil.reference, veil.model, key)
+        self._settings = (veil.veil.settings, veil.veil.reference, veil.veil.model, key)
         for name in SHOWN:
             self.__dict__.pop(name, None)
             if hasattr(fitted, name):
@@ -142,7 +144,7 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     def predict_proba(self, X: Any) -> NDArray[Any]:
         """Veiled probabilities, (n, classes)."""
         check_is_fitted(self)
-        return self._veil(np.asarray(self._fitted.predict_proba(X)))
+        return self._veil(np.asarray(self._fitted.predict_proba(X)), [X])
 
     @available_if(_scores_exist)
     def predict_log_proba(self, X: Any) -> NDArray[Any]:
@@ -205,7 +207,7 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         super().__setstate__(state)
         if "_settings" in state:
             settings, reference, model, key = state["_settings"]
-            self._veil = Veil(settings, reference=reference, model=model, secret=key)
+            self._veil = RecordVeil(settings, reference=reference, model=model, secret=key)
 
 
 def _opened(estimator: Any) -> Any:

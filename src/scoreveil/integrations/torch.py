@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from scoreveil.accounting import Guarantee
 from scoreveil.integrations.options import VeilOptions
-from scoreveil.veil import Settings, Veil
+from scoreveil.integrations.records import RecordVeil
+from scoreveil.veil import Settings
 
 Outputs = Literal["logits", "probabilities"]
 HALVES = (torch.float16, torch.bfloat16)
@@ -47,7 +48,7 @@ class VeiledModule(nn.Module):
         if outputs not in ("logits", "probabilities"):
             raise ValueError(f"Expected outputs 'logits' or 'probabilities', got {outputs!r}.")
         self._outputs = outputs
-        self._veil = Veil(epsilon, **options)
+        self._veil = RecordVeil(epsilon, **options)
         self._behind = (module,)  # in a tuple, where nn.Module does not find it, it is no public child
         self.training = module.training
 
@@ -65,7 +66,11 @@ class VeiledModule(nn.Module):
             if not isinstance(answer, Tensor):
                 raise ValueError(f"Expected a tensor from the module, got {type(answer).__name__}.")
             wide = answer.float() if answer.dtype in HALVES else answer
-            return self._veil(torch.softmax(wide, dim=-1) if self._outputs == "logits" else wide)
+            scores = torch.softmax(wide, dim=-1) if self._outputs == "logits" else wide
+            if not self._veil.sticky:
+                return self._veil.veil(scores)
+            asked = [each.cpu().numpy() for each in (*inputs, *named.values()) if isinstance(each, Tensor)]
+            return torch.from_numpy(self._veil(scores.cpu().numpy(), asked)).to(scores.device)
 
     # What nn.Module does with children, done with the wrapped module
 
@@ -95,7 +100,7 @@ class VeiledModule(nn.Module):
         return self
 
     def extra_repr(self) -> str:
-        return f"{type(self._behind[0]).__name__} behind {self._veil!r}"
+        return f"{type(self._behind[0]).__name__} behind {self._veil.veil!r}"
 
     # Forms in which the veil would be lost
 
