@@ -6,7 +6,19 @@ import sys
 
 import pytest
 
-HEAVY = ("torch", "sklearn", "numba", "ray", "pyarrow", "pandas", "scipy", "mlflow", "transformers", "onnxruntime", "art")
+HEAVY = (
+    "torch",
+    "sklearn",
+    "numba",
+    "ray",
+    "pyarrow",
+    "pandas",
+    "scipy",
+    "mlflow",
+    "transformers",
+    "onnxruntime",
+    "art",
+)
 PROGRAM = """
 import json, sys, time
 started = time.process_time()

@@ -109,7 +109,7 @@ def test_shadows_train_on_ray_as_they_do_here(cluster):
     population = Records(np.full((4, 3), 1 / 3), np.zeros(4, dtype=np.int64))
     here = many_shadows(train, 20, population, count=4, seed=0, jobs=1)
     with joblib_on_ray():
-        assert type(joblib.parallel.get_active_backend()[0]).__name__ == "RayBackend"
+        assert type(joblib.parallel.get_active_backend()[0]).__name__ == "JoblibTasks"
         there = many_shadows(train, 20, population, count=4, seed=0, jobs=2)
     assert there.digest == here.digest
 

@@ -17,7 +17,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import joblib
 import ray
+from joblib.parallel import ParallelBackendBase
 
 from scoreveil.integrations.columns import ColumnVeil
 
@@ -45,8 +47,8 @@ def each(function: Callable[[Item], Result], items: Iterable[Item], workers: int
     here, and ends the rest.
     """
     start(workers)
-    task = ray.remote(max_retries=-1)(function)
-    pending = [task.remote(item) for item in items]
+    function_there = ray.put(function)  # once, and not with every item
+    pending = [_call.remote(function_there, item) for item in items]
     try:
         while pending:
             (done,), pending = ray.wait(pending)
@@ -58,13 +60,41 @@ def each(function: Callable[[Item], Result], items: Iterable[Item], workers: int
             ray.cancel(unwanted)
 
 
+@ray.remote(max_retries=-1)
+def _call(function: Callable[..., Any], *arguments: Any) -> Any:
+    return function(*arguments)
+
+
+class JoblibTasks(ParallelBackendBase):
+    """joblib's tasks as Ray's. Ray's own backend cannot hand back results one by one, as the audit takes them."""
+
+    supports_retrieve_callback = True
+
+    def effective_n_jobs(self, n_jobs: int | None) -> int:
+        available = int(ray.cluster_resources().get("CPU", 1))
+        return available if n_jobs is None or n_jobs < 0 else max(1, n_jobs)
+
+    def configure(self, n_jobs: int = 1, parallel: Any = None, **_: Any) -> int:
+        self.parallel = parallel
+        return self.effective_n_jobs(n_jobs)
+
+    def submit(self, func: Callable[[], Any], callback: Callable[[Any], None] | None = None) -> Any:
+        future = _call.remote(func).future()
+        if callback is not None:
+            future.add_done_callback(callback)
+        return future
+
+    def retrieve_result_callback(self, out: Any) -> Any:
+        try:
+            return out.result()
+        except ray.exceptions.RayTaskError as error:
+            raise error.cause from None
+
+
 @contextmanager
 def joblib_on_ray(workers: int | None = None) -> Iterator[None]:
     """What joblib runs in this block, such as the shadow models of an audit, runs on the cluster."""
-    import joblib
-    from ray.util.joblib import register_ray
-
     start(workers)
-    register_ray()
+    joblib.register_parallel_backend("ray", JoblibTasks)
     with joblib.parallel_config(backend="ray"):
         yield
