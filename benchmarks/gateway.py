@@ -59,17 +59,19 @@ class Process:
         self.log = folder / f"{name}.log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, env={**os.environ, **environ})
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while True:
             with contextlib.suppress(OSError), urlopen(f"http://127.0.0.1:{port}/v2/health/ready", timeout=5):
                 break
             if time.monotonic() > deadline or self.process.poll() is not None:
+                self.process.kill()
                 raise SystemExit(f"{name} did not start:\n{self.log.read_text()}")
             time.sleep(0.1)
 
     @property
     def workers(self) -> list[int]:
-        found = subprocess.run(["pgrep", "-P", str(self.process.pid)], capture_output=True, text=True).stdout.split()
+        main = self.process.pid
+        found = Path(f"/proc/{main}/task/{main}/children").read_text().split()
         # the resource tracker of multiprocessing is a child too
         return [int(pid) for pid in found if b"spawn_main" in cmdline(pid) or b"granian" in cmdline(pid)]
 

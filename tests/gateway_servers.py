@@ -98,7 +98,7 @@ class Gateway:
     def stop(self, how: int = signal.SIGTERM) -> int:
         if self.process.poll() is None:
             self.process.send_signal(how)
-        return self.process.wait(timeout=30)
+        return self.process.wait(timeout=60)
 
 
 @contextlib.contextmanager
@@ -122,7 +122,7 @@ def scores_of(answer: Answer) -> np.ndarray:
     return np.array(output["data"], dtype=np.float32).reshape(output["shape"])
 
 
-def until(condition: Callable[[], bool], seconds: float = 30, message: Callable[[], str] = str) -> None:
+def until(condition: Callable[[], bool], seconds: float = 120, message: Callable[[], str] = str) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, message()

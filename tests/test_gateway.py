@@ -3,8 +3,10 @@
 import base64
 import concurrent.futures
 import contextlib
+import datetime
 import hashlib
 import hmac
+import ipaddress
 import json
 import signal
 import ssl
@@ -19,6 +21,10 @@ from typing import Any
 import numpy as np
 import pytest
 import tritonclient.http as triton
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from tritonclient.utils import InferenceServerException
@@ -458,10 +464,17 @@ def test_sighup_reloads_while_requests_run(tmp_path: Path, models: Path) -> None
 
 
 def certificate(folder: Path) -> tuple[Path, Path]:
+    """A self-signed certificate for 127.0.0.1, and its key."""
     cert, key = folder / "cert.pem", folder / "key.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    command += ["-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key)]
-    subprocess.run([*command, "-out", str(cert)], check=True, capture_output=True)
+    made = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.datetime.now(datetime.UTC)
+    address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(made.public_key())
+    builder = builder.serial_number(1).not_valid_before(now).not_valid_after(now + datetime.timedelta(days=2))
+    signed = builder.add_extension(address, critical=False).sign(made, hashes.SHA256())
+    cert.write_bytes(signed.public_bytes(Encoding.PEM))
+    key.write_bytes(made.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     return cert, key
 
 
@@ -521,5 +534,5 @@ def test_a_second_gateway_on_the_same_port_does_not_start(demo: Gateway, tmp_pat
     other = Gateway(tmp_path, "", ("--demo",))
     other.port = demo.port
     other.start(wait=False)
-    assert other.process.wait(timeout=30) == 2
+    assert other.process.wait(timeout=120) == 2
     assert "to be free" in other.log.read_text()

@@ -1,6 +1,7 @@
 """The gateway's benchmark and soak in short, traces, and what `make conformance` does at length."""
 
 import json
+import os
 import signal
 import subprocess
 import threading
@@ -49,6 +50,15 @@ def test_workers_leave_with_their_main_process(tmp_path: Path) -> None:
         server.process.send_signal(signal.SIGKILL)
         server.process.wait()
         until(lambda: not bench.cmdline(worker))  # gone, or a zombie that nobody has waited for
+
+
+def test_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:
+    with gateway(tmp_path, "", "--demo", "--workers", "2") as server:
+        children = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
+        worker = next(pid for pid in children if b"spawn_main" in bench.cmdline(pid))
+        os.kill(int(worker), signal.SIGKILL)
+        server.wait_for("serving", 3)
+        assert {server.infer(np.zeros((1, 64), dtype=np.float32))[0] for _ in range(8)} == {200}
 
 
 def test_traces_name_a_request_and_hold_no_payload(tmp_path: Path) -> None:

@@ -297,6 +297,10 @@ BAD_BINARY = [
     (b'{"inputs":[{"name":"x","shape":[1,2],"datatype":"FP32","data":[[1],[2,3]]}]}', None),
     (b'{"inputs":[{"name":"x","shape":[-1,2],"datatype":"FP32","data":[1,2]}]}', None),
     (b'{"inputs":[{"name":"x","shape":[0,2],"datatype":"FP32","data":[]}]}', None),
+    (b'{"inputs":[{"name":"x","shape":[1,2],"datatype":"FP32","data":[["' + b"x" * 500_000 + b'","a"]]}]}', None),
+    (b'{"inputs":[{"name":"x","shape":[1,2],"datatype":"FP32","data":[[1,2]],"data":[["a","b"]]}]}', None),
+    (b'{"inputs":[{"name":"x","shape":[2,1],"datatype":"FP32","data":[[1,2]]}]}', None),
+    (b'{"inputs":[{"name":"x","shape":[1,2],"datatype":"BOOL","data":[[1,0]]}]}', None),
     (b"[" * 100_000, None),
     (b'{"inputs":' + b"[" * 100_000, None),
 ]
@@ -324,6 +328,21 @@ def test_long_requests_pass_and_are_checked_too(front: Gateway, upstream: Behind
     for more in ({"parameters": {"classification": 3}}, {"outputs": [{"name": "logits"}]}, {"extra": 1}):
         assert infer(front, x, **more)[0] == 400
     assert not upstream.asked
+
+
+@pytest.mark.parametrize("depth", [100, 300, 900, 1100, 100_000])
+def test_deeply_nested_rows_are_no_internal_error(front: Gateway, depth: int) -> None:
+    deep = b"[" * depth + b"1" + b"]" * depth
+    bodies = {
+        "/invocations": b'{"dataframe_records": [{"a": 1, "b": ' + deep + b"}]}",
+        "/v1/models/tf:predict": b'{"instances": ' + deep + b"}",
+        "/v2/models/m/infer": b'{"inputs": [{"name": "x", "shape": [1, 1], "datatype": "FP32", "data": '
+        + deep
+        + b"}]}",
+    }
+    for path, body in bodies.items():
+        status = front.request("POST", path, body)[0]
+        assert status == 400 or (depth == 100 and status in (200, 429) and path != "/v2/models/m/infer"), (path, status)
 
 
 def test_encoded_bodies_are_415(front: Gateway) -> None:

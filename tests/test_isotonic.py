@@ -237,3 +237,33 @@ def test_a_reference_brings_the_distortion_down():
     plain = np.linalg.norm(Veil(2.0, rng=rng)(scores) - scores, axis=1).mean()
     informed = np.linalg.norm(Veil(2.0, reference=held_out, rng=rng)(scores) - scores, axis=1).mean()
     assert informed < 0.85 * plain
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("keep", [1, 3])
+@pytest.mark.parametrize("with_reference", [False, True])
+def test_not_a_bit_of_an_answer_tells_how_the_others_were_ranked(path, dtype, keep, with_reference):
+    """Same kept classes and scores, same draw: the same bytes, however the other classes share the rest."""
+    rng = np.random.default_rng(0)
+    reference = rng.dirichlet(np.full(8, 0.3), 500) if with_reference else None
+    kept = np.array([0.55, 0.2, 0.1])[:keep]  # none on the border of two cells
+    rows = []
+    for _ in range(200):
+        rest = rng.dirichlet(np.full(8 - keep, 2.0)) * (1 - kept.sum())
+        rest = np.minimum(rest, 0.9 * kept[-1])
+        rest += (1 - kept.sum() - rest.sum()) / len(rest)
+        rows.append(np.concatenate([kept, rest]))
+    # the kept scores are the same to the last bit, in this dtype too
+    scores = np.array(rows).astype(dtype)
+    scores[:, :keep] = kept.astype(dtype)
+    answers = {
+        Veil(2.0, keep=keep, reference=reference, secret=b"a secret of 32 bytes for a test.")(row).tobytes()
+        for row in scores
+    }
+    assert len(answers) == 1
+    if dtype == "float64":
+        exact = scores / scores.sum(axis=1, keepdims=True)
+        same = exact[(exact[:, :keep] == exact[0, :keep]).all(axis=1)]
+        assert len(same) > 5
+        drawn = {Veil(2.0, keep=keep, reference=reference, rng=np.random.default_rng(1))(row).tobytes() for row in same}
+        assert len(drawn) == 1

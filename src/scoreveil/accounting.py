@@ -73,7 +73,8 @@ def guarantee(
     if snapped:
         limits.append(
             "Keyed answers: the same scores, and near-duplicates in the same grid cell, always get the same answer; "
-            "inputs that cross into other cells get fresh draws."
+            "inputs that cross into other cells get fresh draws. Records of one cell share an answer: who knows the "
+            "membership of many records can learn what an answer means for the others."
         )
     if reference is not None:
         limits.append("The reference must not be counted from the records to be protected.")

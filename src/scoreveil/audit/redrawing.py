@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import numpy as np
+
 from scoreveil.audit import cache, inversion, metrics
 from scoreveil.audit.defenses import DEFENSES
 from scoreveil.audit.inversion import InversionSettings, Inverter
@@ -12,13 +14,27 @@ from scoreveil.audit.records import Floats
 from scoreveil.audit.results import InversionForm, InversionResult
 from scoreveil.audit.subjects import Setting, Subject
 
-VERSION = 1
+VERSION = 2  # of what a cell computes: cells of another version are made anew
 PAPER: inversion.Form = "log_scores"  # as in the authors' code
 ADAPTIVE: inversion.Form = "all"
-FLOORS: tuple[inversion.Form, ...] = ("label", "ranking")
 COMPARED = 2_000  # pictures that SSIM and the nearest original are taken on: both take long
 
-Redrawing = tuple[InversionForm, inversion.Form]
+Redrawing = tuple[InversionForm, str]  # and what the attacker is given
+
+
+def by_label(scores: Floats) -> Floats:
+    """The label alone, as scores."""
+    return inversion.label(scores)
+
+
+def by_ranking(scores: Floats) -> Floats:
+    """The ranking alone, as scores: each class has half of what the one above it has."""
+    halves = 0.5 ** ((1 - inversion.ranks(scores)) * (scores.shape[1] - 1))
+    return np.asarray(halves / halves.sum(axis=1, keepdims=True))
+
+
+# the adaptive attacker, given no more than this: what no defense that keeps it can hide
+FLOORS = {"label": by_label, "ranking": by_ranking}
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +49,7 @@ class Studio:
     def tasks(self, inverted: Iterable[Setting]) -> list[tuple[str, "Task"]]:
         """Pieces of work for one process each. What is undefended comes first: its network is the paper's attacker."""
         undefended: Setting = ("none", None)
-        floors: list[Redrawing] = [("floor", form) for form in FLOORS]
+        floors: list[Redrawing] = [("floor", given) for given in FLOORS]
         alone: list[Redrawing] = [("paper", PAPER), ("adaptive", ADAPTIVE), *floors]
         tasks = [(f"{form} {given}", Task(self, undefended, ((form, given),))) for form, given in alone]
         for one in inverted:
@@ -56,10 +72,16 @@ class Studio:
         found = []
         for form, given in redrawings:
 
-            def make(form: InversionForm = form, given: inversion.Form = given) -> InversionResult:
+            def make(form: InversionForm = form, given: str = given) -> InversionResult:
                 auxiliary, drawn = world()
-                fitted_on = self._pictures.auxiliary_scores if form == "paper" else auxiliary
-                return self._measured(setting, form, given, self._inverter(fitted_on, given), drawn)
+                if form == "paper":
+                    inverter = self._inverter(self._pictures.auxiliary_scores, PAPER)
+                elif form == "adaptive":
+                    inverter = self._inverter(auxiliary, ADAPTIVE)
+                else:
+                    auxiliary, drawn = FLOORS[given](auxiliary), FLOORS[given](drawn)
+                    inverter = self._inverter(auxiliary, ADAPTIVE)
+                return self._measured(setting, form, given, inverter, drawn)
 
             found.append(self._kept(setting, form, given, make))
         return tuple(found)
@@ -75,7 +97,7 @@ class Studio:
         return inversion.cached_inverter(self._pictures.auxiliary, scores, given, self.settings, self.cache)
 
     def _measured(
-        self, setting: Setting, form: InversionForm, given: inversion.Form, inverter: Inverter, scores: Floats
+        self, setting: Setting, form: InversionForm, given: str, inverter: Inverter, scores: Floats
     ) -> InversionResult:
         originals, redrawn = self._pictures.drawn.pixels, inverter.reconstruct(scores)
         some = metrics.inversion_metrics(originals[:COMPARED], redrawn[:COMPARED])
@@ -91,7 +113,7 @@ class Studio:
         )
 
     def _kept(
-        self, setting: Setting, form: InversionForm, given: inversion.Form, make: Callable[[], InversionResult]
+        self, setting: Setting, form: InversionForm, given: str, make: Callable[[], InversionResult]
     ) -> InversionResult:
         if self.cache is None:
             return make()

@@ -52,6 +52,7 @@ ROWS: tuple[Setting, ...] = (
     ("phase_2_alone", 0.1),
     *(("isotonic_reference", e) for e in (0.5, 2.0, 8.0, 32.0)),
     *(("isotonic_all_reference", e) for e in (2.0, 8.0)),
+    ("isotonic_sticky", 2.0),
 )
 INVERTED: tuple[Setting, ...] = (
     *ROWS[:7],

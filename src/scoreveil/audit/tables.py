@@ -231,10 +231,9 @@ def claims_of(study: Study) -> list[Claim]:
     found = [_accuracy_kept(study)]
     found += [_paper_attacker(study, one) for one in there if one == ("published", 0.1)]
     found += [_still_leaks(study, one) for one in there if one == ("published", 0.1)]
-    for one in there:
-        if one[0] in OURS and one[1] is not None and one[1] <= 2:
-            found += [_at_the_floor(study, one, knows) for knows in (False, True)]
-    found += [_not_redrawn(study, one) for one in there if one[0] in OURS and _inverted(study, one, "adaptive")]
+    strict = [one for one in there if one[0] in OURS and one[1] is not None and one[1] <= 2]
+    found += [_at_the_floor(study, one, knows) for one in strict for knows in (False, True)]
+    found += [_not_redrawn(study, one) for one in strict if _inverted(study, one, "adaptive")]
     found += [_less_distorted(study, one) for one in there if one == (OURS[0], 2.0)]
     return found
 

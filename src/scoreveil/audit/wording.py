@@ -10,6 +10,7 @@ IN_WORDS = {
     UNDEFENDED: "no defense",
     "phase_2_alone": "Phase 2 alone",
     "isotonic_reference": "isotonic + reference",
+    "isotonic_sticky": "isotonic + reference, sticky",
     "isotonic_all": "isotonic all",
     "isotonic_all_reference": "isotonic all + reference",
     "rounding_1": "rounding, 1 digit",

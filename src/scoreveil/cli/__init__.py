@@ -1,4 +1,4 @@
-"""The command line: `scoreveil protect`, `tune`, `guarantee`, `audit`, `reproduce`, `serve`, `config`, `ledger`, …
+"""The command line: `protect`, `tune`, `guarantee`, `audit`, `reproduce`, `serve`, `config`, `ledger` and `demo`.
 
 Commands pass on what the user gave and nothing else, so that defaults are declared where they are used; what they
 compute is rendered here. Errors are one line on stderr, and exit code 2.

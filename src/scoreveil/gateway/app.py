@@ -420,12 +420,16 @@ class App:
                 return
             logs.event("reloaded")
         if before is not None:
-            await asyncio.sleep(before.config.limits.seconds + 1)  # requests under way keep what they began with
-            await before.close()
+            try:
+                await asyncio.sleep(before.config.limits.seconds + 1)  # requests under way keep what they began with
+            finally:
+                await before.close()
 
     async def _close(self) -> None:
-        for task in list(self._tasks):
+        tasks = list(self._tasks)
+        for task in tasks:
             task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         if self._gateway is not None:
             await self._gateway.close()
         for ledger in self._ledgers.values():

@@ -47,7 +47,7 @@ class MlflowUpstream:
             raise bad_request("Expected at least one row, got none.")
         if len(records) > self._most:
             raise Refusal(413, f"Expected at most {self._most} rows, got {len(records)}.", "rows")
-        return records, orjson.dumps(tree)
+        return records, as_json(tree)
 
     async def infer(self, body: bytes, seconds: float) -> Any:
         """(n, k) scores."""
@@ -102,3 +102,11 @@ def _listed(given: Any) -> list[Any]:
 
 def record_bytes(records: Sequence[Any]) -> list[bytes]:
     return [canonical(record) for record in records]
+
+
+def as_json(tree: Any) -> bytes:
+    """The request as it goes on. What is nested too deep to be written is too deep for `canonical` as well."""
+    try:
+        return orjson.dumps(tree)
+    except orjson.JSONEncodeError:
+        raise bad_request("Expected values that are nested less deep, got others.") from None

@@ -11,7 +11,7 @@ import orjson
 
 from scoreveil.gateway.config import Limits, Upstream
 from scoreveil.gateway.errors import Refusal, bad_request, not_allowed, upstream_failed
-from scoreveil.gateway.mlflow import JSON
+from scoreveil.gateway.mlflow import JSON, as_json
 from scoreveil.gateway.upstream import Connection, matrix
 
 
@@ -44,7 +44,7 @@ class TfServingUpstream:
         asked: dict[str, Any] = {"instances": records}
         if self._signature is not None:
             asked["signature_name"] = self._signature
-        return records, orjson.dumps(asked)
+        return records, as_json(asked)
 
     async def infer(self, body: bytes, seconds: float) -> Any:
         """(n, k) scores."""

@@ -243,6 +243,8 @@ def release(levels: Array, order: Array, plan: Plan, dtype: object) -> Array:
     chain = xp.flip(values + _like(ramp(plan), values), axis=-1)
     others = plan.classes - plan.kept
     if others:
+        # by class, not by rank: the last bit of a sum must not tell how those that are not kept were ranked
+        order = xp.concat([xp.sort(order[..., :others], axis=-1), order[..., others:]], axis=-1)
         left = xp.clip(1 - xp.sum(values, axis=-1, keepdims=True), 0.0, 1.0)
         rest = xp.minimum(left * _share(order, plan, values), values[..., -1:])
         chain = xp.concat([rest, chain], axis=-1)
@@ -266,7 +268,7 @@ def perturb(scores: Array, plan: Plan, uniforms: Array) -> Array:
 
 
 def _share(order: Array, plan: Plan, like: Array) -> Array:
-    """How the classes that are not kept share the rest, in the order of their ranks."""
+    """How the classes that are not kept share the rest, in the order that they have in `order`."""
     xp = namespace(order)
     others = order[..., : plan.classes - plan.kept]
     if plan.profile is None:

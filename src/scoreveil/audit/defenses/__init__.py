@@ -32,6 +32,7 @@ _METHODS = (
     Method("phase_2_alone", ours.phase_2_alone, takes_epsilon=True, keeps_ranking=True),
     Method("isotonic", ours.isotonic, takes_epsilon=True, is_random=True),
     Method("isotonic_reference", ours.isotonic_reference, takes_epsilon=True, is_random=True),
+    Method("isotonic_sticky", ours.isotonic_sticky, takes_epsilon=True),
     Method("isotonic_all", ours.isotonic_all, takes_epsilon=True, keeps_ranking=True, is_random=True),
     Method(
         "isotonic_all_reference", ours.isotonic_all_reference, takes_epsilon=True, keeps_ranking=True, is_random=True

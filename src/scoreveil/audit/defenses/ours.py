@@ -3,6 +3,8 @@
 Asking again still gives a fresh answer, as in production: the generator moves on.
 """
 
+import hashlib
+
 import numpy as np
 
 from scoreveil.audit.defenses.shape import Given
@@ -31,6 +33,12 @@ def isotonic(given: Given) -> Defense:
 def isotonic_reference(given: Given) -> Defense:
     """The label kept, with the public reference."""
     return Veil(_epsilon(given), keep=1, reference=given.reference.scores, rng=_rng(given))
+
+
+def isotonic_sticky(given: Given) -> Defense:
+    """As `isotonic_reference`, with keyed answers: all records of a grid cell get the same one."""
+    secret = hashlib.sha256(f"a study's secret {given.seed}".encode()).digest()
+    return Veil(_epsilon(given), keep=1, reference=given.reference.scores, secret=secret)
 
 
 def isotonic_all(given: Given) -> Defense:
