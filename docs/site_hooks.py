@@ -1,0 +1,12 @@
+"""What the site shows that lies elsewhere: the changelog, with links as they are from here."""
+
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+
+def on_files(files: Files, config: Any) -> Files:
+    text = (Path(config.config_file_path).parent / "CHANGELOG.md").read_text(encoding="utf-8")
+    files.append(File.generated(config, "changelog.md", content=text.replace("](docs/", "](")))
+    return files
