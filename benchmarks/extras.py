@@ -53,7 +53,7 @@ def page(results: dict[str, dict[str, float | str | int]]) -> str:
         "",
         "<!-- Made by benchmarks/extras.py from benchmarks/extras.json: do not edit. -->",
         "",
-        "Made by `python benchmarks/extras.py`: each extra with all it depends on, in the versions of `constraints.txt`,",
+        "Made by `python benchmarks/extras.py`: each extra with all it needs, in the versions of `constraints.txt`,",
         "installed into an empty environment. Seconds depend on the machine, its load and the cache of pip.",
         "",
         "| extra | MB | s | packages | measured |",

@@ -18,6 +18,7 @@ from scoreveil.audit.shadows import many_shadows
 from scoreveil.files import dataset
 from scoreveil.integrations.columns import ColumnVeil
 
+os.environ.setdefault("RAY_raylet_start_wait_time_s", "300")  # on a busy machine a minute is not enough
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of what Ray imports
     import ray

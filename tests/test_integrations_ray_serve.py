@@ -1,6 +1,7 @@
 """Ray Serve: tritonclient, as it is, gets veiled scores from a user's deployment."""
 
 import json
+import os
 import socket
 import urllib.error
 import urllib.request
@@ -12,6 +13,7 @@ import tritonclient.http as triton
 from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression
 
+os.environ.setdefault("RAY_raylet_start_wait_time_s", "300")  # on a busy machine a minute is not enough
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of what Ray imports
     import ray
