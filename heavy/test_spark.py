@@ -1,5 +1,6 @@
 """Spark: run by make spark, since it needs Java and half a gigabyte. The same answers as in one process."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from doc_pages import run_page
 from scoreveil.integrations.columns import ColumnVeil
 from scoreveil.integrations.spark import veil_columns
 
+os.environ["PYSPARK_PYTHON"] = sys.executable  # else workers run the first python3 of the path
 SECRET = b"a secret of the tests"
 SCORES = np.random.default_rng(0).dirichlet(np.ones(3), 200)
 
