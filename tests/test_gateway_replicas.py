@@ -20,7 +20,7 @@ def test_three_gateways_on_one_ledger_grant_exactly_b(tmp_path: Path, postgres_u
     classifier = LogisticRegression(C=1e-4, max_iter=50, tol=0.1).fit(*load_digits(return_X_y=True))
     made = to_onnx(classifier, PIXELS[:1], options={"zipmap": False}, target_opset=17)
     (tmp_path / "digits.onnx").write_bytes(made.SerializeToString())
-    (tmp_path / "secret").write_bytes(b"0123456789abcdef0123456789abcdef\n")
+    (tmp_path / "secret").write_text("0123456789abcdef" * 4 + "\n")
     (tmp_path / "secret").chmod(0o600)
     toml = f"""
     secrets.file = "{tmp_path}/secret"
