@@ -15,6 +15,7 @@ from score_datasets import SECRET, content, run, secret_in, write
 from scoreveil import Veil
 from scoreveil.audit.records import Records
 from scoreveil.audit.shadows import many_shadows
+from scoreveil.cli.audit import _engine
 from scoreveil.files import dataset
 from scoreveil.integrations.columns import ColumnVeil
 
@@ -113,6 +114,15 @@ def test_shadows_train_on_ray_as_they_do_here(cluster):
         assert type(joblib.parallel.get_active_backend()[0]).__name__ == "JoblibTasks"
         there = many_shadows(train, 20, population, count=4, seed=0, jobs=2)
     assert there.digest == here.digest
+
+
+def test_the_audit_takes_an_engine(cluster):
+    with _engine("ray", 2):
+        assert type(joblib.parallel.get_active_backend()[0]).__name__ == "JoblibTasks"
+    with _engine("local", 2):
+        assert type(joblib.parallel.get_active_backend()[0]).__name__ != "JoblibTasks"
+    with pytest.raises(ValueError, match="Expected --engine local or ray, got mpi"):
+        _engine("mpi", 2)
 
 
 def test_columns_are_veiled_and_the_rest_stays():
