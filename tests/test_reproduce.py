@@ -216,7 +216,7 @@ def test_wrong_input_is_one_line(tmp_path, monkeypatch):
     runner = CliRunner()
     for given, message in (
         (["--profile", "huge"], "a profile among quick, standard, paper"),
-        (["--dataset", "imagenet"], "a dataset among"),
+        (["--dataset", "imagenet"], "datasets among"),
         (["--data-dir", str(tmp_path)], "--download"),
         (["--epochs", "0"], "epochs >= 1"),
     ):

@@ -105,7 +105,14 @@ def best(results: tuple[AttackResult, ...], defense: str, epsilon: float | None,
 
 
 def to_json(study: Study) -> str:
-    return json.dumps(asdict(study), indent=1, allow_nan=False)
+    """One line for each result: curves of hundreds of points would take one for each number."""
+
+    def written(value: Any) -> str:
+        if not isinstance(value, (list, tuple)):
+            return json.dumps(value, indent=1, allow_nan=False)
+        return "[\n" + ",\n".join(json.dumps(item, allow_nan=False) for item in value) + "\n]"
+
+    return "{\n" + ",\n".join(f'"{name}": {written(value)}' for name, value in asdict(study).items()) + "\n}\n"
 
 
 def from_json(text: str) -> Study:

@@ -21,9 +21,7 @@ def reproduce(
     ] = "quick",
     dataset: Annotated[
         str | None,
-        typer.Option(
-            "--dataset", metavar="NAME", help="mnist, fashion-mnist, cifar10 or all; by default the profile's."
-        ),
+        typer.Option("--dataset", metavar="NAME", help="mnist, fashion-mnist, cifar10, with commas between, or all."),
     ] = None,
     folder: Annotated[
         Path | None,
@@ -43,6 +41,10 @@ def reproduce(
     epochs: Annotated[
         int | None, typer.Option("--epochs", help="Train that many epochs instead of the profile's.")
     ] = None,
+    shadows: Annotated[
+        int | None,
+        typer.Option("--shadows", help="Shadow models for LiRA and RMIA instead of the profile's; 0 for none."),
+    ] = None,
     jobs: Annotated[int, typer.Option("--jobs", help="Processes at a time.")] = 2,
 ) -> None:
     """Run the paper's experiments again.
@@ -58,7 +60,7 @@ def reproduce(
         message = f"Expected {error.name} for the experiments, got none: pip install 'scoreveil[audit]'."
         raise ModuleNotFoundError(message) from None
 
-    chosen = _profile(profile, epochs)
+    chosen = _profile(profile, epochs, shadows)
     names = _datasets(dataset, chosen)
     for name in names:
         _get(name, data.place(data_dir), download)
@@ -73,12 +75,14 @@ def reproduce(
         out.print(f"Report: {made.parent / name / 'report.html'}")
 
 
-def _profile(name: str, epochs: int | None) -> "Profile":
+def _profile(name: str, epochs: int | None, shadows: int | None) -> "Profile":
     from scoreveil.audit.reproduce import PROFILES
 
     if name not in PROFILES:
         raise ValueError(f"Expected a profile among {', '.join(PROFILES)}, got {name!r}.")
     profile = PROFILES[name]
+    if shadows is not None:
+        profile = replace(profile, shadows=dict.fromkeys(profile.shadows, shadows))
     if epochs is None:
         return profile
     inversion = {data: replace(settings, epochs=epochs) for data, settings in profile.inversion.items()}
@@ -92,9 +96,11 @@ def _datasets(given: str | None, profile: "Profile") -> tuple[str, ...]:
         return profile.datasets
     if given == "all":
         return DATASETS
-    if given not in DATASETS:
-        raise ValueError(f"Expected a dataset among {', '.join(DATASETS)} or all, got {given!r}.")
-    return (given,)
+    wanted = [name.strip() for name in given.split(",")]
+    for name in wanted:
+        if name not in DATASETS:
+            raise ValueError(f"Expected datasets among {', '.join(DATASETS)} or all, got {name!r}.")
+    return tuple(name for name in DATASETS if name in wanted)
 
 
 def _get(name: str, place: Path, download: bool) -> None:
