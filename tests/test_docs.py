@@ -1,21 +1,17 @@
 """What the README and the docs show works, and what they name exists."""
 
 import re
-from pathlib import Path
 
 import pytest
 
 import scoreveil
+from doc_pages import PAGES, ROOT, blocks
 
-ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
-
-
-def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+INTEGRATIONS = ROOT / "docs" / "integrations"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+# the examples of an integration run in its own tests, beside the library they need
+@pytest.mark.parametrize("page", [p for p in PAGES if p.parent != INTEGRATIONS], ids=lambda page: page.name)
 def test_python_blocks_run(page):
     for block in blocks(page, "python"):
         exec(compile(block, page.name, "exec"), {"__name__": "example"})

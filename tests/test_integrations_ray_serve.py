@@ -1,0 +1,128 @@
+"""Ray Serve: tritonclient, as it is, gets veiled scores from a user's deployment."""
+
+import json
+import os
+import socket
+import urllib.error
+import urllib.request
+import warnings
+
+import numpy as np
+import pytest
+import tritonclient.http as triton
+from sklearn.datasets import load_iris
+from sklearn.linear_model import LogisticRegression
+
+os.environ.setdefault("RAY_raylet_start_wait_time_s", "300")  # on a busy machine a minute is not enough
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # of what Ray imports
+    import ray
+    from ray import serve
+
+    from scoreveil.integrations.ray import start
+    from scoreveil.integrations.ray_serve import Refused, read_request, veiled_application, write_answer
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of Ray's own threads, at times of their choosing
+X, Y = load_iris(return_X_y=True)
+CLASSIFIER = LogisticRegression(max_iter=500).fit(X, Y)
+RAW = CLASSIFIER.predict_proba(X)
+SECRET = b"a secret of the tests"
+
+
+@pytest.fixture(scope="module")
+def address():
+    classifier = CLASSIFIER
+
+    @serve.deployment(ray_actor_options={"num_cpus": 0.1})
+    class Iris:
+        def predict_proba(self, x):
+            if x.shape[1] != 4:
+                raise ValueError(f"raw: {RAW[0]}")
+            return classifier.predict_proba(x)
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        start(workers=2)
+        serve.start(http_options={"host": "127.0.0.1", "port": port})
+        serve.run(veiled_application(Iris.bind(), name="iris", epsilon=2.0, secret=SECRET))
+        yield f"127.0.0.1:{port}"
+        serve.shutdown()
+        ray.shutdown()
+
+
+def ask(client, binary_in, binary_out):
+    given = triton.InferInput("x", X.shape, "FP64")
+    given.set_data_from_numpy(X, binary_data=binary_in)
+    wanted = [triton.InferRequestedOutput("scores", binary_data=binary_out)]
+    return client.infer("iris", [given], outputs=wanted).as_numpy("scores")
+
+
+def test_tritonclient_gets_veiled_scores(address):
+    with triton.InferenceServerClient(address) as client:
+        assert client.is_server_live()
+        assert client.is_server_ready()
+        assert client.is_model_ready("iris")
+        assert client.get_model_metadata("iris")["outputs"][0]["name"] == "scores"
+        answers = [ask(client, one, other) for one in (True, False) for other in (True, False)]
+    for z in answers:
+        assert np.array_equal(z.argmax(axis=1), RAW.argmax(axis=1))
+        assert np.allclose(z.sum(axis=1), 1)
+        assert np.allclose(z, answers[0]), "sticky, however it is asked"
+    assert np.mean(np.any(np.abs(answers[0] - RAW) > 1e-6, axis=1)) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/v2/models/other/infer", {"inputs": []}, 404),
+        ("/predict_proba", {"inputs": []}, 404),
+        ("/v2/models/iris/infer", {"inputs": []}, 400),
+        (
+            "/v2/models/iris/infer",
+            {"inputs": [{"name": "x", "datatype": "FP64", "shape": [1, 3], "data": [1, 2, 3]}]},
+            502,
+        ),
+    ],
+)
+def test_what_is_refused_says_why_and_quotes_no_score(address, path, body, status):
+    request = urllib.request.Request(f"http://{address}{path}", json.dumps(body).encode())
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request)
+    said = refused.value.read().decode()
+    assert refused.value.code == status
+    assert json.loads(said)["error"].startswith("Expected")
+    assert str(RAW[0])[2:8] not in said
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"datatype": "FP32", "shape": [2, 2], "data": [1, 2, 3]},
+        {"datatype": "BYTES", "shape": [1], "data": ["a"]},
+        {"datatype": "FP32", "shape": [1, 2], "parameters": {"binary_data_size": 400}},
+        {"datatype": "FP32", "shape": [0, 2], "data": []},
+        {"datatype": "FP32", "shape": [-1, 2], "parameters": {"binary_data_size": -8}},
+        "x",
+    ],
+)
+def test_malformed_tensors_are_refused(given):
+    with pytest.raises(Refused, match="Expected"):
+        read_request(json.dumps({"inputs": [given]}).encode(), None)
+
+
+def test_only_the_scores_can_be_asked_for():
+    given = {"datatype": "FP32", "shape": [1, 2], "data": [1, 2]}
+    with pytest.raises(Refused, match="Expected output 'scores' alone"):
+        read_request(json.dumps({"inputs": [given], "outputs": [{"name": "logits"}]}).encode(), None)
+    answer = write_answer("m", {"id": "7"}, np.array([[0.25, 0.75]], dtype=np.float32))
+    assert json.loads(answer.body)["outputs"] == [
+        {"name": "scores", "datatype": "FP32", "shape": [1, 2], "data": [0.25, 0.75]}
+    ]
+
+
+def test_what_no_veil_takes_is_refused_before_any_replica():
+    with pytest.raises(ValueError, match="epsilon"):
+        veiled_application(None, name="m", epsilon=0.0)
