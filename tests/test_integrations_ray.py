@@ -19,27 +19,17 @@ from scoreveil.cli.audit import _engine
 from scoreveil.files import dataset
 from scoreveil.integrations.columns import ColumnVeil
 
-os.environ.setdefault("RAY_raylet_start_wait_time_s", "300")  # on a busy machine a minute is not enough
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of what Ray imports
     import ray
     import ray.data
 
-    from scoreveil.integrations.ray import VeilBatches, each, joblib_on_ray, start
+    from scoreveil.integrations.ray import VeilBatches, each, joblib_on_ray
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of Ray's own threads, at times of their choosing
 
 
-@pytest.fixture(scope="module")
-def cluster():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        start(workers=2)
-        yield
-        ray.shutdown()
-
-
-def test_batches_of_a_dataset_are_veiled_wherever_they_are(cluster):
+def test_batches_of_a_dataset_are_veiled_wherever_they_are(ray_cluster):
     rng = np.random.default_rng(0)
     scores, names = rng.dirichlet(np.ones(4), 300), np.arange(300)
     given = ray.data.from_numpy_refs([ray.put(part) for part in np.array_split(scores, 3)]).rename_columns(
@@ -55,7 +45,7 @@ def test_batches_of_a_dataset_are_veiled_wherever_they_are(cluster):
     assert np.array_equal(np.stack([row["z"] for row in rows]), alone["z"])
 
 
-def test_protect_on_ray_writes_what_one_process_writes(cluster, tmp_path):
+def test_protect_on_ray_writes_what_one_process_writes(ray_cluster, tmp_path):
     source = write(tmp_path / "in", files=4)
     options = ("-e", 2, "--columns", "p*", "--secret-file", secret_in(tmp_path))
     assert run("protect", source, "-o", tmp_path / "here", *options) == 0
@@ -63,7 +53,7 @@ def test_protect_on_ray_writes_what_one_process_writes(cluster, tmp_path):
     assert content(tmp_path / "there") == content(tmp_path / "here")
 
 
-def test_a_killed_worker_changes_nothing(cluster, tmp_path):
+def test_a_killed_worker_changes_nothing(ray_cluster, tmp_path):
     source, out = write(tmp_path / "in", files=4), tmp_path / "out"
     recipe = dataset.Recipe.of(Veil(2.0), SECRET)
 
@@ -90,7 +80,7 @@ def test_a_killed_worker_changes_nothing(cluster, tmp_path):
     assert dataset.begin(str(source), str(out), recipe, "p*") == []
 
 
-def test_what_a_task_raises_comes_back_as_it_was(cluster, tmp_path):
+def test_what_a_task_raises_comes_back_as_it_was(ray_cluster, tmp_path):
     source = write(tmp_path / "in")
     table = pq.read_table(source / "part-2.parquet")
     pq.write_table(table.set_column(1, "p0", table["p1"]), source / "part-2.parquet")
@@ -103,7 +93,7 @@ def test_what_a_task_raises_comes_back_as_it_was(cluster, tmp_path):
     assert not (tmp_path / "out" / "part-2.parquet").exists()
 
 
-def test_shadows_train_on_ray_as_they_do_here(cluster):
+def test_shadows_train_on_ray_as_they_do_here(ray_cluster):
     def train(rows, seed):
         drawn = np.random.default_rng(seed).dirichlet(np.ones(3), 24)
         return drawn[:20] + len(rows), drawn[20:]
@@ -116,7 +106,7 @@ def test_shadows_train_on_ray_as_they_do_here(cluster):
     assert there.digest == here.digest
 
 
-def test_the_audit_takes_an_engine(cluster):
+def test_the_audit_takes_an_engine(ray_cluster):
     with _engine("ray", 2):
         assert type(joblib.parallel.get_active_backend()[0]).__name__ == "JoblibTasks"
     with _engine("local", 2):
@@ -145,5 +135,5 @@ def test_columns_are_veiled_and_the_rest_stays():
         ColumnVeil(2.0, "z")({"z": lists})
 
 
-def test_the_page_runs(cluster):
+def test_the_page_runs(ray_cluster):
     assert run_page("ray")["veiled"].count() == 100

@@ -16,6 +16,7 @@ gateway (`scoreveil serve`) in front instead.
 
 import json
 import math
+from collections.abc import Mapping
 from typing import Any, Unpack
 
 import numpy as np
@@ -61,7 +62,8 @@ class VeiledEndpoint:
             return JSONResponse({"error": str(refused)}, refused.status)
 
     async def _route(self, request: Request) -> Response:
-        parts = request.url.path.strip("/").split("/")
+        below = request.scope["path"].removeprefix(request.scope.get("root_path", ""))  # the application's route_prefix
+        parts = below.strip("/").split("/")
         match request.method, parts:
             case "GET", ["v2"]:
                 return JSONResponse({"name": "scoreveil", "version": __version__, "extensions": ["binary_tensor_data"]})
@@ -86,10 +88,24 @@ class VeiledEndpoint:
         return write_answer(self._name, asked, veiled)
 
 
-def veiled_application(classifier: Any, *, name: str, epsilon: float | Settings, **options: Unpack[VeilOptions]) -> Any:
-    """An application for `serve.run`, around a bound deployment with `predict_proba`; options as in `Veil`."""
+def veiled_application(
+    classifier: Any,
+    *,
+    name: str,
+    epsilon: float | Settings,
+    endpoint: Mapping[str, Any] | None = None,
+    **options: Unpack[VeilOptions],
+) -> Any:
+    """An application for `serve.run`.
+
+    classifier  a bound deployment with `predict_proba`
+    name        of the model, in its routes
+    epsilon     how much shows through; further options as in `Veil`
+    endpoint    Ray Serve's options of the endpoint itself: `num_replicas`, `ray_actor_options`, …
+    """
     RecordVeil(epsilon, **options)  # refuses here what it would refuse in every replica
-    return VeiledEndpoint.bind(classifier, name, epsilon, options)  # type: ignore[attr-defined]
+    deployment = VeiledEndpoint.options(**(endpoint or {}))  # type: ignore[attr-defined]
+    return deployment.bind(classifier, name, epsilon, options)
 
 
 def read_request(body: bytes, header: str | None) -> tuple[dict[str, Any], NDArray[Any]]:
