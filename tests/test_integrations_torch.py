@@ -115,7 +115,11 @@ def exported(veiled):
     return torch.export.export(veiled, (RECORDS,))
 
 
-@pytest.mark.parametrize("record", [scripted, traced, exported])
+def exported_to_onnx(veiled):
+    return torch.onnx.export(veiled, (RECORDS,), io.BytesIO(), dynamo=False)
+
+
+@pytest.mark.parametrize("record", [scripted, traced, exported, exported_to_onnx])
 def test_a_recorded_graph_is_refused(record):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch deprecates TorchScript
