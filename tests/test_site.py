@@ -21,6 +21,7 @@ def test_the_site_builds_strictly(tmp_path):
     reference = (tmp_path / "reference" / "integrations.html").read_text(encoding="utf-8")
     for name in ("VeiledClassifier", "VeiledModule", "VeiledSession", "VeiledPipeline", "VeilPostprocessor"):
         assert name in reference
+    assert "<code>random_state</code>: of the held-out part" in reference, "columns of docstrings are lists"
     start = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert not re.findall(r'(?:src|href)="https?://(?!squidfunk)[^"]*\.(?:js|css|woff2?)', start), "nothing from others"
 
