@@ -5,9 +5,11 @@ python benchmarks/ray_scale.py [--short]     writes benchmarks/ray_scale.json, u
 
 import argparse
 import json
+import os
 import tempfile
 import time
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -60,12 +62,14 @@ def seconds(source: Path, target: Path, workers: int) -> float:
         ray.shutdown()
 
 
-def measure(size: Size) -> dict[str, float]:
+def measure(size: Size) -> dict[str, float | str]:
+    day, load = f"{datetime.now(UTC):%Y-%m-%d}", os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "in"
         write(source, size)
         taken = {workers: seconds(source, Path(folder) / f"out-{workers}", workers) for workers in (1, 2)}
-    return {"vectors": size.vectors, "one": taken[1], "two": taken[2], "ratio": taken[1] / taken[2], "goal": GOAL}
+    times = {"one": taken[1], "two": taken[2], "ratio": taken[1] / taken[2], "goal": GOAL}
+    return {"day": day, "load before": load, "vectors": size.vectors, **times}
 
 
 def main() -> None:
