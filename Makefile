@@ -5,12 +5,14 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install -q -c constraints.txt
 
-.PHONY: help demo test check bench bench-gateway bench-ledger soak soak-ledger conformance browser clean
+.PHONY: help demo test check docs spark bench bench-extras bench-ray bench-gateway bench-ledger soak soak-ledger conformance browser clean
 
 help:
 	@echo "make demo   install what the demo needs and run it"
 	@echo "make test   install everything and run the test suite"
 	@echo "make check  lint, types, import contracts"
+	@echo "make docs   build the site, every warning an error; part of make check"
+	@echo "make spark  test the Spark integration (installs pyspark; needs Java)"
 	@echo "make bench  measure speed and memory; writes benchmarks/results.json and docs/benchmarks.md"
 	@echo "make bench-gateway  measure scoreveil serve; writes benchmarks/gateway.json and the table of docs/serve.md"
 	@echo "make soak   half an hour at half load: errors, memory"
@@ -24,7 +26,7 @@ demo: $(VENV)/demo.stamp
 test: $(VENV)/dev.stamp browser
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-check: $(VENV)/dev.stamp
+check: $(VENV)/dev.stamp docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -73,3 +75,25 @@ $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(BIN)/python
 
 clean:
 	rm -rf $(VENV) .venv-* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+# the site, with every warning an error: build/site/index.html
+docs: $(VENV)/dev.stamp
+	$(BIN)/python -m mkdocs build --strict --quiet
+
+# Spark needs Java and half a gigabyte, so it has an environment of its own
+spark: .venv-spark/stamp
+	@command -v java >/dev/null || { echo "Spark needs Java 17 or newer, as a command named java: install it first." >&2; exit 1; }
+	.venv-spark/bin/python -m pytest heavy/test_spark.py -W default
+
+.venv-spark/stamp: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-spark
+	.venv-spark/bin/python -m pip --disable-pip-version-check install -q -c constraints.txt -e '.[spark]' pytest
+	@touch $@
+
+# size and time of each extra: writes docs/integrations/extras.md
+bench-extras: $(VENV)/dev.stamp
+	$(BIN)/python benchmarks/extras.py
+
+# two Ray workers against one, 100 million vectors
+bench-ray: $(VENV)/dev.stamp
+	$(BIN)/python benchmarks/ray_scale.py

@@ -1,6 +1,8 @@
 """What many tests need."""
 
+import os
 import secrets
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +10,8 @@ import pytest
 
 from postgres_server import PostgresServer
 from scoreveil.mechanisms import loading
+
+os.environ.setdefault("RAY_raylet_start_wait_time_s", "300")  # on a busy machine a minute is not enough
 
 
 @pytest.fixture(params=["numpy", "kernel"])
@@ -42,3 +46,17 @@ def ledger_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/ledger.db"
     return str(request.getfixturevalue("postgres_url"))
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[None]:
+    """Two Ray workers, started where a test asks for them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what Ray imports
+        import ray
+
+        from scoreveil.integrations.ray import start
+
+        start(workers=2)
+    yield
+    ray.shutdown()

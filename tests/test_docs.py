@@ -1,24 +1,45 @@
 """What the README and the docs show works, and what they name exists."""
 
 import re
-from pathlib import Path
+import shlex
 
 import pytest
+from typer.core import TyperGroup
+from typer.main import get_command
 
 import scoreveil
+from doc_pages import PAGES, ROOT, blocks
+from scoreveil import cli
 
-ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
-
-
-def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+INTEGRATIONS = ROOT / "docs" / "integrations"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+# the examples of an integration run in its own tests, beside the library they need
+@pytest.mark.parametrize("page", [p for p in PAGES if p.parent != INTEGRATIONS], ids=lambda page: page.name)
 def test_python_blocks_run(page):
     for block in blocks(page, "python"):
         exec(compile(block, page.name, "exec"), {"__name__": "example"})
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_are_ones_that_exist(page):
+    """Names and options of each are known; what they do is for other tests."""
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    fenced = "".join(re.findall(r"^```\n(.*?)^```$", _without_code(page), re.DOTALL | re.MULTILINE))
+    for line in re.findall(r"^(?:make|scoreveil) .*$", fenced.replace("\\\n", " "), re.MULTILINE):
+        program, *arguments = shlex.split(line, comments=True)
+        if program == "make":
+            assert arguments[0].rstrip(",") in targets, line
+            continue
+        command = get_command(cli.app)
+        while isinstance(command, TyperGroup):
+            command = command.commands[arguments.pop(0)]
+        command.make_context(line, arguments)
+
+
+def _without_code(page):
+    """A page without its blocks that name a language."""
+    return re.sub(r"^```\w+\n.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
 
 
 def test_the_readme_has_ten_lines_of_code():

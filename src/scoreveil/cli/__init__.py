@@ -92,8 +92,10 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Show the vers
 
 @app.command(epilog="Example: scoreveil protect scores.csv -o safe.csv --epsilon 2 --columns 'p*'")
 def protect(
-    source: Annotated[Path, typer.Argument(metavar="IN", help="Scores: .npy, .npz, .csv or .parquet.")],
-    target: Annotated[Path, typer.Option("--output", "-o", metavar="OUT", help="Where to write, in the same format.")],
+    source: Annotated[
+        str, typer.Argument(metavar="IN", help="Scores: .npy, .npz, .csv or .parquet; or a folder or URL of .parquet.")
+    ],
+    target: Annotated[str, typer.Option("--output", "-o", metavar="OUT", help="Where to write, in the same format.")],
     epsilon: EpsilonOption,
     mechanism: MechanismOption = None,
     keep: KeepOption = None,
@@ -111,29 +113,77 @@ def protect(
         str | None, typer.Option("--model", metavar="NAME", help="With a secret: other models get independent answers.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace OUT if it exists.")] = False,
+    engine: Annotated[
+        str,
+        typer.Option("--engine", metavar="local|ray", help="Who veils the files of a folder: this process, or Ray."),
+    ] = "local",
+    workers: Annotated[
+        int | None, typer.Option("--workers", metavar="N", help="With --engine ray and no RAY_ADDRESS: so many here.")
+    ] = None,
 ) -> None:
     """Veil the scores in a file.
 
     Everything else in it stays as it was. Works in pieces, so that files may be larger than memory; OUT appears only
-    when it is complete.
+    when it is complete. Of a folder, or a URL that fsspec knows, each .parquet file is veiled on its own; a run that
+    was stopped goes on with those that are missing.
     """
     from scoreveil import files
+    from scoreveil.files import dataset
 
     started = time.perf_counter()
+    many, secret = dataset.is_dataset(source), _secret(secret_file)
+    if engine not in ("local", "ray") or (engine == "ray" and not many):
+        raise ValueError(f"Expected --engine local, or ray for a folder or URL, got {engine}.")
+    if reference is not None and many:
+        typical = files.sample(reference, columns)[0]
+    else:
+        typical = _reference(reference, Path(source), columns)
     veil = _maker(mechanism)(
         epsilon,
         keep=_kept(keep),
-        reference=_reference(reference, source, columns),
-        secret=_secret(secret_file),
+        reference=typical,
+        secret=secret,
         model=model or "",
         threads=os.cpu_count() or 1,
     )
     with progress_bar("Protecting") as progress:
-        done = files.protect(source, target, veil, columns, force, progress)
-    _say_protected(done, veil, target, sticky=secret_file is not None, seconds=time.perf_counter() - started)
+        if many:
+            recipe = dataset.Recipe.of(veil, secret)
+            done, kept = _protect_dataset(source, target, recipe, columns, force, engine, workers, progress)
+        else:
+            done, kept = files.protect(source, target, veil, columns, force, progress), 0
+    if kept:
+        typer.echo(f"{kept} file{'s' * (kept != 1)} of {target} were there already, complete.")
+    if done is not None:
+        _say_protected(done, veil, target, sticky=secret is not None, seconds=time.perf_counter() - started)
 
 
-def _say_protected(done: Any, veil: Veil, target: Path, sticky: bool, seconds: float) -> None:
+def _protect_dataset(
+    source: str, target: str, recipe: Any, columns: str | None, force: bool, engine: str, workers: int | None,
+    progress: Callable[[float], None],
+) -> tuple[Any, int]:  # fmt: skip
+    """What was done, and how many files were there already."""
+    from scoreveil.files import dataset
+
+    todo = dataset.begin(source, target, recipe, columns, force)
+    one = partial(dataset.protect_partition, recipe=recipe, columns=columns)
+    if engine == "ray":
+        try:
+            from scoreveil.integrations import ray
+        except ModuleNotFoundError as error:
+            message = f"Expected {error.name} for --engine ray, got none: pip install 'scoreveil[ray]'."
+            raise ModuleNotFoundError(message) from None
+        results = ray.each(one, todo, workers)
+    else:
+        results = map(one, todo)
+    done = []
+    for result in results:
+        done.append(result)
+        progress(len(done) / len(todo))
+    return dataset.total(done) if done else None, dataset.count(source) - len(todo)
+
+
+def _say_protected(done: Any, veil: Veil, target: str, sticky: bool, seconds: float) -> None:
     classes = "" if done.classes is None else f" × {done.classes} classes"
     typer.echo(f"Wrote {target}: {done.rows:,} row{'s' * (done.rows != 1)}{classes} veiled in {seconds:.1f} s.")
     if done.columns:

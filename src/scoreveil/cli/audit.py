@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -92,6 +93,10 @@ def audit(
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same table.")] = 0,
     jobs: Annotated[int, typer.Option("--jobs", help="Processes at a time.")] = 2,
+    engine: Annotated[
+        str,
+        typer.Option("--engine", metavar="local|ray", help="Where they run: here, or on a Ray cluster (RAY_ADDRESS)."),
+    ] = "local",
 ) -> None:
     """Attack a model's scores, and say what leaks.
 
@@ -118,14 +123,14 @@ def audit(
     else:
         factory = None if architecture is None else load_object(architecture)
         asked = Asked(factory, shadows, inversion, seed, jobs)
-        with progress_steps("Asking the model") as progress:
+        with _engine(engine, jobs), progress_steps("Asking the model") as progress:
             subject = _from_model(model, member_data, nonmember_data, shadow_data, asked, progress)
     if subject.pictures is not None:
         plan = replace(plan, inverted=plan.settings)
     if subject.many is not None:
         # MemGuard takes milliseconds a vector: minutes for each shadow
         plan = replace(plan, likelihood=tuple(s for s in plan.settings if s[0] != "memguard"))
-    with progress_steps("Attacking") as progress:
+    with _engine(engine, jobs), progress_steps("Attacking") as progress:
         found = study.run(subject, plan, shlex.join(["scoreveil", *sys.argv[1:]]), cache, progress)
     said = verdict.verdict(found)
     for line in (*(f"Note: {note}" for note in found.notes), *said.sentences):
@@ -134,6 +139,20 @@ def audit(
         typer.echo(f"Report: {report.write(found, folder)}")
     if fail_over is not None:
         _gate(found, said, fail_over, setting)
+
+
+def _engine(engine: str, jobs: int) -> AbstractContextManager[None]:
+    """Where joblib runs what the audit hands it."""
+    if engine == "local":
+        return nullcontext()
+    if engine != "ray":
+        raise ValueError(f"Expected --engine local or ray, got {engine}.")
+    try:
+        from scoreveil.integrations.ray import joblib_on_ray
+    except ModuleNotFoundError as error:
+        message = f"Expected {error.name} for --engine ray, got none: pip install 'scoreveil[ray]'."
+        raise ModuleNotFoundError(message) from None
+    return joblib_on_ray(jobs)
 
 
 def _plan(epsilons: str | None, defenses: str | None, attacks: str | None, seed: int, jobs: int) -> "Plan":

@@ -1,0 +1,62 @@
+"""Veiled columns of a batch: what Ray and Spark do with each part of a table."""
+
+from collections.abc import Sequence
+from typing import Any, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scoreveil.integrations.options import VeilOptions
+from scoreveil.integrations.records import RecordVeil
+from scoreveil.veil import Settings
+
+Batch = dict[str, NDArray[Any]]
+
+
+class ColumnVeil:
+    """Veils some columns of a batch, and leaves the others as they are.
+
+    epsilon   how much shows through; further options as in `Veil`
+    columns   one column of vectors, or two or more columns, a class each
+    records   with a secret: the columns that tell one record from another. The same record then gets the same answer
+              wherever it is processed, and others independent ones; without, all records of a cell share one
+    """
+
+    def __init__(
+        self,
+        epsilon: float | Settings,
+        columns: str | Sequence[str],
+        records: str | Sequence[str] = (),
+        **options: Unpack[VeilOptions],
+    ) -> None:
+        self._columns = [columns] if isinstance(columns, str) else list(columns)
+        self._records = [records] if isinstance(records, str) else list(records)
+        if set(self._columns) & set(self._records):
+            raise ValueError("Expected records to be told apart by other columns than scores, got score columns.")
+        self._veil = RecordVeil(epsilon, **options)
+
+    def __call__(self, batch: Batch) -> Batch:
+        missing = [name for name in (*self._columns, *self._records) if name not in batch]
+        if missing:
+            raise ValueError(f"Expected columns {', '.join(map(repr, missing))}, got {', '.join(map(repr, batch))}.")
+        scores = _vectors([batch[name] for name in self._columns])
+        if self._veil.sticky and not self._records:
+            veiled = self._veil.veil(scores)
+        else:
+            veiled = self._veil(scores, [batch[name] for name in self._records])
+        if len(self._columns) == 1:
+            return {**batch, self._columns[0]: veiled}
+        return {**batch, **{name: veiled[:, i] for i, name in enumerate(self._columns)}}
+
+
+def _vectors(columns: list[NDArray[Any]]) -> NDArray[Any]:
+    """(n, k) from one column of vectors, or from k columns of numbers."""
+    if len(columns) > 1:
+        return np.stack(columns, axis=1)
+    (column,) = columns
+    if column.dtype != object:
+        return column
+    lengths = {len(row) for row in column}
+    if len(lengths) > 1:
+        raise ValueError(f"Expected vectors of one length, got {min(lengths)} to {max(lengths)}.")
+    return np.stack([np.asarray(row) for row in column]) if lengths else np.empty((0, 2))

@@ -1,0 +1,108 @@
+"""ONNX Runtime: a session that answers with veiled scores.
+
+    from scoreveil.integrations.onnx import VeiledSession
+
+    session = VeiledSession("model.onnx", epsilon=2.0, labels="label")
+    label, z = session.run(None, {"x": records})
+
+Of the model's outputs only the scores, veiled, and the labels, where named, can be asked for.
+"""
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from typing import Any, Literal, Unpack
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+
+from scoreveil.accounting import Guarantee
+from scoreveil.integrations.options import VeilOptions
+from scoreveil.integrations.records import RecordVeil
+from scoreveil.veil import Settings
+
+FLOATS = ("tensor(float)", "tensor(double)", "tensor(float16)")
+LABELS = ("tensor(int64)", "tensor(int32)", "tensor(string)")
+
+
+class VeiledSession:
+    """An inference session behind a veil.
+
+    session   an `onnxruntime.InferenceSession`, or the path or bytes of a model
+    epsilon   how much shows through; further options as in `Veil`
+    scores    the name of the output that holds the scores; not needed where only one can
+    labels    the name of an output of labels to let through as it is
+    outputs   what the scores are: "probabilities", or "logits" (softmax is applied here)
+    """
+
+    def __init__(
+        self,
+        session: onnxruntime.InferenceSession | str | PathLike[str] | bytes,
+        epsilon: float | Settings,
+        *,
+        scores: str | None = None,
+        labels: str | None = None,
+        outputs: Literal["probabilities", "logits"] = "probabilities",
+        **options: Unpack[VeilOptions],
+    ) -> None:
+        if outputs not in ("logits", "probabilities"):
+            raise ValueError(f"Expected outputs 'logits' or 'probabilities', got {outputs!r}.")
+        if not isinstance(session, onnxruntime.InferenceSession):
+            model = session if isinstance(session, bytes) else str(session)
+            session = onnxruntime.InferenceSession(model, providers=onnxruntime.get_available_providers())
+        self._session = session
+        found = {output.name: output.type for output in session.get_outputs()}
+        self._scores = _scores_output(found) if scores is None else _named(scores, found, FLOATS, "scores")
+        self._labels = None if labels is None else _named(labels, found, LABELS, "labels")
+        self._outputs = outputs
+        self._veil = RecordVeil(epsilon, **options)
+
+    def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[NDArray[Any]]:
+        """As `InferenceSession.run`: the wanted outputs, or with None all that there are here."""
+        known = [output.name for output in self.get_outputs()]
+        wanted = known if output_names is None else list(output_names)
+        for name in wanted:
+            if name not in known:
+                raise ValueError(f"Expected outputs among {', '.join(known)}, got {name!r}.")
+        answers = self._session.run(wanted, dict(input_feed))
+        return [self._veiled(a, input_feed) if n == self._scores else a for n, a in zip(wanted, answers, strict=True)]
+
+    def get_inputs(self) -> list[Any]:
+        return list(self._session.get_inputs())
+
+    def get_outputs(self) -> list[Any]:
+        """Those that `run` knows."""
+        return [output for output in self._session.get_outputs() if output.name in (self._scores, self._labels)]
+
+    def get_providers(self) -> list[str]:
+        return list(self._session.get_providers())
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return self._veil.guarantee
+
+    def _veiled(self, answer: NDArray[Any], input_feed: Mapping[str, Any]) -> NDArray[Any]:
+        asked = [input_feed[name] for name in sorted(input_feed)]
+        if self._outputs == "probabilities":
+            return self._veil(answer, asked)
+        # in half precision the sum of many small probabilities drifts from 1
+        wide = answer.astype(np.float32) if answer.dtype == np.float16 else answer
+        shifted = np.exp(wide - wide.max(axis=-1, keepdims=True))
+        return self._veil(shifted / shifted.sum(axis=-1, keepdims=True), asked)
+
+
+def _scores_output(found: Mapping[str, str]) -> str:
+    floating = [name for name, kind in found.items() if kind in FLOATS]
+    if len(floating) != 1:
+        shown = ", ".join(f"{name}: {kind}" for name, kind in found.items())
+        raise ValueError(
+            f"Expected one output of floating-point scores, or scores= to name it, got {shown}. "
+            "(A sequence of maps, as skl2onnx makes, becomes a tensor with its option zipmap=False.)"
+        )
+    return floating[0]
+
+
+def _named(name: str, found: Mapping[str, str], kinds: Sequence[str], what: str) -> str:
+    if found.get(name) not in kinds:
+        raise ValueError(f"Expected an output of {what}, {' or '.join(kinds)}, got {name!r}: {found.get(name)}.")
+    return name

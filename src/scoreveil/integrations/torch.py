@@ -1,0 +1,118 @@
+"""PyTorch: a module that answers with veiled probabilities.
+
+    from scoreveil.integrations.torch import VeiledModule
+
+    veiled = VeiledModule(module.eval(), epsilon=2.0)
+    z = veiled(images)        # (n, k) probabilities, on the device of the module's answer, without gradients
+
+The wrapped module is no registered child, so that neither `children()` nor a hook on it leads to raw scores;
+`state_dict`, `load_state_dict`, `parameters`, `to` and `eval` are the wrapped module's, key by key.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, NoReturn, Self, Unpack
+
+import torch
+from torch import Tensor, nn
+
+from scoreveil.accounting import Guarantee
+from scoreveil.integrations.options import VeilOptions
+from scoreveil.integrations.records import RecordVeil
+from scoreveil.veil import Settings
+
+Outputs = Literal["logits", "probabilities"]
+HALVES = (torch.float16, torch.bfloat16)
+
+
+class VeiledModule(nn.Module):
+    """A module behind a veil.
+
+    module    gives one row of k numbers a record, (n, k) or (k,)
+    epsilon   how much shows through; further options as in `Veil`
+    outputs   what the module gives: "logits" (softmax is applied here) or "probabilities"
+
+    Half-precision answers come out as float32, in which a veil can keep them apart.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        epsilon: float | Settings,
+        *,
+        outputs: Outputs = "logits",
+        **options: Unpack[VeilOptions],
+    ) -> None:
+        super().__init__()
+        if not isinstance(module, nn.Module):
+            raise ValueError(f"Expected a torch.nn.Module, got {type(module).__name__}.")
+        if outputs not in ("logits", "probabilities"):
+            raise ValueError(f"Expected outputs 'logits' or 'probabilities', got {outputs!r}.")
+        self._outputs = outputs
+        self._veil = RecordVeil(epsilon, **options)
+        self._behind = (module,)  # in a tuple, where nn.Module does not find it, it is no public child
+        self.training = module.training
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return self._veil.guarantee
+
+    @torch.compiler.disable
+    def forward(self, *inputs: Any, **named: Any) -> Tensor:
+        """Veiled probabilities of the wrapped module's answer."""
+        if torch.jit.is_tracing() or torch.compiler.is_exporting():
+            _refuse_export()
+        with torch.no_grad():
+            answer = self._behind[0](*inputs, **named)
+            if not isinstance(answer, Tensor):
+                raise ValueError(f"Expected a tensor from the module, got {type(answer).__name__}.")
+            wide = answer.float() if answer.dtype in HALVES else answer
+            scores = torch.softmax(wide, dim=-1) if self._outputs == "logits" else wide
+            if not self._veil.sticky:
+                return self._veil.veil(scores)
+            asked = [each.cpu().numpy() for each in (*inputs, *named.values()) if isinstance(each, Tensor)]
+            return torch.from_numpy(self._veil(scores.cpu().numpy(), asked)).to(scores.device)
+
+    # What nn.Module does with children, done with the wrapped module
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """The wrapped module's, under its own names."""
+        return self._behind[0].state_dict(*args, **kwargs)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        return self._behind[0].load_state_dict(state_dict, strict=strict, assign=assign)
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, nn.Parameter]]:
+        if not remove_duplicate:  # torch.export asks so, to put others in their place, before it calls anything
+            _refuse_export()
+        return self._behind[0].named_parameters(prefix, recurse)
+
+    def named_buffers(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, Tensor]]:
+        return self._behind[0].named_buffers(*args, **kwargs)
+
+    def train(self, mode: bool = True) -> Self:
+        self._behind[0].train(mode)
+        return super().train(mode)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        self._behind[0]._apply(fn, recurse)  # to, cuda, half, …
+        return self
+
+    def extra_repr(self) -> str:
+        return f"{type(self._behind[0]).__name__} behind {self._veil.veil!r}"
+
+    # Forms in which the veil would be lost
+
+    def __prepare_scriptable__(self) -> NoReturn:
+        _refuse_export()
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise TypeError("Expected state_dict to save a VeiledModule, got a request to pickle or copy it whole.")
+
+
+def _refuse_export() -> NoReturn:
+    raise RuntimeError(
+        "Expected a module without a veil to script, trace or export, got a VeiledModule: a recorded graph would "
+        "repeat one draw for ever or drop the veil. Export the module, and veil its answers where it is served."
+    )

@@ -1,0 +1,121 @@
+"""Ray Serve: tritonclient, as it is, gets veiled scores from a user's deployment."""
+
+import json
+import socket
+import urllib.error
+import urllib.request
+import warnings
+
+import numpy as np
+import pytest
+import tritonclient.http as triton
+from sklearn.datasets import load_iris
+
+from doc_pages import run_page
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # of what Ray imports
+    from ray import serve
+
+    from scoreveil.integrations.ray_serve import Refused, read_request, veiled_application, write_answer
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of Ray's own threads, at times of their choosing
+X = load_iris().data
+TENSOR = {"name": "x", "datatype": "FP64", "shape": [1, 4], "data": X[0].tolist()}
+
+
+@pytest.fixture(scope="module")
+def served(ray_cluster):
+    """The application of the page, and one of a model that fails beside it; where they are, and the page's model."""
+
+    @serve.deployment(ray_actor_options={"num_cpus": 0.1})
+    class Talkative:
+        def predict_proba(self, x):
+            raise ValueError("raw: 0.123456")
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        serve.start(http_options={"host": "127.0.0.1", "port": port})
+        model = run_page("ray-serve")["model"]
+        light = {"ray_actor_options": {"num_cpus": 0.1}}
+        talkative = veiled_application(Talkative.bind(), name="iris", epsilon=2.0, endpoint=light)
+        serve.run(talkative, name="talkative", route_prefix="/talkative")
+        yield f"127.0.0.1:{port}", model
+        serve.shutdown()
+
+
+def ask(client, binary_in, binary_out):
+    given = triton.InferInput("x", X.shape, "FP64")
+    given.set_data_from_numpy(X, binary_data=binary_in)
+    wanted = [triton.InferRequestedOutput("scores", binary_data=binary_out)]
+    return client.infer("iris", [given], outputs=wanted).as_numpy("scores")
+
+
+def test_tritonclient_gets_veiled_scores(served):
+    address, model = served
+    raw = model.predict_proba(X)
+    with triton.InferenceServerClient(address) as client:
+        assert client.is_server_live()
+        assert client.is_server_ready()
+        assert client.is_model_ready("iris")
+        assert client.get_model_metadata("iris")["outputs"][0]["name"] == "scores"
+        answers = [ask(client, one, other) for one in (True, False) for other in (True, False)]
+    for z in answers:
+        assert np.array_equal(z.argmax(axis=1), raw.argmax(axis=1))
+        assert np.allclose(z.sum(axis=1), 1)
+        assert np.allclose(z, answers[0]), "sticky, however it is asked"
+    assert np.mean(np.any(np.abs(answers[0] - raw) > 1e-6, axis=1)) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/v2/models/other/infer", {"inputs": []}, 404),
+        ("/predict_proba", {"inputs": []}, 404),
+        ("/v2/models/iris/infer", {"inputs": []}, 400),
+        ("/talkative/v2/models/iris/infer", {"inputs": [TENSOR]}, 502),
+        ("/v2/models/iris/infer", {"inputs": [{**TENSOR, "shape": [4, 1]}]}, 502),
+    ],
+)
+def test_what_is_refused_says_why_and_quotes_no_score(served, path, body, status):
+    request = urllib.request.Request(f"http://{served[0]}{path}", json.dumps(body).encode())
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request)
+    said = refused.value.read().decode()
+    assert refused.value.code == status
+    assert json.loads(said)["error"].startswith("Expected")
+    assert "0.123456" not in said
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"datatype": "FP32", "shape": [2, 2], "data": [1, 2, 3]},
+        {"datatype": "BYTES", "shape": [1], "data": ["a"]},
+        {"datatype": "FP32", "shape": [1, 2], "parameters": {"binary_data_size": 400}},
+        {"datatype": "FP32", "shape": [0, 2], "data": []},
+        {"datatype": "FP32", "shape": [-1, 2], "parameters": {"binary_data_size": -8}},
+        "x",
+    ],
+)
+def test_malformed_tensors_are_refused(given):
+    with pytest.raises(Refused, match="Expected"):
+        read_request(json.dumps({"inputs": [given]}).encode(), None)
+
+
+def test_only_the_scores_can_be_asked_for():
+    given = {"datatype": "FP32", "shape": [1, 2], "data": [1, 2]}
+    with pytest.raises(Refused, match="Expected output 'scores' alone"):
+        read_request(json.dumps({"inputs": [given], "outputs": [{"name": "logits"}]}).encode(), None)
+    answer = write_answer("m", {"id": "7"}, np.array([[0.25, 0.75]], dtype=np.float32))
+    assert json.loads(answer.body)["outputs"] == [
+        {"name": "scores", "datatype": "FP32", "shape": [1, 2], "data": [0.25, 0.75]}
+    ]
+
+
+def test_what_no_veil_takes_is_refused_before_any_replica():
+    with pytest.raises(ValueError, match="epsilon"):
+        veiled_application(None, name="m", epsilon=0.0)

@@ -1,0 +1,163 @@
+"""The torch module: veiled probabilities where the module's answer would be."""
+
+import copy
+import io
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from doc_pages import run_page
+from raw_scores import names_that_answer_with
+from scoreveil.integrations.torch import VeiledModule
+
+SECRET = b"a secret of the tests"
+RECORDS = torch.randn(40, 8, generator=torch.Generator().manual_seed(0))
+
+
+def network() -> torch.nn.Module:
+    torch.manual_seed(0)
+    layers = torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16), torch.nn.ReLU(), torch.nn.Linear(16, 3)
+    return torch.nn.Sequential(*layers).eval()
+
+
+def test_the_label_stays_and_the_rest_is_veiled():
+    bare = torch.softmax(network()(RECORDS), dim=1)
+    z = VeiledModule(network(), 2.0)(RECORDS)
+    assert z.shape == bare.shape
+    assert z.dtype == bare.dtype
+    assert not z.requires_grad
+    assert torch.equal(z.argmax(1), bare.argmax(1))
+    assert torch.all(torch.any((z - bare).abs() > 1e-6, dim=1))
+    assert torch.allclose(z.sum(1), torch.ones(len(z)), atol=1e-6)
+
+
+def test_probabilities_and_logits_are_told_apart():
+    ends_in_softmax = torch.nn.Sequential(network(), torch.nn.Softmax(dim=1)).eval()
+    from_logits = VeiledModule(network(), 2.0, secret=SECRET)(RECORDS)
+    from_probabilities = VeiledModule(ends_in_softmax, 2.0, outputs="probabilities", secret=SECRET)(RECORDS)
+    assert torch.equal(from_logits, from_probabilities)
+    with pytest.raises(ValueError, match="got 'scores'"):
+        VeiledModule(network(), 2.0, outputs="scores")
+    with pytest.raises(ValueError, match="Row 0"):
+        VeiledModule(network(), 2.0, outputs="probabilities")(RECORDS)
+
+
+def test_no_public_name_leads_to_raw_scores():
+    bare = network()(RECORDS).detach()
+    asks = [((RECORDS,), {}), (("",), {}), (("_behind",), {}), (("0",), {})]
+    for raw in (bare, torch.softmax(bare, dim=1)):
+        assert names_that_answer_with(raw.numpy(), VeiledModule(network(), 2.0), asks) == []
+    ordinary = torch.nn.Sequential(network())
+    assert names_that_answer_with(bare.numpy(), ordinary, asks), "the search finds them where they are"
+
+
+def test_hooks_see_veiled_answers_only():
+    seen = []
+    veiled = VeiledModule(network(), 2.0)
+    for module in veiled.modules():
+        module.register_forward_hook(lambda module, inputs, output: seen.append(output))
+    z = veiled(RECORDS)
+    assert len(seen) == 1
+    assert torch.equal(seen[0], z)
+
+
+def test_state_dict_round_trip():
+    bare, veiled = network(), VeiledModule(network(), 2.0, secret=SECRET)
+    assert list(veiled.state_dict()) == list(bare.state_dict())
+    assert [name for name, _ in veiled.named_parameters()] == [name for name, _ in bare.named_parameters()]
+    assert len(list(veiled.buffers())) == len(list(bare.buffers()))
+    before = veiled(RECORDS)
+    file = io.BytesIO()
+    torch.save(veiled.state_dict(), file)
+    file.seek(0)
+    other = VeiledModule(torch.nn.Sequential(*map(copy.deepcopy, bare)), 2.0, secret=SECRET)
+    torch.nn.init.zeros_(next(other.parameters()).data)
+    other.eval()
+    assert not torch.equal(other(RECORDS), before)
+    assert "matched" in str(other.load_state_dict(torch.load(file)))
+    assert torch.equal(other(RECORDS), before)
+
+
+def test_moving_and_modes_reach_the_module():
+    veiled = VeiledModule(network(), 2.0)
+    assert not veiled.training
+    assert veiled.train().training
+    assert veiled._behind[0][1].training
+    assert not veiled.eval()._behind[0].training
+    assert veiled.double()(RECORDS.double()).dtype == torch.float64
+    assert {parameter.dtype for parameter in veiled.parameters()} == {torch.float64}
+    assert veiled.to("meta").state_dict()["0.weight"].device.type == "meta"
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_comes_out_as_float32(dtype):
+    class Halved(torch.nn.Module):
+        def forward(self, x):
+            return x.to(dtype)
+
+    z = VeiledModule(torch.nn.Sequential(network(), Halved()), 2.0)(RECORDS)
+    assert z.dtype == torch.float32
+    assert torch.allclose(z.sum(1), torch.ones(len(z)), atol=1e-6)
+
+
+def scripted(veiled):
+    return torch.jit.script(veiled)
+
+
+def traced(veiled):
+    return torch.jit.trace(veiled, (RECORDS,))
+
+
+def exported(veiled):
+    return torch.export.export(veiled, (RECORDS,))
+
+
+def exported_to_onnx(veiled):
+    return torch.onnx.export(veiled, (RECORDS,), io.BytesIO(), dynamo=False)
+
+
+@pytest.mark.parametrize("record", [scripted, traced, exported, exported_to_onnx])
+def test_a_recorded_graph_is_refused(record):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch deprecates TorchScript
+        with pytest.raises(RuntimeError, match="Expected a module without a veil"):
+            record(VeiledModule(network(), 2.0))
+
+
+def test_compiling_leaves_the_veil_outside_the_graph():
+    compiled = torch.compile(VeiledModule(network(), 2.0), backend="eager")
+    first, second = compiled(RECORDS), compiled(RECORDS)
+    assert not torch.equal(first, second), "draws are fresh each time"
+
+
+def test_it_is_not_pickled_whole():
+    with pytest.raises(TypeError, match="Expected state_dict"):
+        pickle.dumps(VeiledModule(network(), 2.0))
+    with pytest.raises(TypeError, match="Expected state_dict"):
+        torch.save(VeiledModule(network(), 2.0), io.BytesIO())
+
+
+def test_what_is_no_classifier_is_refused():
+    class Two(torch.nn.Module):
+        def forward(self, x):
+            return x, x
+
+    with pytest.raises(ValueError, match="Expected a tensor from the module, got tuple"):
+        VeiledModule(Two(), 2.0)(RECORDS)
+    with pytest.raises(ValueError, match=r"Expected a torch.nn.Module, got function"):
+        VeiledModule(scripted, 2.0)
+    with pytest.raises(ValueError, match="epsilon"):
+        VeiledModule(network(), 0.0)
+
+
+def test_repeated_answers_with_a_secret_are_the_same_bytes():
+    veiled = VeiledModule(network(), 2.0, secret=SECRET)
+    assert np.array_equal(veiled(RECORDS).numpy(), veiled(RECORDS).numpy())
+    assert veiled.guarantee.epsilon == 2.0
+
+
+def test_the_page_runs():
+    run_page("torch")
