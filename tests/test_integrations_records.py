@@ -36,7 +36,7 @@ def test_answers_of_one_cell_are_independent_and_each_stays():
     order = np.random.default_rng(0).permutation(400)
     assert np.array_equal(veil(scores[order], [records[order]]), z[order])
     assert np.array_equal(veil(scores[0], [records[:1]]), z[0])
-    assert len(np.unique(veil.veil(scores)[:, 0])) == 1, "by cell, all are alike"
+    assert len(np.unique(veil.veil(scores)[:, 0])) == 1, "by scores, equal ones are alike"
 
 
 def test_without_a_secret_draws_are_fresh():

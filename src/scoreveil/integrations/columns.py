@@ -19,7 +19,8 @@ class ColumnVeil:
     epsilon   how much shows through; further options as in `Veil`
     columns   one column of vectors, or two or more columns, a class each
     records   with a secret: the columns that tell one record from another. The same record then gets the same answer
-              wherever it is processed, and others independent ones; without, all records of a cell share one
+              wherever it is processed, and others independent ones; without, records of the same cell and magnitudes
+              share one
     """
 
     def __init__(

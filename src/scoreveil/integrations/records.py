@@ -1,8 +1,8 @@
-"""Sticky answers by record: the draw is a function of the secret, the scores' cell and the record that was asked.
+"""Sticky answers by record: the draw is a function of the secret, the scores and the record that was asked.
 
-`Veil(secret=…)` alone keys a draw by the cell, so that all records of one cell get one answer, and who knows the cells
-of some records can read those of others from it. An integration sees the records, so it names them: the same record
-always gets the same answer, and the answers of others tell nothing about it.
+`Veil(secret=…)` alone keys a draw by the cell and the magnitudes of the scores, which records of few classes may share.
+An integration sees the records, so it names them: the same record always gets the same answer, and the answers of
+others tell nothing about it.
 """
 
 import hashlib
