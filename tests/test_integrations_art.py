@@ -71,7 +71,7 @@ def test_an_attack_of_art_gains_no_more_than_the_label(worlds, from_labels, reco
         record_property(name, round(found, 4))
         return found
 
-    record_property("labels alone", round(from_labels.mean(), 4))
+    record_property("labels alone", round(float(from_labels.mean()), 4))
     assert gain("isotonic 0.5", lambda reference: VeilPostprocessor(0.5, reference=reference)) < 0.02
     assert gain("isotonic 2", lambda reference: VeilPostprocessor(2.0, reference=reference)) < 0.02
     assert gain("published 2", lambda reference: VeilPostprocessor(2.0, mechanism="published")) > 0.02

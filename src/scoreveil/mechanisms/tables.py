@@ -16,7 +16,7 @@ from scoreveil.mechanisms.scores import totals
 from scoreveil.randomness import KeyedDraws
 
 LARGEST = 32 * 2**20  # bytes
-SMALLEST = 2.0**-19  # magnitude told apart by keyed draws
+SMALLEST = 2.0**-39  # magnitude told apart by keyed draws
 EXPONENT = np.uint64(52 + 2)  # where a float64 has its exponent, without the last two bits: powers of 16
 
 
@@ -60,7 +60,7 @@ class Tables:
         """Read, drawn and answered by kernels; None where a row is no score vector."""
         n, k = rows.shape
         message, places = np.empty((n, 4 + 1 + k + 1), dtype=np.uint8), np.empty((2, n), dtype=np.int64)
-        if kernels.read(rows, self._step, message, *places) >= 0:
+        if kernels.read(rows, self._step, SMALLEST, message, *places) >= 0:
             return None
         out = np.empty_like(rows)
         kernels.answer(keyed.words(message, 1), *places, self._table, self._below, self._answers, out)
@@ -73,7 +73,7 @@ def messages(
     """What keyed draws are a function of: (n, bytes).
 
     The cell alone would be shared by too many records: who knows some of them could learn what its answer means. The
-    order of magnitude of every score, in powers of 16 from 1/8 down to 2^-19, tells records apart and near-duplicates
+    order of magnitude of every score, in powers of 16 from 1/8 down to 2^-39, tells records apart and near-duplicates
     not.
     """
     magnitude = np.maximum(rows, SMALLEST, dtype=np.float64).view(np.uint64) >> EXPONENT

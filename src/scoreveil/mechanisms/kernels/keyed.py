@@ -9,13 +9,13 @@ import numba
 import numpy as np
 
 from scoreveil.mechanisms.kernels.common import bits_of_float, is_score_vector, options
-from scoreveil.mechanisms.tables import EXPONENT, SMALLEST
+from scoreveil.mechanisms.tables import EXPONENT
 
 MAGNITUDE = int(EXPONENT)
 
 
 @numba.njit(**options)
-def read(rows: Any, step: float, message: Any, top: Any, level: Any) -> int:
+def read(rows: Any, step: float, smallest_told: float, message: Any, top: Any, level: Any) -> int:
     """The top class, its level and the message of each row; the first row that is no score vector, or -1."""
     n, k = rows.shape
     for r in range(n):
@@ -26,7 +26,7 @@ def read(rows: Any, step: float, message: Any, top: Any, level: Any) -> int:
             total += value
             if value > highest:
                 highest, index = value, i
-            message[r, 5 + i] = bits_of_float(max(value, SMALLEST)) >> MAGNITUDE
+            message[r, 5 + i] = bits_of_float(max(value, smallest_told)) >> MAGNITUDE
         if not is_score_vector(smallest, total):
             return r
         top[r], level[r] = index, np.int64(np.rint(min(highest / total, 1.0) / step))
