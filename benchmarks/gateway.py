@@ -84,11 +84,12 @@ class Process:
         return ticks / os.sysconf("SC_CLK_TCK")
 
     def memory(self) -> int:
-        """Bytes that the workers hold for themselves."""
+        """Bytes that the workers hold for themselves. Clean pages are left out: those of libraries come and go with
+        other processes that map them."""
         total = 0
         for pid in self.workers:
             text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-            total += sum(int(kb) for kb in re.findall(r"^Private_\w+:\s+(\d+) kB", text, re.MULTILINE))
+            total += sum(int(kb) for kb in re.findall(r"^Private_Dirty:\s+(\d+) kB", text, re.MULTILINE))
         return total * 1024
 
     def stop(self) -> None:
