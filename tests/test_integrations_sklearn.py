@@ -161,9 +161,9 @@ def test_a_frozen_model_is_not_fitted_again():
 
 def test_pipeline_grid_search_and_calibration():
     pipeline = make_pipeline(StandardScaler(), VeiledClassifier(LogisticRegression(), 2.0, secret=SECRET))
-    grid = {"veiledclassifier__epsilon": [1.0, 4.0], "veiledclassifier__estimator__C": [0.1, 1.0]}
+    grid = {"veiledclassifier__epsilon": [0.5, 50.0], "veiledclassifier__estimator__C": [0.1, 1.0]}
     search = GridSearchCV(pipeline, grid, scoring="neg_log_loss", cv=2).fit(X, Y)
-    assert search.best_params_["veiledclassifier__epsilon"] == 4.0
+    assert search.best_params_["veiledclassifier__epsilon"] == 50.0
     inside = VeiledClassifier(CalibratedClassifierCV(GaussianNB(), cv=2), 2.0).fit(X, Y)
     outside = CalibratedClassifierCV(VeiledClassifier(GaussianNB(), 8.0), cv=2).fit(X, Y)
     for model in (search, inside, outside):

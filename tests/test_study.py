@@ -65,7 +65,8 @@ def test_the_same_seed_gives_the_same_table(found):
 
 def test_processes_do_not_change_the_table(found):
     parallel = study.run(subject(), Plan(**{**vars(SMALL), "jobs": 2}))
-    assert numbers(parallel) == numbers(found)
+    for kind, expected in zip(numbers(parallel), numbers(found), strict=True):
+        assert [pair for pair in zip(kind, expected, strict=True) if pair[0] != pair[1]] == []
 
 
 def test_every_setting_and_form_is_there(found):
