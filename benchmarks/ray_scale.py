@@ -49,7 +49,7 @@ def write(folder: Path, size: Size) -> None:
 def seconds(source: Path, target: Path, workers: int) -> float:
     """To protect it all, with workers that are up and warm."""
     recipe = dataset.Recipe.of(Veil(2.0), None)
-    one = partial(dataset.protect_partition, recipe=recipe, columns=None)
+    one = partial(dataset.protect_partition, recipe=recipe, columns=None, one_core=True)
     engine.start(workers)
     try:
         warm = dataset.begin(str(source), f"{target}-warm", recipe, None)[: 2 * workers]

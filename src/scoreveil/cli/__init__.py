@@ -166,7 +166,7 @@ def _protect_dataset(
     from scoreveil.files import dataset
 
     todo = dataset.begin(source, target, recipe, columns, force)
-    one = partial(dataset.protect_partition, recipe=recipe, columns=columns)
+    one = partial(dataset.protect_partition, recipe=recipe, columns=columns, one_core=engine == "ray")
     if engine == "ray":
         try:
             from scoreveil.integrations import ray

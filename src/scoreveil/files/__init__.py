@@ -12,6 +12,7 @@ nor a crash leaves half a file, or raw scores.
 
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from scoreveil.files.arrays import NpyFile, NpzFile
 from scoreveil.files.output import appearing, behind, checked_target
 from scoreveil.files.parquet import ParquetFile
-from scoreveil.files.score_file import BadRows, Rows, ScoreFile, checked, listed
+from scoreveil.files.score_file import BadRows, Rows, ScoreFile, Write, checked, listed
 from scoreveil.files.text import CsvFile
 from scoreveil.mechanisms import loading
 from scoreveil.mechanisms.scores import check_layout
@@ -59,12 +60,14 @@ def protect(
     columns: str | None = None,
     force: bool = False,
     progress: Progress | None = None,
+    one_core: bool = False,
 ) -> Protected:
     """Write `source` to `target` with its scores veiled and all else as it was.
 
     columns   names of the score columns, or patterns such as score_*, separated by commas; of an .npz, the array
     force     replace `target` if it exists, be it `source` itself
     progress  is told the fraction that is done
+    one_core  read, veil and write in turn, for one of many workers on a machine
 
     Raises BadRows where rows are no score vectors, ValueError for other bad input; then nothing is written.
     """
@@ -76,13 +79,17 @@ def protect(
             veil(np.full((1, scores.classes), 1 / scores.classes))  # refuses what does not fit this many classes
         if source.stat().st_size >= LONG_JOB:
             loading.wait()
-        with appearing(target, source, force) as file, scores.writer(file) as write, behind(write) as put:
+        with appearing(target, source, force) as file, scores.writer(file) as write, _put(write, one_core) as put:
             for batch in checked(scores, source.name, columns is None):
                 put(batch.rest, veil(batch.scores))
                 rows += len(batch.scores)
                 if progress is not None:
                     progress(batch.done)
     return Protected(rows, scores.classes, tuple(scores.columns), tuple(scores.untouched))
+
+
+def _put(write: Write, one_core: bool) -> AbstractContextManager[Write]:
+    return nullcontext(write) if one_core else behind(write)
 
 
 def open_scores(path: Path, columns: str | None = None) -> ScoreFile:

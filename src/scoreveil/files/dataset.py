@@ -88,8 +88,12 @@ def count(source: str) -> int:
     return sum(_is_partition(name, root) for name in files.find(root))
 
 
-def protect_partition(partition: Partition, recipe: Recipe, columns: str | None) -> Protected:
-    """Veil one file into its place, whole or not at all."""
+def protect_partition(partition: Partition, recipe: Recipe, columns: str | None, one_core: bool = False) -> Protected:
+    """Veil one file into its place, whole or not at all. `one_core`: by one of many workers on a machine."""
+    if one_core:
+        import pyarrow
+
+        pyarrow.set_cpu_count(1)
     out, place = _filesystem(partition.target)
     try:
         with _local(partition.source) as source:
@@ -97,10 +101,10 @@ def protect_partition(partition: Partition, recipe: Recipe, columns: str | None)
                 Path(place).parent.mkdir(parents=True, exist_ok=True)
                 for left in Path(place).parent.glob(f".{glob.escape(Path(place).name)}.*.part"):
                     left.unlink()  # by a worker that was killed
-                return protect(source, place, recipe.veil(), columns, force=True)
+                return protect(source, place, recipe.veil(), columns, force=True, one_core=one_core)
             with tempfile.TemporaryDirectory() as folder:
                 written = Path(folder) / "veiled.parquet"
-                done = protect(source, written, recipe.veil(), columns)
+                done = protect(source, written, recipe.veil(), columns, one_core=one_core)
                 parent, _, name = place.rpartition("/")
                 out.makedirs(parent, exist_ok=True)
                 beside = f"{parent}/.{name}.{secrets.token_hex(4)}.part"
