@@ -42,8 +42,8 @@ def markdown(studies: Mapping[str, Study], command: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _grid(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [columns, ["---"] + ["---:"] * (len(columns) - 1), *rows]
+def _grid(columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: bool = True) -> str:
+    lines = [columns, ["---"] + ["---:" if numbers else "---"] * (len(columns) - 1), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
@@ -223,7 +223,7 @@ def claims(studies: Mapping[str, Study]) -> str:
         for name, study in studies.items()
         for claim in claims_of(study)
     ]
-    return _grid(("", "what", "goal", "measured", "met"), rows)
+    return _grid(("", "what", "goal", "measured", "met"), rows, numbers=False)
 
 
 def claims_of(study: Study) -> list[Claim]:
