@@ -60,3 +60,24 @@ def ray_cluster() -> Iterator[None]:
         start(workers=2)
     yield
     ray.shutdown()
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A classifier of digits as .onnx and .skops, and its raw scores."""
+    import numpy as np
+    import skops.io
+    from skl2onnx import to_onnx
+    from sklearn.datasets import load_digits
+    from sklearn.linear_model import LogisticRegression
+
+    from gateway_servers import PIXELS
+
+    folder = tmp_path_factory.mktemp("models")
+    data, labels = load_digits(return_X_y=True)
+    classifier = LogisticRegression(C=1e-4, max_iter=50, tol=0.1).fit(data, labels)
+    made = to_onnx(classifier, PIXELS[:1], options={"zipmap": False}, target_opset=17)
+    (folder / "digits.onnx").write_bytes(made.SerializeToString())
+    skops.io.dump(classifier, folder / "digits.skops")
+    np.save(folder / "raw.npy", classifier.predict_proba(PIXELS))
+    return folder
