@@ -30,8 +30,9 @@ Fit = Callable[[Membership, Features, np.random.Generator], Scorer]
 
 
 def random_forest(seed: int) -> Any:
-    # small leaves would learn the shadow by heart
-    return RandomForestClassifier(100, min_samples_leaf=20, class_weight="balanced", n_jobs=2, random_state=seed)
+    # small leaves would learn the shadow by heart; threads would add up the trees in any order, and spoil each other's
+    # warning filters, while the study's processes use the cores already
+    return RandomForestClassifier(100, min_samples_leaf=20, class_weight="balanced", random_state=seed)
 
 
 def gradient_boosting(seed: int) -> Any:
