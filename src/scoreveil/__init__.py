@@ -9,7 +9,7 @@
 The label stays, no model is retrained, and what the scores reveal beyond the label is bounded by ε.
 """
 
-from scoreveil.accounting import Guarantee
+from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.reference import Reference
 from scoreveil.veil import Veil
 

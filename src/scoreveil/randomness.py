@@ -31,7 +31,8 @@ def _forked() -> None:
     _generation += 1
 
 
-os.register_at_fork(after_in_child=_forked)
+if hasattr(os, "register_at_fork"):  # where processes can fork
+    os.register_at_fork(after_in_child=_forked)
 
 
 class _Stream(threading.local):

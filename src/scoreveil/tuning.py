@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoreveil.mechanisms.ordering import restore
-from scoreveil.mechanisms.published import PublishedSettings, ascending_scores, modify, normalize
+from scoreveil.mechanisms.published import Published, ascending_scores, modify, normalize
 from scoreveil.mechanisms.reference import Floats
 from scoreveil.mechanisms.scores import check_layout, check_rows
 from scoreveil.randomness import secure_uniforms
@@ -147,7 +147,7 @@ def tau_epsilons(scores: Floats, modified: Floats, policy: TauPolicy) -> Floats:
 
 
 def tau_release(
-    scores: Floats, settings: PublishedSettings, policy: TauPolicy, rng: np.random.Generator | None = None
+    scores: Floats, settings: Published, policy: TauPolicy, rng: np.random.Generator | None = None
 ) -> Floats:
     """The published mechanism under the τ policy: Phase 1 with the settings' ε, Phase 2 with each row's own."""
     scores = np.asarray(scores)

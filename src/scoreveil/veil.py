@@ -9,368 +9,202 @@
 Always true, for every ε, mechanism and dtype: rows are finite, non-negative and sum to 1; the class that
 `numpy.argmax` picks stays; no two kept classes are inverted, and no other class passes them. Anything that is not a
 batch of score vectors raises ValueError; raw scores are never returned.
+
+A veil is a mechanism (`mechanisms/`) plus where draws come from (`randomness.py`) plus how it runs (`blocks.py`).
 """
 
 import hashlib
-import io
-import json
 import os
-import zipfile
-import zlib
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, TypedDict, TypeVar, Unpack, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
-from scoreveil import accounting, randomness
-from scoreveil.accounting import Guarantee
-from scoreveil.mechanisms import isotonic, loading, published, reference
-from scoreveil.mechanisms.isotonic import IsotonicSettings, Keep, Plan
-from scoreveil.mechanisms.published import PublishedSettings, Reading
+from scoreveil import blocks, storage
+from scoreveil.mechanisms import isotonic, published
+from scoreveil.mechanisms.guarantee import Guarantee
+from scoreveil.mechanisms.mechanism import Mechanism, Rows, make
 from scoreveil.mechanisms.reference import Reference
-from scoreveil.mechanisms.scores import Array, check_epsilon, check_layout, check_rows, namespace
-from scoreveil.mechanisms.tables import Tables, messages
+from scoreveil.mechanisms.scores import Array, check_layout, namespace, to_numpy
+from scoreveil.randomness import KeyedDraws
+from scoreveil.secret_file import Secret
 
 Scores = TypeVar("Scores", bound=Array)
-Rows = NDArray[Any]
-Mechanism = Literal["isotonic", "published"]
-Settings = IsotonicSettings | PublishedSettings
+GivenSecret = bytes | str | os.PathLike[str] | Secret
 
-BLOCK = 1 << 17  # scores processed at a time: memory beyond input and output does not grow with n
-FORMAT = 1
-# what parsing a file that is none, or damaged, may raise
-DAMAGED = (
-    *(ValueError, LookupError, TypeError, AttributeError, EOFError, OSError, NotImplementedError),
-    *(zipfile.BadZipFile, zlib.error),
-)
 NUMPY_DTYPES = ("float16", "float32", "float64")
+
+
+class MechanismOptions(TypedDict, total=False):
+    """The options of the mechanisms that come with Scoreveil; each is described in its mechanism's class."""
+
+    keep: isotonic.Keep | None
+    reference: Array | Reference | None
+    levels: int | None
+    reading: published.Reading | None
+    m: int | None
 
 
 class Veil:
     """A veil over confidence scores, with one parameter.
 
-    epsilon    how much shows through; or the settings of a mechanism, whole
-    mechanism  "isotonic" (default), or "published": the paper's Algorithm 1 and Equation 2
-    keep       isotonic: how many top classes keep their place; 1 by default, "all" for every class
-    reference  isotonic: public scores (n, k), or a `Reference`: far less distortion for the same ε
-    reading    published: "bounded" (default) or "printed"
-    secret     at least 16 random bytes: the same scores always get the same answer
-    model      a name; with a secret, other models get independent answers
-    rng        a numpy Generator for tests and studies; without one draws are cryptographic
-    threads    for large batches
+    Args:
+        epsilon: How much shows through; or a mechanism, whole.
+        mechanism: The mechanism's name: "isotonic" keeps the top class (or more) and comes with a guarantee;
+            "published" is the paper's Algorithm 1 and Equation 2.
+        secret: At least 16 random bytes, or the path of a file that holds them: the same scores then always get the
+            same answer.
+        model: A name. With a secret, other models get independent answers.
+        rng: A numpy Generator, for tests and studies; without one draws are cryptographic.
+        threads: For large batches.
+        options: The mechanism's own: for "isotonic" `keep`, how many top classes keep their place (1, or "all"),
+            and `reference`, public scores (n, k) that lessen the distortion; for "published" its `reading`.
+
+    Raises:
+        ValueError: An argument is out of range, or the mechanism has no such option.
     """
 
     def __init__(
         self,
-        epsilon: float | Settings,
-        mechanism: Mechanism = "isotonic",
+        epsilon: float | Mechanism,
+        mechanism: str = "isotonic",
         *,
-        keep: Keep | None = None,
-        reference: Array | Reference | None = None,
-        reading: Reading | None = None,
-        secret: bytes | None = None,
+        secret: GivenSecret | None = None,
         model: str = "",
         rng: np.random.Generator | None = None,
         threads: int = 1,
+        **options: Unpack[MechanismOptions],
     ) -> None:
         if secret is not None and rng is not None:
-            raise ValueError("Expected a secret or an rng, got both: keyed draws leave nothing to a generator.")
+            raise ValueError("Give a secret or an rng, not both: keyed draws leave nothing to a generator.")
         if not isinstance(threads, int) or threads < 1:
             raise ValueError(f"Expected threads to be a whole number >= 1, got {threads!r}.")
         if not isinstance(model, str):
             raise ValueError(f"Expected model to be a name, got {type(model).__name__}.")
         if rng is not None and not isinstance(rng, np.random.Generator):
             raise ValueError(f"Expected rng to be a numpy Generator, got {type(rng).__name__}.")
-        self.settings = _settings(epsilon, mechanism, keep, reference, reading)
-        self.reference = None if reference is None else _reference(reference, self.settings)
+        if not isinstance(epsilon, Mechanism):
+            self.mechanism = make(epsilon, mechanism, **options)
+        elif any(value is not None for value in options.values()):
+            raise ValueError("A whole mechanism has its options already; give them there.")
+        else:
+            self.mechanism = epsilon
         self.model = model
         self.threads = threads
         self._rng = rng
-        self._keyed = None if secret is None else randomness.KeyedDraws(secret, self._context())
-        self._plans: dict[int, Plan] = {}
-        self._tables: dict[tuple[int, str], Tables] = {}
-        loading.start()
+        self._secret = None if secret is None else Secret.from_given(secret)
+        self._draws: KeyedDraws | None = None
+        self._keyed_draws()
 
     def __call__(self, scores: Scores, tags: Sequence[bytes] | None = None) -> Scores:
-        """Veiled scores, of the same kind, dtype, device and shape.
+        """Veil scores.
 
-        `tags`, one for each row, with a secret and numpy scores: the draw is a function of the secret, the cell and
-        the tag. The same tag always gets the same answer, another tag an independent one: whoever counts releases
-        names them by tags, and can repeat one without storing it.
+        Args:
+            scores: One score vector (k,) or a batch (n, k), of numpy, torch or another array library.
+            tags: One for each row, with a secret and numpy scores. The draw is then a function of the secret, the
+                cell and the tag: the same tag always gets the same answer, another tag an independent one. Whoever
+                counts releases names them by tags, and can repeat one without storing it.
+
+        Returns:
+            Veiled scores of the same kind, dtype, device and shape.
+
+        Raises:
+            ValueError: These are not score vectors; the message names the first such row, and quotes no score.
         """
         if isinstance(scores, (list, tuple)):
             return cast(Scores, self(np.asarray(scores), tags))
         check_layout(scores)
+        mechanism, draws = self._used_mechanism, self._keyed_draws()
         if isinstance(scores, np.ndarray):
             rows = np.ascontiguousarray(scores).reshape(-1, scores.shape[-1])
-            if tags is not None:
-                return cast(Scores, self._tagged(rows, tags).reshape(scores.shape))
-            return cast(Scores, self._rows(rows).reshape(scores.shape))
+            if draws is None:
+                if tags is not None:
+                    raise ValueError("Tagged answers need a secret; this veil has none.")
+                veiled = blocks.fresh(mechanism, rows, self._rng, self.threads)
+            else:
+                veiled = blocks.keyed(mechanism, rows, draws, _hashed(tags, len(rows)), self.threads)
+            return cast(Scores, veiled.reshape(scores.shape))
         if tags is not None:
-            raise ValueError(f"Expected numpy scores with tags, got {type(scores).__name__}.")
+            raise ValueError(f"Tags need numpy scores; these are of type {type(scores).__name__}.")
         xp = namespace(scores)
-        if _fits_numpy(scores) and (self._keyed is not None or scores.device.type == "cpu"):
+        if _fits_numpy(scores) and (draws is not None or scores.device.type == "cpu"):
             # numpy shares host memory; keyed answers are the same bytes wherever the scores live
-            return cast(Scores, xp.asarray(self(_to_numpy(scores)), device=scores.device))
+            return cast(Scores, xp.asarray(self(to_numpy(scores)), device=scores.device))
         rows = scores[None, :] if scores.ndim == 1 else scores
-        return cast(Scores, xp.reshape(self._array_rows(rows), scores.shape))
+        return cast(Scores, xp.reshape(blocks.on_device(mechanism, rows, draws, self._rng), scores.shape))
 
     @property
     def guarantee(self) -> Guarantee:
         """What one release promises, the relation it holds for, and its limits in words."""
-        return accounting.guarantee(self.settings, reference=self.reference, snapped=self._keyed is not None)
+        return self._used_mechanism.guarantee()
 
     @property
     def epsilon(self) -> float:
-        return self.settings.epsilon
+        return self.mechanism.epsilon
 
-    def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={value!r}" for name, value in asdict(self.settings).items())
-        extras = [f"reference of {self.reference.classes} classes"] if self.reference else []
-        extras += ["keyed"] if self._keyed else []
-        return f"<Veil {self.settings.name}: {', '.join([shown, *extras])}>"
+    @property
+    def is_keyed(self) -> bool:
+        """Whether answers are functions of a secret."""
+        return self._secret is not None
 
-    # The draw
-
-    def _rows(self, rows: Rows) -> Rows:
-        """A contiguous numpy batch, in blocks, on as many threads as wanted."""
-        n, k = rows.shape
-        out = np.empty_like(rows)
-        size = max(16, BLOCK // k // 64 * 64)  # whole groups of rows, as the kernels take them
-        if n <= size:
-            self._block(rows, 0, None, out)
-            return out
-        starts = range(0, n, size)
-
-        def run(start: int, uniforms: NDArray[np.float64] | None = None) -> None:
-            self._block(rows[start : start + size], start, uniforms, out[start : start + size])
-
-        if self.threads == 1:
-            for start in starts:
-                run(start)
-            return out
-        with ThreadPoolExecutor(self.threads) as pool:
-            # a generator's draws are taken here, in order, so that they do not depend on the threads
-            jobs = [
-                pool.submit(run, s, self._rng.random((min(size, n - s), self.settings.draws(k))) if self._rng else None)
-                for s in starts
-            ]
-            for job in jobs:
-                job.result()
-        return out
-
-    def _block(self, rows: Rows, first_row: int, uniforms: NDArray[np.float64] | None, out: Rows) -> None:
-        """Veil one block into `out`, by the kernel where it is ready, else in plain numpy."""
-        if self._keyed is not None:
-            out[...] = self._keyed_rows(rows, self._keyed, first_row)
-            return
-        k = rows.shape[1]
-        mechanism = self._mechanism(k)
-        kernel = loading.kernel(mechanism)
-        if kernel is None:
-            check_rows(rows, first_row)
-        if uniforms is None:
-            uniforms = self._uniforms(len(rows), k)
-        if kernel is None:
-            out[...] = _perturb(rows, mechanism, uniforms)
-        elif kernel(rows, uniforms, out) >= 0:
-            check_rows(rows, first_row)
-            raise ValueError("Expected score vectors, got rows that are none.")
-
-    def _tagged(self, rows: Rows, tags: Sequence[bytes]) -> Rows:
-        """Keyed draws that depend on each row's tag too."""
-        if self._keyed is None:
-            raise ValueError("Expected a secret for tagged answers, got none.")
-        if len(tags) != len(rows) or not all(isinstance(tag, bytes) for tag in tags):
-            raise ValueError(f"Expected {len(rows)} tags of type bytes, one for each row, got others.")
-        digests = b"".join(hashlib.sha256(tag).digest() for tag in tags)
-        hashed = np.frombuffer(digests, dtype=np.uint8).reshape(len(rows), hashlib.sha256().digest_size)
-        return self._keyed_rows(rows, self._keyed, tags=hashed)
-
-    def _uniforms(self, rows: int, k: int) -> NDArray[np.float64]:
-        draws = self.settings.draws(k)
-        return randomness.secure_uniforms(rows, draws) if self._rng is None else self._rng.random((rows, draws))
-
-    def _keyed_rows(
-        self, rows: Rows, keyed: randomness.KeyedDraws, first_row: int = 0, tags: Rows | None = None
-    ) -> Rows:
-        """Keyed draws: the bytes are the same on every machine, with kernels and without."""
-        k = rows.shape[1]
-        mechanism, draws = self._mechanism(k), self.settings.draws(k)
-        tables = self._tables_for(mechanism, rows.dtype)
-        kernels = loading.keyed_kernels()
-        if tables is not None and kernels is not None and tags is None and rows.dtype != np.float16:
-            answers = tables.fused(rows if rows.flags.writeable else rows.copy(), keyed, kernels)
-            if answers is not None:
-                return answers
-        check_rows(rows, first_row)
-        if tables is None:
-            uniforms = keyed.uniforms(messages(rows, *_cells(rows, mechanism), tags), draws)
-            return cast(Rows, _perturb(rows, mechanism, uniforms, keyed=True))
-        top, level = tables.read(rows)
-        uniforms = keyed.uniforms(messages(rows, top[:, None], level[:, None], tags), draws)
-        return tables.answer(top, level, uniforms)
-
-    def _tables_for(self, mechanism: Plan | PublishedSettings, dtype: np.dtype[Any]) -> Tables | None:
-        if not isinstance(mechanism, Plan) or not Tables.fit(mechanism, dtype):
-            return None
-        key = mechanism.classes, dtype.str
-        if key not in self._tables:
-            self._tables[key] = Tables(mechanism, dtype)
-        return self._tables[key]
-
-    def _array_rows(self, rows: Array) -> Array:
-        """A batch that stays on its device, in plain array operations of its own namespace."""
-        xp, (n, k) = namespace(rows), rows.shape
-        size = max(1, BLOCK * 8 // k)
-        mechanism = self._mechanism(k)
-        done = []
-        for start in range(0, max(n, 1), size):
-            block = rows[start : min(start + size, n), :]
-            check_rows(block, start)
-            if self._keyed is None:
-                uniforms = self._uniforms(block.shape[0], k)
-            else:
-                host = _to_numpy(xp.astype(block, xp.float64))
-                uniforms = self._keyed.uniforms(messages(host, *_cells(host, mechanism)), self.settings.draws(k))
-            on_device = xp.asarray(uniforms, device=rows.device)
-            done.append(_perturb(block, mechanism, on_device, keyed=self._keyed is not None))
-        return xp.concat(done, axis=0)
-
-    def _mechanism(self, classes: int) -> Plan | PublishedSettings:
-        if isinstance(self.settings, PublishedSettings):
-            return self.settings
-        if classes not in self._plans:
-            self._plans[classes] = isotonic.plan(
-                self.settings, classes, self.reference, snapped=self._keyed is not None
-            )
-        return self._plans[classes]
-
-    def _context(self) -> bytes:
-        """What keyed draws depend on besides the scores: another ε or reference must not reuse them."""
-        named = {"mechanism": self.settings.name, "model": self.model, **asdict(self.settings)}
-        tables = b"" if self.reference is None else self.reference.digest()
-        return json.dumps(named, sort_keys=True).encode() + tables
-
-    # Files
+    def with_secret(self, secret: GivenSecret) -> "Veil":
+        """The same veil with keyed answers."""
+        return Veil(self.mechanism, secret=secret, model=self.model, threads=self.threads)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write settings and reference to .npz, or to .json where there is no reference. Never the secret."""
-        path = Path(path)
-        about = {"format": FORMAT, "mechanism": self.settings.name, "model": self.model, **asdict(self.settings)}
-        tables = {} if self.reference is None else vars(self.reference)
-        text = json.dumps({**about, "tables": sorted(tables)}, indent=2)
-        if path.suffix == ".json":
-            if tables:
-                raise ValueError(f"Expected a .npz path for a veil with a reference, got {path.name}.")
-            path.write_text(text + "\n", encoding="utf-8")
-        elif path.suffix == ".npz":
-            with path.open("wb") as file:
-                np.savez_compressed(file, veil=np.array(text), **tables)
-        else:
-            raise ValueError(f"Expected a path ending in .json or .npz, got {path.name}.")
+        """Write the mechanism to .npz, or to .json where it has no tables. Never the secret."""
+        storage.save(self.mechanism, self.model, Path(path))
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, secret: bytes | None = None, threads: int = 1) -> "Veil":
-        """Read what `save` wrote; anything else is a ValueError."""
-        path = Path(path)
-        content = path.read_bytes()
-        try:
-            settings, model, tables = _parsed(content, is_npz=path.suffix == ".npz")
-        except DAMAGED as error:
-            raise ValueError(
-                f"Expected a file written by Veil.save, got {path.name}, which is not or damaged."
-            ) from error
-        return cls(settings, reference=tables, secret=secret, model=model, threads=threads)
+    def load(cls, path: str | os.PathLike[str], *, secret: GivenSecret | None = None, threads: int = 1) -> "Veil":
+        """Read what `save` wrote.
+
+        Raises:
+            ValueError: The file is damaged, or was not written by `save`.
+        """
+        mechanism, model = storage.load(Path(path))
+        return cls(mechanism, secret=secret, model=model, threads=threads)
+
+    def about(self) -> dict[str, Any]:
+        """What tells this veil from others, as plain values: for manifests. Of a secret only a fingerprint."""
+        tables, secret = storage.digest(self.mechanism), self._secret
+        return {
+            "mechanism": self.mechanism.name,
+            "model": self.model,
+            "tables": hashlib.sha256(tables).hexdigest() if tables else None,
+            "key": None if secret is None else secret.fingerprint,
+            **self.mechanism.settings(),
+        }
+
+    def __repr__(self) -> str:
+        return f"<Veil {self.mechanism.name}: {self.mechanism}{', keyed' if self.is_keyed else ''}>"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A veil travels without its secret (`Secret`), and makes its keyed draws where it arrives."""
+        return {**vars(self), "_draws": None}
+
+    @property
+    def _used_mechanism(self) -> Mechanism:
+        return self.mechanism if self._secret is None else self.mechanism.keyed()
+
+    def _keyed_draws(self) -> KeyedDraws | None:
+        if self._draws is None and self._secret is not None:
+            self._draws = KeyedDraws(self._secret.value, storage.fingerprint(self.mechanism, self.model))
+        return self._draws
 
 
-def _parsed(content: bytes, is_npz: bool) -> tuple[Settings, str, Reference | None]:
-    """The settings, model name and reference of a saved veil."""
-    if is_npz:
-        with np.load(io.BytesIO(content), allow_pickle=False) as saved:
-            arrays = {name: saved[name] for name in saved.files}
-        text = str(arrays.pop("veil")[()])
-    else:
-        text, arrays = content.decode(), {}
-    about = json.loads(text)
-    if about.pop("format") != FORMAT or sorted(arrays) != about.pop("tables"):
-        raise ValueError("another format, or tables missing")
-    mechanism, model = about.pop("mechanism"), about.pop("model")
-    settings = {"isotonic": IsotonicSettings, "published": PublishedSettings}[mechanism](**about)
-    return settings, str(model), Reference(**arrays) if arrays else None
-
-
-def _settings(
-    epsilon: float | Settings, mechanism: str, keep: Keep | None, reference: object, reading: Reading | None
-) -> Settings:
-    """The settings of the mechanism by name; only what was given is passed on, so defaults live there."""
-    if isinstance(epsilon, (IsotonicSettings, PublishedSettings)):
-        if (keep, reading) != (None, None):
-            raise ValueError("Expected whole settings or single ones, got both.")
-        if reference is not None and isinstance(epsilon, PublishedSettings):
-            raise ValueError("Expected no reference for the published mechanism, which has no use for one.")
-        return epsilon
-    if isinstance(epsilon, (np.floating, np.integer)):
-        epsilon = epsilon.item()
-    check_epsilon(epsilon)
-    epsilon = float(epsilon)
-    if isinstance(keep, np.integer):
-        keep = int(keep)
-    if mechanism == "published":
-        if keep not in (None, "all"):
-            raise ValueError(f"Expected keep='all' for the published mechanism, which keeps all, got {keep!r}.")
-        if reference is not None:
-            raise ValueError("Expected no reference for the published mechanism, which has no use for one.")
-        return PublishedSettings(epsilon) if reading is None else PublishedSettings(epsilon, reading)
-    if mechanism != "isotonic":
-        raise ValueError(f"Expected mechanism 'isotonic' or 'published', got {mechanism!r}.")
-    if reading is not None:
-        raise ValueError("Expected no reading for the isotonic mechanism: it belongs to the published one.")
-    return IsotonicSettings(epsilon) if keep is None else IsotonicSettings(epsilon, keep)
-
-
-def _reference(given: Array | Reference, settings: Settings) -> Reference:
-    """Public scores, counted for these settings; or tables counted before."""
-    assert isinstance(settings, IsotonicSettings)  # _settings refused the other
-    if isinstance(given, Reference):
-        return given
-    if isinstance(given, (list, tuple)):
-        given = np.asarray(given)
-    check_layout(given)
-    rows = np.atleast_2d(_to_numpy(given)).astype(np.float64)
-    check_rows(rows)
-    return reference.count(rows, settings.kept(rows.shape[1]), settings.levels)
-
-
-def _perturb(rows: Array, mechanism: Plan | PublishedSettings, uniforms: Array, keyed: bool = False) -> Array:
-    if isinstance(mechanism, Plan):
-        return isotonic.perturb(rows, mechanism, uniforms)
-    if keyed:
-        return published.release(*published.snapped_scores(rows), None, mechanism, uniforms, rows.dtype)
-    return published.perturb(rows, mechanism, uniforms)
-
-
-def _cells(rows: Rows, mechanism: Plan | PublishedSettings) -> tuple[Rows, Rows]:
-    """The kept classes of each row, and the grid cell that the kept scores lie in."""
-    if isinstance(mechanism, PublishedSettings):
-        return cast(tuple[Rows, Rows], published.snapped_scores(rows))
-    order, values = isotonic.top_scores(rows, mechanism)
-    kept = np.flip(order[:, mechanism.classes - mechanism.kept :], axis=1)
-    return kept, np.rint(values / mechanism.settings.step).astype(np.int64)
+def _hashed(tags: Sequence[bytes] | None, rows: int) -> Rows | None:
+    """SHA-256 of each tag, (rows, 32)."""
+    if tags is None:
+        return None
+    if len(tags) != rows or not all(isinstance(tag, bytes) for tag in tags):
+        raise ValueError(f"Expected a tag of type bytes for each of the {rows} rows; got {len(tags)} tags.")
+    digests = b"".join(hashlib.sha256(tag).digest() for tag in tags)
+    return np.frombuffer(digests, dtype=np.uint8).reshape(rows, hashlib.sha256().digest_size)
 
 
 def _fits_numpy(scores: Array) -> bool:
     """Whether these are torch scores of a dtype that numpy has."""
-    of_torch = type(scores).__module__.partition(".")[0] == "torch"
-    return of_torch and str(scores.dtype).removeprefix("torch.") in NUMPY_DTYPES
-
-
-def _to_numpy(scores: Array) -> Rows:
-    """Scores of any library as a numpy array, shared where they are in host memory."""
-    if hasattr(scores, "detach"):
-        scores = scores.detach().cpu()
-    return np.asarray(scores)
+    is_torch = type(scores).__module__.partition(".")[0] == "torch"
+    return is_torch and str(scores.dtype).removeprefix("torch.") in NUMPY_DTYPES

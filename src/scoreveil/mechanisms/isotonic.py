@@ -16,14 +16,18 @@ top entries of a sorted score vector, so a = ε/(2Δ_j) suffices; for j = 1 the 
 a is the largest scale that meets ε. Proof, composition and limits: docs/guarantees.md.
 """
 
-from dataclasses import dataclass
-from typing import Literal
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Literal
 
 import numpy as np
 
+from scoreveil.mechanisms.guarantee import KEPT_CLASSES, Guarantee
+from scoreveil.mechanisms.mechanism import Arrays, Mechanism, Rows
 from scoreveil.mechanisms.ordering import lift, normalized, rank, unrank
-from scoreveil.mechanisms.reference import Floats, Integers, Reference
-from scoreveil.mechanisms.scores import Array, check_epsilon, namespace, totals
+from scoreveil.mechanisms.reference import Floats, Integers, Reference, count
+from scoreveil.mechanisms.scores import Array, checked_rows, namespace, totals
 
 Keep = int | Literal["all"]
 
@@ -32,22 +36,35 @@ RAMP = 1 / 1024  # of a grid step, shared over the kept ranks: separates ties by
 
 
 @dataclass(frozen=True)
-class IsotonicSettings:
-    """ε, how many top classes keep their place ("all": every class), and the number of grid levels."""
+class Isotonic(Mechanism, name="isotonic"):
+    """The mechanism as a value: keeps the top classes in order, and promises ε for everything else.
 
-    epsilon: float
+    Attributes:
+        epsilon: How much shows through.
+        keep: How many top classes keep their place; "all" for every class.
+        levels: The number of grid points that a score can become.
+        reference: Public scores (n, k), or a `Reference` counted from them: far less distortion for the same ε.
+    """
+
     keep: Keep = 1
     levels: int = 32
+    reference: Reference | None = None
+    _snapped: bool = False  # scores are moved to the grid first, as keyed draws need it
 
-    name = "isotonic"
+    kernels = "scoreveil.mechanisms.kernels.isotonic"
 
     def __post_init__(self) -> None:
-        check_epsilon(self.epsilon)
+        super().__post_init__()
+        if isinstance(self.keep, np.integer):
+            object.__setattr__(self, "keep", int(self.keep))
         whole = isinstance(self.keep, int) and not isinstance(self.keep, bool)
         if self.keep != "all" and not (whole and self.keep >= 1):
             raise ValueError(f"Expected keep to be a whole number >= 1 or 'all', got {self.keep!r}.")
         if isinstance(self.levels, bool) or not isinstance(self.levels, int) or not 3 <= self.levels <= 256:
             raise ValueError(f"Expected levels to be a whole number from 3 to 256, got {self.levels!r}.")
+        if self.reference is not None and not isinstance(self.reference, Reference):
+            rows = checked_rows(self.reference)
+            object.__setattr__(self, "reference", count(rows, self.kept(rows.shape[1]), self.levels))
 
     def kept(self, classes: int) -> int:
         """j, the number of classes that keep their place among this many."""
@@ -57,33 +74,127 @@ class IsotonicSettings:
             raise ValueError(f"Expected keep <= {classes}, the number of classes, got {self.keep}.")
         return self.keep
 
-    def draws(self, classes: int) -> int:
-        """How many uniforms one row uses: one for each kept class."""
-        return self.kept(classes)
-
     @property
     def step(self) -> float:
         return 1 / (self.levels - 1)
 
+    def plan(self, classes: int) -> "IsotonicPlan":
+        """What the draw needs for this many classes; computed once."""
+        return _plan(self, classes)
+
+    def draws(self, classes: int) -> int:
+        """One for each kept class."""
+        return self.kept(classes)
+
+    def perturb(self, rows: Array, uniforms: Array) -> Array:
+        return perturb(rows, self.plan(rows.shape[-1]), uniforms)
+
+    def keyed(self) -> "Isotonic":
+        return replace(self, _snapped=True)
+
+    def cells(self, rows: Rows) -> tuple[Rows, Rows]:
+        plan = self.plan(rows.shape[-1])
+        order, values = top_scores(rows, plan)
+        kept = np.flip(order[:, plan.classes - plan.kept :], axis=1)
+        return kept, np.rint(values / self.step).astype(np.int64)
+
+    def guarantee(self, classes: int | None = None) -> Guarantee:
+        if classes is None and self.reference is not None:
+            classes = self.reference.classes
+        kept = {1: "top class", "all": "ranking of all classes"}.get(self.keep, f"{self.keep} top classes in order")
+        relation = f"any two score vectors with the same {kept}"
+        words = (
+            f"Whatever is released, {relation} give it with probabilities within a factor e^{self.epsilon:g} of each "
+            f"other: ε = {self.epsilon:g} for the scores, given what is kept. An attack on the scores gains at most "
+            "that factor over the best attack that sees only what is kept."
+        )
+        # ρ follows from the range of the loss, 2aΔ; ε-DP alone bounds the range by 2ε
+        worst, loss_range = None, self.epsilon if self.keep != 1 else 2 * self.epsilon
+        if classes is not None:
+            plan = self.plan(classes)
+            loss_range = min(2 * self.epsilon, plan.range)
+            worst = plan.worst_loss if plan.kept == 1 else None
+        return Guarantee(self.epsilon, relation, words, self._limits(), loss_range**2 / 8, worst)
+
+    def _limits(self) -> tuple[str, ...]:
+        limits = list(KEPT_CLASSES)
+        if self.keep == "all":
+            limits.insert(
+                1, "The full ranking alone leaves a model inversion attack nearly all it wants; keep=1 does not."
+            )
+        if self._snapped:
+            limits.append(
+                "Keyed answers: the same scores, and near-duplicates in the same grid cell and of the same magnitudes, "
+                "always get the same answer; inputs that cross a border get fresh draws. With two or three classes "
+                "many records share an answer: who knows the membership of some can learn what it means for the others."
+            )
+        if self.reference is not None:
+            limits.append("The reference must not be counted from the records to be protected.")
+        return tuple(limits)
+
+    def loss(self, scores: Floats, other: Floats) -> float:
+        """Over all c ∈ C, by a max-plus pass over the chain; infinite where the kept classes differ."""
+        plan = self.plan(len(scores))
+        order, tops = top_scores(np.stack([scores, other]).astype(np.float64), plan)
+        kept = order[:, plan.classes - plan.kept :]
+        if not np.array_equal(kept[0], kept[1]):
+            return math.inf
+        weights = log_weights(tops, order[:, -1], plan)
+        normaliser = log_normaliser(weights)
+        with np.errstate(invalid="ignore"):
+            gain = np.where(np.isfinite(weights[0]), weights[0] - weights[1], -np.inf)
+        best = np.zeros(gain.shape[-1])
+        for i in reversed(range(1, plan.kept)):
+            best = np.maximum.accumulate(gain[i] + best)
+            if i == 1:
+                best = np.concatenate([[-np.inf], best[:-1]])
+        return float((gain[0] + best).max() - normaliser[0] + normaliser[1])
+
+    def settings(self) -> dict[str, Any]:
+        return {"epsilon": self.epsilon, "keep": self.keep, "levels": self.levels}
+
+    def arrays(self) -> Arrays:
+        return {} if self.reference is None else vars(self.reference)
+
+    @classmethod
+    def restored(cls, settings: dict[str, Any], arrays: Arrays) -> "Isotonic":
+        return cls(**settings, reference=Reference(**arrays) if arrays else None)
+
+    def __str__(self) -> str:
+        reference = "" if self.reference is None else f", reference of {self.reference.classes} classes"
+        return super().__str__() + reference
+
 
 @dataclass(frozen=True, eq=False)
-class Plan:
-    """All that the draw needs besides the scores: made once for a number of classes and a reference."""
+class IsotonicPlan:
+    """All that the draw needs besides the scores: made once for a mechanism and a number of classes."""
 
-    settings: IsotonicSettings
+    levels: int
     classes: int
     kept: int
     snapped: bool  # the scores are moved to the grid first (keyed draws)
     sensitivity: float  # Δ_j for these scores
-    table: Integers  # (k,): which table a top class uses
+    table_of_class: Integers  # (k,): which table a top class uses
     measure: Floats  # (tables, j, G): q_i; the top rank has no mass where no top score lies
     scale: Floats  # (tables,): a
     profile: Floats | None  # (tables, k), or None: the other classes share evenly
 
     @property
+    def step(self) -> float:
+        return 1 / (self.levels - 1)
+
+    @property
     def range(self) -> float:
         """max - min of the privacy loss of one release, at most: 2aΔ_j. Makes it ρ-zCDP with ρ = range²/8."""
         return float(2 * self.scale.max() * self.sensitivity)
+
+    @property
+    def worst_loss(self) -> float:
+        """The supremum of the privacy loss over all pairs with the same top class, for one kept class (closed form)."""
+        if self.kept != 1:
+            raise ValueError(f"The worst loss has a closed form for 1 kept class only; this plan keeps {self.kept}.")
+        low = lowest_top(self.classes, self.snapped, self.step)
+        return float(worst_loss(self.measure[:, 0], self.scale, low).max())
 
 
 def sensitivity(kept: int, classes: int, snapped: bool, step: float) -> float:
@@ -102,27 +213,29 @@ def lowest_top(classes: int, snapped: bool, step: float) -> float:
     return float(np.rint(1 / classes / step) * step) if snapped else 1 / classes
 
 
-def plan(settings: IsotonicSettings, classes: int, reference: Reference | None = None, snapped: bool = False) -> Plan:
-    """Everything the draw needs. Calibrates a, per table where one class is kept."""
-    kept, levels, step = settings.kept(classes), settings.levels, settings.step
+@lru_cache(maxsize=64)
+def _plan(mechanism: Isotonic, classes: int) -> IsotonicPlan:
+    """Calibrates a, for each table where one class is kept."""
+    kept, levels, step = mechanism.kept(classes), mechanism.levels, mechanism.step
+    reference, snapped = mechanism.reference, mechanism._snapped
     if reference is None:
-        table, profile = np.zeros(classes, dtype=np.int64), None
+        table_of_class, profile = np.zeros(classes, dtype=np.int64), None
         measure = np.full((1, kept, levels), 1 / levels)
     else:
         expected, got = (classes, kept, levels), (reference.classes, reference.kept, reference.levels)
         if got != expected:
             raise ValueError(f"Expected a reference of (classes, kept, levels) {expected}, got {got}.")
-        table, measure, profile = reference.table, reference.measure.copy(), reference.profile
+        table_of_class, measure, profile = reference.table_of_class, reference.measure.copy(), reference.profile
     grid = np.arange(levels) * step
     measure[:, 0, grid < max(1 / classes, step) - 1e-12] = 0.0
     measure /= measure.sum(axis=-1, keepdims=True)
     delta = sensitivity(kept, classes, snapped, step)
     if kept == 1:
         low = lowest_top(classes, snapped, step)
-        scale = calibrate_scale(measure[:, 0], low, settings.epsilon, at_least=settings.epsilon / (2 * delta))
+        scale = calibrate_scale(measure[:, 0], low, mechanism.epsilon, at_least=mechanism.epsilon / (2 * delta))
     else:
-        scale = np.full(len(measure), min(settings.epsilon / (2 * delta), MAX_SCALE))
-    return Plan(settings, classes, kept, snapped, delta, table, measure, scale, profile)
+        scale = np.full(len(measure), min(mechanism.epsilon / (2 * delta), MAX_SCALE))
+    return IsotonicPlan(levels, classes, kept, snapped, delta, table_of_class, measure, scale, profile)
 
 
 def worst_loss(measure: Floats, scale: Floats, low: float) -> Floats:
@@ -159,7 +272,7 @@ def calibrate_scale(measure: Floats, low: float, epsilon: float, at_least: float
 # Phase 1: the draw
 
 
-def top_scores(scores: Array, plan: Plan) -> tuple[Array, Array]:
+def top_scores(scores: Array, plan: IsotonicPlan) -> tuple[Array, Array]:
     """The order of each row, and its j top scores, largest first, as the mechanism reads them."""
     xp = namespace(scores)
     wide = xp.astype(scores, xp.float64, copy=False)
@@ -167,7 +280,7 @@ def top_scores(scores: Array, plan: Plan) -> tuple[Array, Array]:
     kept = xp.flip(order[..., plan.classes - plan.kept :], axis=-1)
     tops = xp.take_along_axis(wide, kept, axis=-1) / totals(wide)
     tops = xp.clip(tops, 0.0, 1.0)
-    return order, snap(tops, plan.settings.step) if plan.snapped else tops
+    return order, snap(tops, plan.step) if plan.snapped else tops
 
 
 def snap(tops: Array, step: float) -> Array:
@@ -179,7 +292,7 @@ def snap(tops: Array, step: float) -> Array:
     return xp.concat([nearest, down], axis=-1) * step
 
 
-def choose(tops: Array, top_class: Array, plan: Plan, uniforms: Array) -> Array:
+def choose(tops: Array, top_class: Array, plan: IsotonicPlan, uniforms: Array) -> Array:
     """Draw c ∈ C exactly, as level numbers (n, j), top first: forward over the ranks, then backward.
 
     Forward, lowest rank first: F_i(g) = Σ_{g' <= g} w_i(g')·F_{i-1}(g'), w_i(g) = q_i(g)·exp(-a·|g/(G-1) - v_i|).
@@ -196,7 +309,7 @@ def choose(tops: Array, top_class: Array, plan: Plan, uniforms: Array) -> Array:
         cumulative = xp.cumulative_sum(mass, axis=-1)
         forward.append(cumulative / cumulative[..., -1:])
     forward.reverse()
-    limit = xp.full_like(top_class, plan.settings.levels - 1)
+    limit = xp.full_like(top_class, plan.levels - 1)
     chosen: list[Array] = []
     for i in range(plan.kept):
         reach = xp.take_along_axis(forward[i], limit[..., None], axis=-1)
@@ -207,14 +320,14 @@ def choose(tops: Array, top_class: Array, plan: Plan, uniforms: Array) -> Array:
     return xp.stack(chosen, axis=-1)
 
 
-def rank_weights(tops: Array, top_class: Array, plan: Plan, i: int) -> Array:
+def rank_weights(tops: Array, top_class: Array, plan: IsotonicPlan, i: int) -> Array:
     """w_i(g) for each row: (n, G)."""
     xp = namespace(tops)
     measure, scale = _like(plan.measure[:, i], tops), _like(plan.scale, tops)[:, None]
     if plan.profile is not None:
-        table = xp.take(_like(plan.table, top_class), top_class, axis=0)
+        table = xp.take(_like(plan.table_of_class, top_class), top_class, axis=0)
         measure, scale = xp.take(measure, table, axis=0), xp.take(scale, table, axis=0)
-    grid = xp.arange(plan.settings.levels, dtype=tops.dtype, device=tops.device) * plan.settings.step
+    grid = xp.arange(plan.levels, dtype=tops.dtype, device=tops.device) * plan.step
     return measure * xp.exp(-scale * xp.abs(grid - tops[..., i : i + 1]))
 
 
@@ -227,19 +340,19 @@ def _strictly_below(cumulative: Array) -> Array:
 # Phase 2: the release
 
 
-def ramp(plan: Plan) -> Floats:
+def ramp(plan: IsotonicPlan) -> Floats:
     """What each kept rank gets on top of its level, top first: less than a grid step in all, by rank alone."""
     j = plan.kept
-    return RAMP * plan.settings.step / j * np.arange(j, 0, -1) / j
+    return RAMP * plan.step / j * np.arange(j, 0, -1) / j
 
 
-def release(levels: Array, order: Array, plan: Plan, dtype: object) -> Array:
+def release(levels: Array, order: Array, plan: IsotonicPlan, dtype: object) -> Array:
     """The score vector of chosen levels. A function of the levels and the kept classes alone.
 
     Guarantee: the kept classes keep their order, strictly where `dtype` can express it, and no other passes them.
     """
     xp = namespace(levels)
-    values = xp.astype(levels, xp.float64) * plan.settings.step
+    values = xp.astype(levels, xp.float64) * plan.step
     chain = xp.flip(values + _like(ramp(plan), values), axis=-1)
     others = plan.classes - plan.kept
     if others:
@@ -260,20 +373,20 @@ def release(levels: Array, order: Array, plan: Plan, dtype: object) -> Array:
     return xp.astype(unrank(normalized(chain), order), dtype, copy=False)
 
 
-def perturb(scores: Array, plan: Plan, uniforms: Array) -> Array:
+def perturb(scores: Array, plan: IsotonicPlan, uniforms: Array) -> Array:
     """Both phases, for an (n, k) batch and (n, j) uniforms."""
     order, tops = top_scores(scores, plan)
     levels = choose(tops, order[..., -1], plan, uniforms)
     return release(levels, order, plan, scores.dtype)
 
 
-def _share(order: Array, plan: Plan, like: Array) -> Array:
+def _share(order: Array, plan: IsotonicPlan, like: Array) -> Array:
     """How the classes that are not kept share the rest, in the order that they have in `order`."""
     xp = namespace(order)
     others = order[..., : plan.classes - plan.kept]
     if plan.profile is None:
         return xp.full(others.shape, 1 / others.shape[-1], dtype=like.dtype, device=like.device)
-    table = xp.take(_like(plan.table, order), order[..., -1], axis=0)
+    table = xp.take(_like(plan.table_of_class, order), order[..., -1], axis=0)
     return normalized(xp.take_along_axis(xp.take(_like(plan.profile, like), table, axis=0), others, axis=-1))
 
 
@@ -285,12 +398,12 @@ def _like(table: Floats | Integers, like: Array) -> Array:
 # What is exact
 
 
-def log_weights(tops: Floats, top_class: Integers, plan: Plan) -> Floats:
+def log_weights(tops: Floats, top_class: Integers, plan: IsotonicPlan) -> Floats:
     """ln q_i(g) - a·|g/(G-1) - v_i|: (n, j, G), -inf where the measure is nil. Not used by the draw."""
-    table = plan.table[top_class]
+    table = plan.table_of_class[top_class]
     with np.errstate(divide="ignore"):
         log_q = np.log(plan.measure[table])
-    grid = np.linspace(0, 1, plan.settings.levels)
+    grid = np.linspace(0, 1, plan.levels)
     return np.asarray(log_q - plan.scale[table][:, None, None] * np.abs(grid - tops[:, :, None]))
 
 
@@ -307,7 +420,7 @@ def log_normaliser(weights: Floats) -> Floats:
     raise AssertionError("a plan keeps at least one class")
 
 
-def log_probability(scores: Floats, levels: Integers, plan: Plan) -> Floats:
+def log_probability(scores: Floats, levels: Integers, plan: IsotonicPlan) -> Floats:
     """The exact ln P(c | v) of each row's levels (n, j), computed apart from the sampler; -inf outside C."""
     order, tops = top_scores(np.atleast_2d(scores), plan)
     weights = log_weights(tops, order[:, -1], plan)

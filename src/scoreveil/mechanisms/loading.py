@@ -1,9 +1,15 @@
-"""Kernels where they are there, without making anyone wait for them.
+"""Compiled kernels where they are there, without making anyone wait for them.
 
-Importing numba and compiling take seconds the first time and some tenths later, from numba's cache. They happen in
-the background: until they are done, and without numba, plain numpy answers.
+Importing numba and compiling take seconds the first time and some tenths later, from numba's cache. They happen in a
+background thread that begins with the first answer that could use them: until it is done, and without numba, plain
+numpy answers. A mechanism says where its kernels are (`Mechanism.kernels`): a module with
+
+    bind(mechanism, classes)        -> Kernel, or None
+    bind_keyed(mechanism, classes)  -> KeyedKernel, or None
+    examples()                      -> mechanisms that between them use every kernel of the module
 """
 
+import importlib
 import importlib.util
 import logging
 import threading
@@ -14,11 +20,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scoreveil.mechanisms.isotonic import Plan
-from scoreveil.mechanisms.published import PublishedSettings
+from scoreveil.mechanisms import mechanism
+from scoreveil.mechanisms.mechanism import Mechanism
+from scoreveil.randomness import KeyedDraws
 
-# (rows, uniforms, out) -> the first row that is no score vector, or -1
-Kernel = Callable[[NDArray[Any], NDArray[np.float64], NDArray[Any]], int]
+Rows = NDArray[Any]
+# (rows, uniforms, out) -> the first row that is not a score vector, or -1
+Kernel = Callable[[Rows, NDArray[np.float64], Rows], int]
+# (rows, draws, hashed tags or None) -> the answers, or None where plain numpy is to answer or to name the fault
+KeyedKernel = Callable[[Rows, KeyedDraws, Rows | None], Rows | None]
 
 _ready = threading.Event()
 
@@ -41,32 +51,33 @@ def wait() -> bool:
     return _ready.is_set()
 
 
-def kernel(mechanism: Plan | PublishedSettings) -> Kernel | None:
-    """The fused kernel for a mechanism, or None while plain numpy has to do."""
-    return _bound(mechanism) if _ready.is_set() else None
+def kernel(mechanism: Mechanism, classes: int) -> Kernel | None:
+    """The compiled loop of a mechanism, or None while plain numpy has to do."""
+    return _bound(mechanism, classes, "bind") if _ready.is_set() and mechanism.kernels else None
 
 
-def keyed_kernels() -> Any:
-    """The module of the fused keyed answers, or None while plain numpy has to do."""
-    if not _ready.is_set():
-        return None
-    from scoreveil.mechanisms.kernels import keyed
-
-    return keyed
+def keyed_kernel(mechanism: Mechanism, classes: int) -> KeyedKernel | None:
+    """The compiled loop of keyed answers, the same bytes; or None while plain numpy has to do."""
+    return _bound(mechanism, classes, "bind_keyed") if _ready.is_set() and mechanism.kernels else None
 
 
 @lru_cache(maxsize=64)
-def _bound(mechanism: Plan | PublishedSettings) -> Kernel:
-    from scoreveil.mechanisms import kernels
-
-    return kernels.bind(mechanism)
+def _bound(mechanism: Mechanism, classes: int, how: str) -> Any:
+    return getattr(importlib.import_module(str(mechanism.kernels)), how)(mechanism, classes)
 
 
 def _load() -> None:
+    """Compile, or load from numba's cache, every kernel for float32 and float64."""
     try:
-        from scoreveil.mechanisms import kernels
-
-        kernels.compile_all()
+        modules = {kind.kernels for kind in map(mechanism.named, mechanism.names()) if kind.kernels}
+        for module in map(importlib.import_module, sorted(modules)):
+            for example in module.examples():
+                for dtype in (np.float32, np.float64):
+                    rows = np.full((8, 2), 0.5, dtype=dtype)
+                    module.bind(example, 2)(rows, np.full((8, 2), 0.5), np.empty_like(rows))
+                    fused = module.bind_keyed(example.keyed(), 2)
+                    if fused is not None:
+                        fused(rows, KeyedDraws(bytes(16), b""), None)
     except Exception as error:  # whatever numba meets here, numpy can answer
         logging.getLogger("scoreveil").warning("Kernels are not available (%s); using numpy.", type(error).__name__)
         return

@@ -25,7 +25,7 @@ def unrank(ranked: Array, order: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Gap:
+class Spacing:
     """How far apart two scores must be for a dtype to tell them apart: z_{i+1} >= factor·z_i + (factor-1)·shift.
 
     The relative part covers normal numbers, the shift keeps zeros and subnormals distinct too.
@@ -36,17 +36,17 @@ class Gap:
     shift: float
 
 
-def gap(finfo: Any, classes: int) -> Gap:
-    """The gap for an output dtype and this many ranked classes.
+def spacing(finfo: Any, classes: int) -> Spacing:
+    """The spacing for an output dtype and this many ranked classes.
 
     A full order of k classes can be expressed where 4·eps·k <= 1: always in float64 and float32, up to 256 classes
-    in float16. Beyond that the gaps narrow, so that low ranks may tie; the top stays strictly above the rest.
+    in float16. Beyond that they move closer, so that low ranks may tie; the top stays strictly above the rest.
     """
     eps, tiny = float(finfo.eps), float(finfo.smallest_normal)
     relative = 16 * eps if eps < 1e-15 else 4 * eps  # float64 is also what we compute in: leave room for rounding
     # float16's normal numbers end at 6e-5, so its subnormals are needed; the other dtypes have room above theirs
     absolute = 8 * (tiny if tiny < 1e-30 else tiny * eps)
-    return Gap(1 + min(relative, 1 / classes), 1 + relative, absolute / relative)
+    return Spacing(1 + min(relative, 1 / classes), 1 + relative, absolute / relative)
 
 
 def lift(ascending: Array, strict: Array | None, dtype: Any) -> Array:
@@ -56,7 +56,7 @@ def lift(ascending: Array, strict: Array | None, dtype: Any) -> Array:
     factor·z_{i-1} + (factor-1)·shift), which adding the shift turns into a running maximum.
     """
     xp = namespace(ascending)
-    g = gap(xp.finfo(dtype), ascending.shape[-1])
+    g = spacing(xp.finfo(dtype), ascending.shape[-1])
     if strict is None:
         strict = xp.ones(ascending[..., 1:].shape, dtype=xp.bool, device=ascending.device)
     # the last strict step, below the top rank and those that tie with it, is always a full one

@@ -16,11 +16,16 @@ Guarantee: none that bounds what two score vectors of the same ranking reveal, s
 are functions of the data and Phase 2 can be inverted (docs/paper.md). The isotonic mechanism is the repair.
 """
 
-from dataclasses import dataclass
-from typing import Literal, get_args
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
 
+import numpy as np
+
+from scoreveil.mechanisms.guarantee import KEPT_CLASSES, Guarantee
+from scoreveil.mechanisms.mechanism import Floats, Mechanism, Rows
 from scoreveil.mechanisms.ordering import normalized, rank, restore
-from scoreveil.mechanisms.scores import Array, check_epsilon, namespace
+from scoreveil.mechanisms.scores import Array, namespace
 
 Reading = Literal["bounded", "printed"]
 
@@ -29,21 +34,31 @@ NEAREST = {"bounded": 0.5, "printed": 1e-12}  # distances below this count as th
 
 
 @dataclass(frozen=True)
-class PublishedSettings:
-    """ε, the reading of the utility, and m, the number of candidates per sub-range."""
+class Published(Mechanism, name="published"):
+    """The paper's mechanism as a value.
 
-    epsilon: float
+    Attributes:
+        epsilon: ε of both phases.
+        reading: How the paper's utility is read, "bounded" or "printed".
+        m: The number of candidates in a sub-range.
+        keep: "all": every class keeps its rank.
+    """
+
     reading: Reading = "bounded"
     m: int = 5
+    keep: Literal["all"] = "all"
+    _snapped: bool = False  # scores are rounded to a grid of 2^-20 first, as keyed draws need it
 
-    name = "published"
+    kernels = "scoreveil.mechanisms.kernels.published"
 
     def __post_init__(self) -> None:
-        check_epsilon(self.epsilon)
+        super().__post_init__()
         if self.reading not in get_args(Reading):
             raise ValueError(f"Expected reading 'bounded' or 'printed', got {self.reading!r}.")
         if isinstance(self.m, bool) or not isinstance(self.m, int) or self.m < 1:
             raise ValueError(f"Expected m to be a whole number >= 1, got {self.m!r}.")
+        if self.keep != "all":
+            raise ValueError(f"Expected keep='all' for the published mechanism, which keeps all, got {self.keep!r}.")
 
     @property
     def sensitivity(self) -> float:
@@ -51,8 +66,53 @@ class PublishedSettings:
         return 2 - 1 / self.m if self.reading == "bounded" else 1.0
 
     def draws(self, classes: int) -> int:
-        """How many uniforms one row uses: one for each sub-range."""
+        """One for each sub-range."""
         return classes
+
+    def perturb(self, rows: Array, uniforms: Array) -> Array:
+        """Both phases, for an (n, k) batch and (n, k) uniforms; ties and order as in `ordering`."""
+        if self._snapped:
+            return release(*snapped_scores(rows), None, self, uniforms, rows.dtype)
+        return release(*ascending_scores(rows), self, uniforms, rows.dtype)
+
+    def keyed(self) -> "Published":
+        return replace(self, _snapped=True)
+
+    def cells(self, rows: Rows) -> tuple[Rows, Rows]:
+        order, values = snapped_scores(rows)
+        return order, values
+
+    def guarantee(self, classes: int | None = None) -> Guarantee:
+        part = "" if self.reading == "bounded" else " (and not under the printed reading, whose Δu is wrong)"
+        return Guarantee(
+            epsilon=math.inf,
+            relation="any two score vectors with the same ranking of all classes",
+            words=(
+                "The published mechanism bounds nothing between two score vectors that merely share their ranking. "
+                f"The paper's Theorem 1 covers vectors whose adjacent sorted scores have equal sums{part}: they differ "
+                "by (t, -t, t, …), and since scores sum to 1, for an odd number of classes no two such vectors exist."
+            ),
+            limits=(
+                "The borders of the sub-ranges are functions of the scores, so an outcome possible for one vector is "
+                "impossible for its neighbour: the exact loss is infinite.",
+                "Phase 2 can be inverted: y'_i - y'_j = (2/ε)·ln(z_i/z_j). An attacker who retrains sees through it.",
+                *KEPT_CLASSES[:1],
+            ),
+            rho=math.inf,
+        )
+
+    def loss(self, scores: Floats, other: Floats) -> float:
+        """Over all y' of Phase 1, by a product over the sub-ranges; infinite where their borders differ."""
+        order, ascending, _ = ascending_scores(np.stack([scores, other]).astype(np.float64))
+        lower, upper = sub_ranges(ascending)
+        if not (np.array_equal(order[0], order[1]) and np.allclose(lower[0], lower[1], rtol=0, atol=1e-12)):
+            return math.inf
+        log_p = selection_log_probabilities(ascending, self)
+        different = upper[0] > lower[0]  # an empty sub-range has one outcome
+        return float((log_p[0] - log_p[1]).max(axis=-1)[different].sum())
+
+    def settings(self) -> dict[str, Any]:
+        return {"epsilon": self.epsilon, "reading": self.reading, "m": self.m}
 
 
 def sub_ranges(ascending: Array) -> tuple[Array, Array]:
@@ -68,7 +128,7 @@ def candidates(lower: Array, rho: Array, m: int) -> Array:
     return lower[..., None] + _steps(lower, m) * rho[..., None]
 
 
-def utility(ascending: Array, lower: Array, rho: Array, settings: PublishedSettings) -> Array:
+def utility(ascending: Array, lower: Array, rho: Array, settings: Published) -> Array:
     """u_ij = 1/distance(y_i, c_ij): the closer a candidate, the more useful."""
     xp = namespace(ascending)
     if settings.reading == "bounded":
@@ -80,7 +140,7 @@ def utility(ascending: Array, lower: Array, rho: Array, settings: PublishedSetti
     return 1 / xp.maximum(distance, xp.full_like(distance, NEAREST[settings.reading]))
 
 
-def exponents(ascending: Array, lower: Array, rho: Array, settings: PublishedSettings) -> Array:
+def exponents(ascending: Array, lower: Array, rho: Array, settings: Published) -> Array:
     """ε·u_ij/(2Δu), shifted so that the largest of each sub-range is 0."""
     xp = namespace(ascending)
     scaled = settings.epsilon / (2 * settings.sensitivity) * utility(ascending, lower, rho, settings)
@@ -95,7 +155,7 @@ def select(exponent: Array, uniforms: Array) -> Array:
     return xp.sum(xp.astype(below, xp.float64), axis=-1)
 
 
-def modify(ascending: Array, settings: PublishedSettings, uniforms: Array) -> Array:
+def modify(ascending: Array, settings: Published, uniforms: Array) -> Array:
     """Phase 1 (Algorithm 1): y' from sorted scores.
 
     Guarantee: y' keeps the order of y, and strictly so wherever y is strict (the paper's order lemma).
@@ -125,14 +185,8 @@ def ascending_scores(scores: Array) -> tuple[Array, Array, Array]:
     return order, normalized(ascending), strict
 
 
-def perturb(scores: Array, settings: PublishedSettings, uniforms: Array) -> Array:
-    """Both phases, for an (n, k) batch and (n, k) uniforms; ties and order as in `ordering`."""
-    order, ascending, strict = ascending_scores(scores)
-    return release(order, ascending, strict, settings, uniforms, scores.dtype)
-
-
 def release(
-    order: Array, ascending: Array, strict: Array | None, settings: PublishedSettings, uniforms: Array, dtype: object
+    order: Array, ascending: Array, strict: Array | None, settings: Published, uniforms: Array, dtype: object
 ) -> Array:
     """Both phases for ranked scores; `strict` says which steps the answer must show, None: all of them."""
     z = normalize(modify(ascending, settings, uniforms), settings.epsilon)
@@ -147,7 +201,7 @@ def snapped_scores(scores: Array) -> tuple[Array, Array]:
     return order, normalized(xp.round(ascending / SNAP) * SNAP + 0.0)
 
 
-def selection_log_probabilities(ascending: Array, settings: PublishedSettings) -> Array:
+def selection_log_probabilities(ascending: Array, settings: Published) -> Array:
     """The exact ln P(y'_i = c_ij), shape (n, k, m), computed apart from the sampler."""
     xp = namespace(ascending)
     lower, upper = sub_ranges(ascending)

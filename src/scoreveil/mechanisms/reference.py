@@ -9,7 +9,6 @@ The isotonic mechanism may lean on any measure that depends on the kept classes 
 Count it from held-out scores: public records, or at least none of the protected ones.
 """
 
-import hashlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,25 +26,28 @@ MOST_ENTRIES = 1 << 22  # of measure and profile together; the most frequent cla
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """Tables counted from public scores. Table 0 is the pooled one; `table` says which one a top class uses."""
+    """Tables counted from public scores. Table 0 is the pooled one; `table_of_class` says which a top class uses."""
 
-    table: Integers  # (k,)
+    table_of_class: Integers  # (k,)
     measure: Floats  # (tables, kept, levels); each row sums to 1 and is positive
     profile: Floats  # (tables, k); each row sums to 1
 
     def __post_init__(self) -> None:
-        kinds = [array.dtype for array in (self.table, self.measure, self.profile)]
+        kinds = [array.dtype for array in (self.table_of_class, self.measure, self.profile)]
         if kinds != [np.int64, np.float64, np.float64]:
             raise ValueError(f"Expected tables of int64, float64 and float64, got {', '.join(map(str, kinds))}.")
-        if self.table.ndim != 1 or self.measure.ndim != 3:
-            raise ValueError("Expected a table (k,) and a measure (tables, kept, levels), got other dimensions.")
-        tables, k = self.measure.shape[0], self.table.shape[0]
+        if self.table_of_class.ndim != 1 or self.measure.ndim != 3:
+            raise ValueError(
+                "Expected table_of_class (k,) and measure (tables, kept, levels), "
+                f"got {self.table_of_class.ndim} and {self.measure.ndim} dimensions."
+            )
+        tables, k = self.measure.shape[0], self.table_of_class.shape[0]
         if self.profile.shape != (tables, k):
             raise ValueError(
                 f"Expected a measure (tables, kept, levels) and a profile ({tables}, {k}), "
                 f"got {self.measure.shape} and {self.profile.shape}."
             )
-        if not (np.all(self.table >= 0) and np.all(self.table < tables)):
+        if not (np.all(self.table_of_class >= 0) and np.all(self.table_of_class < tables)):
             raise ValueError(f"Expected table numbers from 0 to {tables - 1}.")
         for name, rows in (("measure", self.measure), ("profile", self.profile)):
             if not (np.all(np.isfinite(rows)) and np.all(rows > 0) and np.allclose(rows.sum(axis=-1), 1)):
@@ -53,7 +55,7 @@ class Reference:
 
     @property
     def classes(self) -> int:
-        return int(self.table.shape[0])
+        return int(self.table_of_class.shape[0])
 
     @property
     def kept(self) -> int:
@@ -63,20 +65,12 @@ class Reference:
     def levels(self) -> int:
         return int(self.measure.shape[2])
 
-    def digest(self) -> bytes:
-        """A fingerprint of the tables, for keyed draws: another reference is another mechanism."""
-        state = hashlib.sha256()
-        for array in (self.table, self.measure, self.profile):
-            state.update(repr(array.shape).encode())
-            state.update(np.ascontiguousarray(array).tobytes())
-        return state.digest()
-
 
 def count(scores: Floats, kept: int, levels: int) -> Reference:
     """Count a reference from checked (n, k) scores, for the `kept` top classes on a grid of `levels`."""
     n, k = scores.shape
     if n < 1:
-        raise ValueError("Expected at least one row of reference scores, got none.")
+        raise ValueError("The reference has no rows; it needs at least one.")
     scores = scores / scores.sum(axis=1, keepdims=True)
     order = rank(scores)
     top = order[:, -1]
@@ -87,8 +81,8 @@ def count(scores: Floats, kept: int, levels: int) -> Reference:
     frequency = np.bincount(top, minlength=k)
     most_tables = max(1, MOST_ENTRIES // (kept * levels + k))
     frequent = [int(c) for c in np.argsort(-frequency, kind="stable")[: most_tables - 1] if frequency[c] >= RARE]
-    table = np.zeros(k, dtype=np.int64)
-    table[frequent] = np.arange(1, len(frequent) + 1)
+    table_of_class = np.zeros(k, dtype=np.int64)
+    table_of_class[frequent] = np.arange(1, len(frequent) + 1)
 
     pooled_measure = smoothed(histogram(descending, levels), n, np.full((kept, levels), 1 / levels), 1.0)
     pooled_profile = smoothed(others.sum(axis=0), others.sum(), np.full(k, 1 / k), 1e-3)
@@ -100,7 +94,7 @@ def count(scores: Floats, kept: int, levels: int) -> Reference:
         # as many pseudo-counts here, each worth the mass that one row leaves to the other classes
         back_off = BACK_OFF * max(rest.sum() / mine.sum(), 1e-6)
         profile.append(smoothed(rest, rest.sum(), pooled_profile, back_off))
-    return Reference(table, np.stack(measure), np.stack(profile))
+    return Reference(table_of_class, np.stack(measure), np.stack(profile))
 
 
 def histogram(descending: Floats, levels: int) -> Floats:

@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 Array = Any  # numpy.ndarray, torch.Tensor, or any array that follows the array-API standard
 
@@ -34,7 +35,8 @@ def namespace(array: Array) -> ModuleType | Any:
 def check_layout(scores: Array) -> None:
     """Raise ValueError unless `scores` is a floating (k,) or (n, k) array with k >= 2."""
     if not hasattr(scores, "dtype") or not hasattr(scores, "ndim"):
-        raise ValueError(f"Expected an array of scores, got {type(scores).__name__}.")
+        hint = "; take its score columns as an array: frame[columns].to_numpy()" if hasattr(scores, "to_numpy") else ""
+        raise ValueError(f"Expected an array of scores, got {type(scores).__name__}{hint}.")
     if not is_floating(scores):
         raise ValueError(f"Expected floating-point scores, got dtype {scores.dtype}.")
     if scores.ndim not in (1, 2):
@@ -49,7 +51,8 @@ def check_epsilon(epsilon: float) -> None:
         raise ValueError(f"Expected epsilon to be a number, got {type(epsilon).__name__}.")
     # written so that NaN fails the comparison
     if not 0 < epsilon <= sys.float_info.max:
-        raise ValueError(f"Expected a finite epsilon > 0, got {epsilon if isinstance(epsilon, float) else 'another'}.")
+        found = epsilon if isinstance(epsilon, float) else "a whole number out of range"
+        raise ValueError(f"Expected a finite epsilon > 0, got {found}.")
 
 
 def totals(wide: Array) -> Array:
@@ -63,8 +66,25 @@ def is_floating(scores: Array) -> bool:
     return bool(namespace(scores).isdtype(scores.dtype, "real floating"))
 
 
+def checked_rows(given: Array) -> NDArray[np.float64]:
+    """Score vectors of any library, or lists of them, as a checked (n, k) array of float64."""
+    if isinstance(given, (list, tuple)):
+        given = np.asarray(given)
+    check_layout(given)
+    rows = np.atleast_2d(to_numpy(given)).astype(np.float64)
+    check_rows(rows)
+    return rows
+
+
+def to_numpy(scores: Array) -> NDArray[Any]:
+    """Scores of any library as a numpy array, shared where they are in host memory."""
+    if hasattr(scores, "detach"):
+        scores = scores.detach().cpu()
+    return np.asarray(scores)
+
+
 def check_rows(scores: Array, first_row: int = 0) -> None:
-    """Raise ValueError naming the first row of the (n, k) batch that is no score vector."""
+    """Raise ValueError naming the first row of the (n, k) batch that is not a score vector."""
     for row, fault in faults(scores, first_row, most=1):
         raise ValueError(f"Row {row}: {fault}.")
 

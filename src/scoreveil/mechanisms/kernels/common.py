@@ -11,15 +11,34 @@ from numba.core import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from scoreveil.mechanisms.loading import Kernel
 from scoreveil.mechanisms.scores import SUM_TOLERANCE
 
 Floats = NDArray[np.float64]
-# (rows, uniforms, out, the dtype whose gaps to keep) -> the first row that is no score vector, or -1
+# (rows, uniforms, out, the dtype whose spacing to keep) -> the first row that is not a score vector, or -1
 Run = Callable[[NDArray[Any], Floats, NDArray[Any], np.dtype[Any]], int]
 
 NETWORK_CLASSES = 64  # up to here a sorting network beats numpy's sort; its keys have room for this many indices
 NO_ORDER = np.empty((0, 0), dtype=np.int64)
 NO_PAIRS = np.empty((0, 2), dtype=np.int64)
+
+
+def any_dtype(run: Run) -> Kernel:
+    """A kernel for rows of any dtype, from one for float32 and float64."""
+
+    def kernel(rows: NDArray[Any], uniforms: Floats, out: NDArray[Any]) -> int:
+        if not rows.flags.writeable:
+            rows = rows.copy()  # numba would compile anew for read-only memory
+        if rows.dtype != np.float16:
+            return run(rows, uniforms, out, out.dtype)
+        # numba has no float16: compute in float64 with the spacing of float16
+        wide = np.empty(rows.shape)
+        bad = run(rows.astype(np.float64), uniforms, wide, out.dtype)
+        if bad < 0:
+            out[...] = wide
+        return bad
+
+    return kernel
 
 
 def _can_cache() -> bool:

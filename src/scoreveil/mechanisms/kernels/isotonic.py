@@ -7,13 +7,13 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from scoreveil.mechanisms.isotonic import Plan, ramp
+from scoreveil.mechanisms.isotonic import Isotonic, ramp
 from scoreveil.mechanisms.kernels.common import (
     NETWORK_CLASSES,
     NO_ORDER,
     NO_PAIRS,
     Floats,
-    Run,
+    any_dtype,
     exp,
     is_score_vector,
     network,
@@ -21,7 +21,11 @@ from scoreveil.mechanisms.kernels.common import (
     order_ties,
     sorted_group,
 )
-from scoreveil.mechanisms.ordering import gap
+from scoreveil.mechanisms.kernels.isotonic_keyed import bind_keyed
+from scoreveil.mechanisms.loading import Kernel
+from scoreveil.mechanisms.ordering import spacing
+
+__all__ = ["bind", "bind_keyed", "examples"]
 
 LANES = 16  # rows side by side in the chain, whose tables must fit the cache
 
@@ -259,10 +263,12 @@ def _lanes(rows: int, cells: int) -> int:
     return LANES if cells <= 1 << 15 else LANES // 2 if cells <= 1 << 20 else LANES // 4
 
 
-def bind_isotonic(plan: Plan) -> Run:
-    step, levels = plan.settings.step, plan.settings.levels
+def bind(mechanism: Isotonic, classes: int) -> Kernel:
+    """The kernel of a mechanism for rows of so many classes."""
+    plan = mechanism.plan(classes)
+    step, levels = plan.step, plan.levels
     profile = np.empty((0, 0)) if plan.profile is None else np.ascontiguousarray(plan.profile)
-    table, scale, ramps = np.ascontiguousarray(plan.table), np.ascontiguousarray(plan.scale), ramp(plan)
+    table, scale, ramps = np.ascontiguousarray(plan.table_of_class), np.ascontiguousarray(plan.scale), ramp(plan)
     measure = np.ascontiguousarray(plan.measure)
     chain_length = plan.kept + (plan.kept < plan.classes)
     if plan.kept == 1:
@@ -273,7 +279,7 @@ def bind_isotonic(plan: Plan) -> Run:
             above[:, levels - 1 - g] += above[:, levels - g] * decay[:, 1]
 
     def run(rows: NDArray[Any], uniforms: Floats, out: NDArray[Any], dtype: np.dtype[Any]) -> int:
-        g = gap(np.finfo(dtype), chain_length)
+        g = spacing(np.finfo(dtype), chain_length)
         if plan.kept == 1:
             return int(
                 _top(
@@ -291,4 +297,8 @@ def bind_isotonic(plan: Plan) -> Run:
             )
         )  # fmt: skip
 
-    return run
+    return any_dtype(run)
+
+
+def examples() -> tuple[Isotonic, ...]:
+    return Isotonic(1.0), Isotonic(1.0, "all")

@@ -6,9 +6,10 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from scoreveil.mechanisms.kernels.common import Floats, Run, exp, options, sorted_group, sorting
-from scoreveil.mechanisms.ordering import gap
-from scoreveil.mechanisms.published import NEAREST, PublishedSettings
+from scoreveil.mechanisms.kernels.common import Floats, any_dtype, exp, options, sorted_group, sorting
+from scoreveil.mechanisms.loading import Kernel
+from scoreveil.mechanisms.ordering import spacing
+from scoreveil.mechanisms.published import NEAREST, Published
 
 LANES = 64  # rows side by side
 DOUBT = 255  # a cell of the table of choices that leaves more than one
@@ -170,7 +171,7 @@ def _published(
     return -1
 
 
-def _choices(settings: PublishedSettings) -> NDArray[np.uint8]:
+def _choices(settings: Published) -> NDArray[np.uint8]:
     """The candidate that the bounded reading selects, by cells of the position in the sub-range and of the draw.
 
     The choice depends on the position p and the draw u alone: it is the number of j with P(choice <= j | p) <= u. Where
@@ -200,12 +201,13 @@ def _choices(settings: PublishedSettings) -> NDArray[np.uint8]:
     return np.concatenate([table, table[-1:]])  # the position m itself
 
 
-def bind_published(settings: PublishedSettings) -> Run:
+def bind(settings: Published, classes: int) -> Kernel:
+    """The kernel of a mechanism, for rows of any number of classes."""
     scale = settings.epsilon / (2 * settings.sensitivity)
     choices = _choices(settings)
 
     def run(rows: NDArray[Any], uniforms: Floats, out: NDArray[Any], dtype: np.dtype[Any]) -> int:
-        g = gap(np.finfo(dtype), rows.shape[1])
+        g = spacing(np.finfo(dtype), rows.shape[1])
         pairs, order, lanes = sorting(rows, LANES)
         return int(
             _published(
@@ -214,4 +216,12 @@ def bind_published(settings: PublishedSettings) -> Run:
             )
         )  # fmt: skip
 
-    return run
+    return any_dtype(run)
+
+
+def bind_keyed(settings: Published, classes: int) -> None:
+    """Keyed answers come from plain numpy, whose bytes are the same on every machine."""
+
+
+def examples() -> tuple[Published, ...]:
+    return (Published(1.0),)

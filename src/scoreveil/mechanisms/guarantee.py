@@ -1,0 +1,33 @@
+"""What one release promises, in numbers and in words."""
+
+from dataclasses import dataclass
+
+KEPT_CLASSES = (
+    "The kept classes are released as they are: label-only attacks are not stopped.",
+    "It is a promise about score vectors, given the model; it is not training with differential privacy.",
+    "It counts one release. Fresh answers for the same record add up (query_bound); a secret or a ledger prevents it.",
+)
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What one release promises. `str()` says it in words.
+
+    Attributes:
+        epsilon: ε of one release, for the relation; infinite where nothing is promised.
+        relation: The pairs of score vectors that it holds for.
+        words: The promise as a sentence or two.
+        limits: What is not promised, a sentence each.
+        rho: One release is ρ-zCDP for the same relation.
+        worst_loss: The exact supremum of the privacy loss, where it is known.
+    """
+
+    epsilon: float
+    relation: str
+    words: str
+    limits: tuple[str, ...]
+    rho: float
+    worst_loss: float | None = None
+
+    def __str__(self) -> str:
+        return "\n".join([self.words, "Limits:", *(f"- {limit}" for limit in self.limits)])

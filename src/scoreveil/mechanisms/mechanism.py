@@ -1,0 +1,146 @@
+"""What a mechanism is: a frozen value that turns scores and uniform draws into answers.
+
+    @dataclass(frozen=True)
+    class Constant(Mechanism, name="constant"):
+        epsilon: float
+
+        def draws(self, classes): ...
+        def perturb(self, rows, uniforms): ...
+        def cells(self, rows): ...
+        def guarantee(self, classes=None): ...
+        def loss(self, scores, other): ...
+
+Such a class is all that it takes: `Veil`, keyed answers, accounting, files, the gateway and the integrations know
+mechanisms through this interface and by no other way. Its dataclass fields are its options, wherever they are given:
+in Python, in a configuration, on the command line.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scoreveil.mechanisms.guarantee import Guarantee
+from scoreveil.mechanisms.scores import Array, check_epsilon
+
+Rows = NDArray[Any]
+Floats = NDArray[np.float64]
+Arrays = dict[str, NDArray[Any]]
+
+_registered: dict[str, type["Mechanism"]] = {}
+
+
+@dataclass(frozen=True)
+class Mechanism(ABC):
+    """A randomised way to answer with scores. Subclasses are frozen dataclasses, and register under their name."""
+
+    epsilon: float
+
+    name: ClassVar[str]
+    kernels: ClassVar[str | None] = None  # a module with the same mechanism as compiled loops (`loading.py`)
+
+    def __init_subclass__(cls, name: str, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        cls.name = name
+        _registered[name] = cls
+
+    def __post_init__(self) -> None:
+        if isinstance(self.epsilon, (np.floating, np.integer)):
+            object.__setattr__(self, "epsilon", self.epsilon.item())
+        check_epsilon(self.epsilon)
+        object.__setattr__(self, "epsilon", float(self.epsilon))
+
+    # The draw
+
+    @abstractmethod
+    def draws(self, classes: int) -> int:
+        """How many uniforms one row of so many classes uses."""
+
+    @abstractmethod
+    def perturb(self, rows: Array, uniforms: Array) -> Array:
+        """Answers to an (n, k) batch from (n, draws) uniforms in [0, 1), in plain operations of the array's library."""
+
+    @abstractmethod
+    def cells(self, rows: Rows) -> tuple[Rows, Rows]:
+        """What a keyed answer may depend on: the kept classes of each row, and the cell that its scores lie in."""
+
+    def keyed(self) -> "Mechanism":
+        """The mechanism that keyed draws use: one whose answers depend on the cell alone. By default itself."""
+        return self
+
+    # The promise
+
+    @abstractmethod
+    def guarantee(self, classes: int | None = None) -> Guarantee:
+        """What one release promises; with the number of classes, as exactly as it is known."""
+
+    @abstractmethod
+    def loss(self, scores: Floats, other: Floats) -> float:
+        """The exact sup over outcomes of ln P(outcome | scores) - ln P(outcome | other), two score vectors."""
+
+    def dp_event(self, classes: int | None = None) -> Any:
+        """One release as an event of Google's dp-accounting, for its accountants.
+
+        Needs `pip install 'scoreveil[accounting]'`.
+        """
+        from dp_accounting import dp_event
+
+        promise = self.guarantee(classes)
+        return dp_event.ZCDpEvent(promise.rho) if np.isfinite(promise.rho) else dp_event.NonPrivateDpEvent()
+
+    # As data
+
+    def settings(self) -> dict[str, Any]:
+        """The plain values that it is made of, for files and names."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def arrays(self) -> Arrays:
+        """The arrays that it is made of, beside the settings."""
+        return {}
+
+    @classmethod
+    def restored(cls, settings: dict[str, Any], arrays: Arrays) -> Self:
+        """The mechanism of these settings and arrays."""
+        if arrays:
+            raise ValueError(f"The {cls.name} mechanism has no arrays.")
+        return cls(**settings)
+
+    @classmethod
+    def options(cls) -> tuple[str, ...]:
+        """The names of its options besides epsilon."""
+        return tuple(field.name for field in fields(cls) if field.name != "epsilon" and not field.name.startswith("_"))
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}={value!r}" for name, value in self.settings().items())
+
+
+def names() -> tuple[str, ...]:
+    """The names of all mechanisms that have been defined."""
+    return tuple(_registered)
+
+
+def named(name: str) -> type[Mechanism]:
+    """The mechanism of a name.
+
+    Raises:
+        ValueError: There is none of that name.
+    """
+    if name not in _registered:
+        raise ValueError(f"There is no mechanism {name!r}; there are {', '.join(names())}.")
+    return _registered[name]
+
+
+def make(epsilon: float, mechanism: str, **options: Any) -> Mechanism:
+    """The mechanism of a name with these options; an option that is None counts as not given.
+
+    Raises:
+        ValueError: The mechanism has no such option, or it does not take this value.
+    """
+    kind = named(mechanism)
+    given = {name: value for name, value in options.items() if value is not None}
+    for name in given:
+        if name not in kind.options():
+            raise ValueError(f"The {kind.name} mechanism has no option {name!r}; it has {', '.join(kind.options())}.")
+    return kind(epsilon, **given)

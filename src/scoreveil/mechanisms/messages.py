@@ -1,0 +1,44 @@
+"""What keyed draws are a function of: the layout of a message, written here and nowhere else.
+
+The cell alone would be shared by too many records: who knows some of them could learn what its answer means. The
+order of magnitude of every score, in powers of 16 from 1/8 down to 2^-39, tells records apart and near-duplicates not.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rows = NDArray[Any]
+
+SMALLEST = 2.0**-39  # magnitude told apart by keyed draws
+EXPONENT = np.uint64(52 + 2)  # where a float64 has its exponent, without the last two bits: powers of 16
+TAG_BYTES = 32  # of a tag's SHA-256
+
+
+def empty(rows: int, classes: int, kept: int, cell: Any = "u1", tags: Rows | None = None) -> Rows:
+    """Messages to be filled in, (rows,): the kept classes, the cell, the magnitude of every score, and a hashed tag.
+
+    The last byte says whether there is a tag, so that a tag cannot be taken for scores.
+    """
+    fields: list[Any] = [("kept", "<u4", kept), ("cell", cell, kept), ("magnitude", "u1", classes)]
+    fields += [("tag", "u1", TAG_BYTES)] if tags is not None else []
+    made = np.empty(rows, dtype=[*fields, ("is_tagged", "u1", 1)])
+    if tags is not None:
+        made["tag"] = tags
+    made["is_tagged"] = tags is not None
+    return made
+
+
+def as_bytes(messages: Rows) -> NDArray[np.uint8]:
+    """Messages as `KeyedDraws` takes them: (rows, bytes)."""
+    return messages.view(np.uint8).reshape(len(messages), messages.dtype.itemsize)
+
+
+def messages(rows: Rows, kept: Rows, cell: Rows, tags: Rows | None = None) -> NDArray[np.uint8]:
+    """The messages of score vectors (n, k), given their kept classes and cells (n, j)."""
+    # levels are below 256; scores that are their own cell stay as they are
+    made = empty(len(rows), rows.shape[1], kept.shape[1], "<f8" if cell.dtype.kind == "f" else "u1", tags)
+    made["kept"], made["cell"] = kept, cell
+    made["magnitude"] = np.maximum(rows, SMALLEST, dtype=np.float64).view(np.uint64) >> EXPONENT
+    return as_bytes(made)

@@ -1,0 +1,81 @@
+"""A veil as a file: the settings of its mechanism as JSON, its arrays beside them in an .npz. No secret, no pickle."""
+
+import hashlib
+import io
+import json
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from scoreveil import atomic
+from scoreveil.mechanisms.mechanism import Mechanism, named
+
+FORMAT = 2
+# what parsing a file that is damaged, or not a veil, may raise
+DAMAGED = (
+    *(ValueError, LookupError, TypeError, AttributeError, EOFError, OSError, NotImplementedError),
+    *(zipfile.BadZipFile, zlib.error),
+)
+
+
+def save(mechanism: Mechanism, model: str, path: Path) -> None:
+    """Write a mechanism and the name of its model to .npz, or to .json where it has no arrays."""
+    arrays = mechanism.arrays()
+    about = {"format": FORMAT, "mechanism": mechanism.name, "model": model, **mechanism.settings()}
+    text = json.dumps({**about, "tables": sorted(arrays)}, indent=2)
+    if path.suffix == ".json":
+        if arrays:
+            raise ValueError(f"This veil has tables, which .json cannot hold; save it as {path.stem}.npz.")
+        atomic.write(path, text + "\n")
+    elif path.suffix == ".npz":
+        with atomic.replacing(path) as file:
+            np.savez_compressed(file, veil=np.array(text), **arrays)  # type: ignore[arg-type]
+    else:
+        raise ValueError(f"A veil is saved as .json or .npz; {path.name} ends in neither.")
+
+
+def load(path: Path) -> tuple[Mechanism, str]:
+    """The mechanism and the model's name that `save` wrote.
+
+    Raises:
+        ValueError: The file is damaged, or was not written by `save`.
+    """
+    content = path.read_bytes()
+    try:
+        return _parsed(content, is_npz=path.suffix == ".npz")
+    except DAMAGED as error:
+        raise ValueError(f"{path.name} is damaged, or was not written by Veil.save.") from error
+
+
+def _parsed(content: bytes, is_npz: bool) -> tuple[Mechanism, str]:
+    if is_npz:
+        with np.load(io.BytesIO(content), allow_pickle=False) as saved:
+            arrays = {name: saved[name] for name in saved.files}
+        text = str(arrays.pop("veil")[()])
+    else:
+        text, arrays = content.decode(), {}
+    about = json.loads(text)
+    if about.pop("format") != FORMAT or sorted(arrays) != about.pop("tables"):
+        raise ValueError("the format is another version's, or tables are missing")
+    mechanism, model = named(about.pop("mechanism")), str(about.pop("model"))
+    return mechanism.restored(about, arrays), model
+
+
+def fingerprint(mechanism: Mechanism, model: str) -> bytes:
+    """What tells one veil from another: keyed draws of another ε, reference or model must be independent."""
+    about = {"mechanism": mechanism.name, "model": model, **mechanism.settings()}
+    return json.dumps(about, sort_keys=True).encode() + digest(mechanism)
+
+
+def digest(mechanism: Mechanism) -> bytes:
+    """SHA-256 of the mechanism's arrays; empty where it has none."""
+    arrays = mechanism.arrays()
+    if not arrays:
+        return b""
+    state = hashlib.sha256()
+    for array in arrays.values():
+        state.update(repr(array.shape).encode())
+        state.update(np.ascontiguousarray(array).tobytes())
+    return state.digest()
