@@ -31,8 +31,8 @@ import render
 import rivals
 import table
 from batches import EPSILON
+from scoreveil.blocks import BLOCK
 from scoreveil.mechanisms import loading
-from scoreveil.veil import BLOCK
 from timing import Effort
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -48,13 +48,13 @@ def write(folder: Path, size: Size) -> None:
 
 def seconds(source: Path, target: Path, workers: int) -> float:
     """To protect it all, with workers that are up and warm."""
-    recipe = dataset.Recipe.of(Veil(2.0), None)
-    one = partial(dataset.protect_partition, recipe=recipe, columns=None, one_core=True)
+    veil = Veil(2.0)
+    one = partial(dataset.protect_partition, veil=veil, columns=None, one_core=True)
     engine.start(workers)
     try:
-        warm = dataset.begin(str(source), f"{target}-warm", recipe, None)[: 2 * workers]
+        warm = dataset.begin(str(source), f"{target}-warm", veil, None)[: 2 * workers]
         list(engine.each(one, warm))
-        todo = dataset.begin(str(source), str(target), recipe, None)
+        todo = dataset.begin(str(source), str(target), veil, None)
         started = time.perf_counter()
         list(engine.each(one, todo))
         return time.perf_counter() - started

@@ -20,15 +20,15 @@ import numpy as np
 
 from batches import CLASSES, EPSILON, Scores, scores
 from scoreveil import Veil, randomness
+from scoreveil.blocks import BLOCK
 from scoreveil.mechanisms import loading
-from scoreveil.mechanisms.published import PublishedSettings
-from scoreveil.veil import BLOCK
+from scoreveil.mechanisms.published import Published
 from timing import Contestant, Effort, figures, interleave, significant, timed
 
 DTYPES = ("float64", "float32")
 THREADS = (1, 2)
 REFERENCE_ROWS = 4096
-EXPONENTIALS = PublishedSettings(EPSILON).m + 1  # the published mechanism's, for each score
+EXPONENTIALS = Published(EPSILON).m + 1  # the published mechanism's, for each score
 
 # mechanism -> the parts of its limit
 LIMITS = {

@@ -30,9 +30,11 @@ def spark():
     session.stop()
 
 
-def test_vectors_are_the_same_wherever_they_are_veiled(spark):
+def test_vectors_are_the_same_wherever_they_are_veiled(spark, tmp_path):
+    key = tmp_path / "veil.key"
+    key.write_bytes(SECRET)
     frame = spark.createDataFrame(pd.DataFrame({"id": range(200), "z": list(SCORES)})).repartition(5)
-    options = {"columns": "z", "records": "id", "secret": SECRET}
+    options = {"columns": "z", "records": "id", "secret": key}
     rows = frame.mapInPandas(veil_columns(2.0, **options), frame.schema).orderBy("id").toPandas()
     alone = ColumnVeil(2.0, **options)({"id": np.arange(200), "z": SCORES})["z"]
     assert np.array_equal(np.stack(rows["z"].to_list()), alone)

@@ -16,12 +16,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from scoreveil import Veil, __version__, accounting, cli
-from scoreveil.mechanisms.isotonic import IsotonicSettings
+from scoreveil.mechanisms.isotonic import Isotonic
 
 SECRET = "sixteen bytes, or more"
 PEAK = """
 import sys
-from scoreveil.cli import main
+from scoreveil.cli import choose, main
 try:
     main(sys.argv[1:])
 finally:
@@ -152,9 +152,9 @@ def test_a_secret_that_others_can_read_is_warned_about(scoreveil):
         ("none.npy -o out.npy --epsilon 2", "Expected a file of scores, got no such file: none.npy."),
         ("in.npy -o out.csv --epsilon 2", "Expected an output ending in .npy, like the input, got out.csv."),
         ("key -o out --epsilon 2", "Expected a file ending in .npy, .npz, .csv, .parquet, got key."),
-        ("in.npy -o in.npy --epsilon 2", "Expected an output other than the input, got in.npy; --force replaces it."),
-        ("in.npy -o there.npy --epsilon 2", "Expected a new output file, got one that exists"),
-        ("in.npy -o no/out.npy --epsilon 2", "Expected an existing directory to write to"),
+        ("in.npy -o in.npy --epsilon 2", "in.npy is the input itself; --force replaces it."),
+        ("in.npy -o there.npy --epsilon 2", "exists already; --force replaces it"),
+        ("in.npy -o no/out.npy --epsilon 2", "There is no directory"),
         ("in.npy -o out.npy --epsilon 0", "Expected a finite epsilon > 0, got 0.0."),
         ("in.npy -o out.npy --epsilon -1", "Expected a finite epsilon > 0, got -1.0."),
         ("in.npy -o out.npy --epsilon nan", "Expected a finite epsilon > 0, got nan."),
@@ -167,10 +167,10 @@ def test_a_secret_that_others_can_read_is_warned_about(scoreveil):
         ("in.npy -o out.npy --epsilon 2 --keep 9", "Expected keep <= 4, the number of classes, got 9."),
         ("in.npy -o out.npy --epsilon 2 --keep 0", "Expected keep to be a whole number >= 1 or 'all', got 0."),
         ("in.npy -o out.npy --epsilon 2 --keep most", "Expected --keep to be a whole number or 'all', got 'most'."),
-        ("in.npy -o out.npy --epsilon 2 --mechanism m", "Expected mechanism 'isotonic' or 'published', got 'm'."),
+        ("in.npy -o out.npy --epsilon 2 --mechanism m", "There is no mechanism 'm'; there are isotonic, published."),
         ("in.npy -o out.npy --epsilon 2 --mechanism published --keep 2", "Expected keep='all' for the published"),
-        ("in.npy -o out.npy --epsilon 2 --mechanism published --reference ref.npy", "Expected no reference"),
-        ("in.npy -o out.npy --epsilon 2 --reference in.npy", "Expected a reference other than the protected scores"),
+        ("in.npy -o out.npy --epsilon 2 --mechanism published --reference ref.npy", "has no option 'reference'"),
+        ("in.npy -o out.npy --epsilon 2 --reference in.npy", "The reference is the file to be protected"),
         ("in.npy -o out.npy --epsilon 2 --reference none.npy", "Expected a file of scores, got no such file"),
         (
             "in.npy -o out.npy --epsilon 2 --reference bad.npy",
@@ -178,7 +178,7 @@ def test_a_secret_that_others_can_read_is_warned_about(scoreveil):
         ),
         ("in.npy -o out.npy --epsilon 2 --reference other.npy", "Expected a reference of (classes, kept, levels)"),
         ("in.npy -o out.npy --epsilon 2 --columns p*", "Expected no --columns for in.npy"),
-        ("in.npy -o out.npy --epsilon 2 --secret-file none", "Expected a file with a secret, got no such file: none."),
+        ("in.npy -o out.npy --epsilon 2 --secret-file none", "There is no secret file none."),
         ("in.npy -o out.npy --epsilon 2 --secret-file short", "Expected a secret of at least 16 bytes, got 5."),
         ("in.parquet -o out.parquet --epsilon 2 --columns q*", "Expected a column that matches 'q*'"),
         ("in.parquet -o out.parquet --epsilon 2 --columns p0", "Expected at least 2 classes, got 1."),
@@ -334,7 +334,7 @@ def test_tune_prints_an_epsilon_and_a_command_that_meets_the_wish(scoreveil, opt
 
 
 def test_tune_looks_at_a_sample_and_says_so(scoreveil, monkeypatch):
-    monkeypatch.setattr(cli, "SAMPLE", 100)
+    monkeypatch.setattr(choose, "SAMPLE", 100)
     assert "measured on 100 of 300 rows, drawn at random" in scoreveil("tune in.npy --distortion 0.3")[1]
 
 
@@ -350,10 +350,10 @@ def test_tune_says_when_every_epsilon_will_do(scoreveil):
         ("in.npy --distortion 0.00001", "Expected a distortion that some epsilon meets"),
         ("in.npy --distortion 0.1 --norm l3", "Expected norm 'l1' or 'l2', got 'l3'."),
         ("in.npy --distortion 0.1 --keep 9", "Expected keep <= 4"),
-        ("in.npy --distortion 0.1 --reference in.npy", "Expected a reference other than the protected scores"),
+        ("in.npy --distortion 0.1 --reference in.npy", "The reference is the file to be protected"),
         ("none.npy --distortion 0.1", "got no such file"),
         ("in.csv --distortion 0.1", "got text in 'who'"),
-        ("empty.npy --distortion 0.1", "Expected at least one row of scores in empty.npy, got none."),
+        ("empty.npy --distortion 0.1", "empty.npy has no rows; at least one row of scores is needed."),
     ],
 )
 def test_tune_refuses_in_one_line(scoreveil, line, message):
@@ -378,8 +378,8 @@ def test_guarantee_prints_what_accounting_says(scoreveil, keep):
         "guarantee --epsilon 0.5 --classes 10 --total 5 --delta 1e-5" + (f" --keep {keep}" if keep else "")
     )
     assert (code, err) == (0, "")
-    settings = IsotonicSettings(0.5) if keep is None else IsotonicSettings(0.5, "all" if keep == "all" else int(keep))
-    promise = accounting.guarantee(settings, classes=10)
+    mechanism = Isotonic(0.5) if keep is None else Isotonic(0.5, "all" if keep == "all" else int(keep))
+    promise = mechanism.guarantee(classes=10)
     words = flat(out)
     assert flat(promise.words) in words
     for limit in promise.limits:
@@ -468,13 +468,13 @@ def test_without_pyarrow_arrays_and_text_work_and_parquet_says_what_to_install(f
     assert without("pyarrow", "protect", "in.csv", "-o", "out.csv", "--epsilon", "2", "--columns", "p*").returncode == 0
     job = without("pyarrow", "protect", "in.parquet", "-o", "out.parquet", "--epsilon", "2")
     assert job.returncode == 2
-    assert job.stderr == "Error: Expected pyarrow for .parquet files, got none: pip install 'scoreveil[files]'.\n"
+    assert job.stderr == "Error: The package pyarrow is missing: pip install 'scoreveil[files]'.\n"
 
 
 def test_without_scikit_learn_the_demo_says_what_to_install():
     job = without("sklearn", "demo")
     assert job.returncode == 2
-    assert job.stderr == "Error: Expected scikit-learn for the demo, got none: pip install 'scoreveil[demo]'.\n"
+    assert job.stderr == "Error: The package sklearn is missing: pip install 'scoreveil[demo]'.\n"
 
 
 def test_importing_the_package_imports_none_of_it():

@@ -59,7 +59,7 @@ def test_one_output_is_never_of_two_settings(tmp_path, secret_file, capsys):
     assert run(*command, "-e", 2, "--secret-file", secret_file) == 0
     for other in (("-e", 3, "--secret-file", secret_file), ("-e", 2)):
         assert run(*command, *other) == 2
-        assert "Expected the settings of the run that began" in capsys.readouterr().err
+        assert "was begun with other settings" in capsys.readouterr().err
     assert SECRET.hex() not in (out / dataset.MANIFEST).read_text()
     assert json.loads((out / dataset.MANIFEST).read_text())["epsilon"] == 2
     assert run(*command, "-e", 3, "--force") == 0
@@ -68,9 +68,9 @@ def test_one_output_is_never_of_two_settings(tmp_path, secret_file, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("empty", "-o", "out", "-e", "2"), "Expected .parquet files in"),
+        (("empty", "-o", "out", "-e", "2"), "There are no .parquet files in"),
         (("in", "-o", "in/out", "-e", "2"), "Expected an output outside the input"),
-        (("in", "-o", "full", "-e", "2"), "Expected a new output folder"),
+        (("in", "-o", "full", "-e", "2"), "has .parquet files already"),
         (("in/part-0.parquet", "-o", "out", "-e", "2", "--engine", "ray"), "ray for a folder or URL"),
         (("in", "-o", "out", "-e", "2", "--engine", "mpi"), "Expected --engine local"),
         (("in", "-o", "out", "-e", "2", "--columns", "id,p*"), "part-1.parquet: Expected floating-point"),

@@ -77,7 +77,7 @@ def test_npy_that_is_no_batch_of_scores(tmp_path, array, message):
     ("change", "message"),
     [
         (lambda data: data[:-5], "a file that ends before"),
-        (lambda data: data + b"more", "more data after it"),
+        (lambda data: data + b"more", "There is data after the array"),
         (lambda data: b"not an array", "Expected a file that can be read"),
         (lambda data: b"", "Expected a file that can be read"),
     ],
@@ -196,17 +196,17 @@ def test_csv_without_a_last_line_end(tmp_path):
     [
         ("", "Expected a header line in in.csv, got an empty file"),
         ("0.25,0.75\n0.5,0.5\n", "Expected a header line with column names in in.csv, got numbers"),
-        ("a;b\n0.25;0.75\n", "Expected cells separated by commas in in.csv"),
+        ("a;b\n0.25;0.75\n", "cells are separated by commas"),
         ("a,a\n0.25,0.75\n", "got 'a' more than once"),
         ("a,b\n0.25,0.75\n0.1,0.2,0.7\n", "row 1: expected 2 cells, got 3"),
         ("a,b\n0.25,0.75\n0.1\n", "row 1: expected 2 cells, got 1"),
         ("a,b\n0.25,0.75\n0.1,\n", "row 1: expected a number in column 'b', got an empty cell"),
         ("a,b\n0.25,0.75\n0.1,me\n", "row 1: expected a number in column 'b', got text"),
         ("a,b\n0.25,0.75\nnan,1\n", "row 1: expected finite scores, got NaN"),
-        ('a,b\n0.25,0.75\n0.1,"0.9\n', "Expected every quote to be closed"),
-        ('w,a,b\n5" pipe,0.3,0.7\n6" pipe,0.2,0.8\n', "row 0: expected quotes around a whole cell"),
+        ('a,b\n0.25,0.75\n0.1,"0.9\n', "A quote is opened and never closed"),
+        ('w,a,b\n5" pipe,0.3,0.7\n6" pipe,0.2,0.8\n', "row 0: a quote stands within a cell"),
         ("a\n0.5\n", "Expected at least 2 classes, got 1"),
-        ("a,b\n".encode("utf-16").decode("latin-1"), "Expected text in UTF-8"),
+        ("a,b\n".encode("utf-16").decode("latin-1"), "is not text in UTF-8"),
     ],
 )
 def test_csv_that_is_refused_leaves_nothing(tmp_path, content, message):
@@ -222,10 +222,10 @@ def test_an_open_quote_does_not_swallow_a_large_file(tmp_path, monkeypatch):
     monkeypatch.setattr(text, "LONGEST_RECORD", 1000)
     monkeypatch.setattr(text, "READ_BYTES", 300)
     source = write_csv(tmp_path / "in.csv", ["a,b", '"0.5,0.5', *["0.5,0.5"] * 5000])
-    with source.open("rb") as file, pytest.raises(ValueError, match="every quote to be closed"):
+    with source.open("rb") as file, pytest.raises(ValueError, match="opened and never closed"):
         list(text._records(file, 300))
     with source.open("rb") as file:
-        with pytest.raises(ValueError, match="every quote"):
+        with pytest.raises(ValueError, match="opened and never closed"):
             for _ in text._records(file, 300):
                 pass
         assert file.tell() < 5000

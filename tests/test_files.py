@@ -22,7 +22,7 @@ from score_files import (
     small_batches,
     write_csv,
 )
-from scoreveil import Veil, files
+from scoreveil import Veil, atomic, files, secret_file
 from scoreveil.files import BadRows, parquet, score_file
 
 
@@ -173,7 +173,7 @@ def test_an_output_that_exists_stays_unless_forced(tmp_path, suffix):
     source = save_scores(tmp_path / f"in{suffix}", make_scores())
     target = tmp_path / f"out{suffix}"
     target.write_bytes(b"precious")
-    with pytest.raises(ValueError, match="Expected a new output file, got one that exists"):
+    with pytest.raises(ValueError, match="exists already; --force replaces it"):
         files.protect(source, target, Veil(2.0))
     assert target.read_bytes() == b"precious"
     files.protect(source, target, Veil(2.0), force=True)
@@ -187,7 +187,7 @@ def test_an_output_that_appears_meanwhile_stays(tmp_path):
     def meanwhile(done):
         target.write_bytes(b"precious")
 
-    with pytest.raises(ValueError, match="got one that exists"):
+    with pytest.raises(ValueError, match="exists already"):
         files.protect(source, target, Veil(2.0), progress=meanwhile)
     assert target.read_bytes() == b"precious"
     assert leftovers(tmp_path, "in.npy", "out.npy") == []
@@ -206,7 +206,7 @@ def test_the_input_is_replaced_only_when_forced(tmp_path, suffix, how):
     elif how == "hardlink":
         target = tmp_path / f"link{suffix}"
         os.link(source, target)
-    with pytest.raises(ValueError, match="Expected an output other than the input"):
+    with pytest.raises(ValueError, match="is the input itself"):
         files.protect(source, target, Veil(2.0))
     assert source.read_bytes() == before
     files.protect(source, target, Veil(2.0), force=True)
@@ -218,8 +218,8 @@ def test_the_input_is_replaced_only_when_forced(tmp_path, suffix, how):
     [
         ("out.csv", "Expected an output ending in .npy, like the input, got out.csv"),
         ("out", "Expected an output ending in .npy"),
-        ("nowhere/out.npy", "Expected an existing directory to write to"),
-        ("folder.npy", "Expected a file to write to, got a directory"),
+        ("nowhere/out.npy", "There is no directory"),
+        ("folder.npy", "is a directory; name a file"),
     ],
 )
 def test_targets_that_are_refused(tmp_path, target, message):
@@ -254,7 +254,7 @@ def test_the_output_is_no_more_readable_than_the_input(tmp_path):
 
 def test_a_veil_that_does_not_fit_is_refused_before_anything_is_written(tmp_path, monkeypatch, suffix):
     source = save_scores(tmp_path / f"in{suffix}", make_scores())
-    monkeypatch.setattr(files, "appearing", None)
+    monkeypatch.setattr(atomic, "replacing", None)
     with pytest.raises(ValueError, match="Expected keep <= 5"):
         files.protect(source, tmp_path / f"out{suffix}", Veil(2.0, keep=9))
     with pytest.raises(ValueError, match="Expected a reference of"):
@@ -286,7 +286,7 @@ def test_a_sample_is_drawn_evenly_from_all_rows(tmp_path, monkeypatch, suffix):
     np.testing.assert_array_equal(rows, scores[np.sort(lowest)])
     np.testing.assert_array_equal(files.sample(source, most=1000)[0], scores)
     assert not np.array_equal(files.sample(source, most=100)[0], files.sample(source, most=100)[0])
-    with pytest.raises(ValueError, match="Expected at least one row"):
+    with pytest.raises(ValueError, match="has no rows; at least one row"):
         files.sample(save_scores(tmp_path / f"empty{suffix}", scores[:0]), most=100)
 
 
@@ -311,13 +311,13 @@ def test_a_reference_has_the_columns_of_the_source(tmp_path):
 )
 def test_a_secret_is_stripped_where_it_is_text(tmp_path, content, secret):
     (tmp_path / "key").write_bytes(content)
-    assert files.read_secret(tmp_path / "key") == secret
+    assert secret_file.read(tmp_path / "key") == secret
 
 
 def test_a_secret_that_others_can_read_is_noticed(tmp_path):
     (tmp_path / "key").write_bytes(SECRET)
     for mode, others in ((0o600, False), (0o400, False), (0o640, True), (0o604, True)):
         (tmp_path / "key").chmod(mode)
-        assert files.readable_by_others(tmp_path / "key") == others
-    with pytest.raises(ValueError, match="Expected a file with a secret, got no such file"):
-        files.read_secret(tmp_path / "none")
+        assert secret_file.readable_by(tmp_path / "key", 0o077) == others
+    with pytest.raises(ValueError, match="There is no secret file"):
+        secret_file.read(tmp_path / "none")

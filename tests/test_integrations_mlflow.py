@@ -23,7 +23,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of what MLflow imports
     import mlflow
 
-    from scoreveil.integrations.mlflow import SECRET_FILE, load_model, log_model, save_model
+    from scoreveil.integrations.mlflow import load_model, log_model, save_model
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*Add type hints to the `predict` method"),
@@ -50,7 +50,7 @@ def stored(tmp_path_factory) -> Path:
 def secret_file(tmp_path, monkeypatch) -> Path:
     file = tmp_path / "secret"
     file.write_bytes(SECRET + b"\n")
-    monkeypatch.setenv(SECRET_FILE, str(file))
+    monkeypatch.setenv("SCOREVEIL_SECRET_FILE", str(file))
     return file
 
 
@@ -87,12 +87,12 @@ def test_the_secret_comes_from_where_the_model_is_loaded(stored, secret_file):
     assert np.array_equal(first.predict(X), second.predict(X[::-1])[::-1])
     assert SECRET not in b"".join(file.read_bytes() for file in stored.rglob("*") if file.is_file())
     secret_file.unlink()
-    with pytest.raises(ValueError, match="no such file"):
+    with pytest.raises(ValueError, match="There is no secret file"):
         load_model(str(stored))
 
 
 def test_what_cannot_be_stored_says_why(tmp_path):
-    with pytest.raises(ValueError, match="Expected no secret in a stored model"):
+    with pytest.raises(ValueError, match="A stored model has no secret"):
         save_model(CLASSIFIER, 2.0, tmp_path / "keyed", secret=SECRET)
     with pytest.raises(ValueError, match="Expected a classifier with predict_proba, got int"):
         save_model(3, 2.0, tmp_path / "three")

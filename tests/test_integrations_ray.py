@@ -55,38 +55,38 @@ def test_protect_on_ray_writes_what_one_process_writes(ray_cluster, tmp_path):
 
 def test_a_killed_worker_changes_nothing(ray_cluster, tmp_path):
     source, out = write(tmp_path / "in", files=4), tmp_path / "out"
-    recipe = dataset.Recipe.of(Veil(2.0), SECRET)
+    veil = Veil(2.0, secret=secret_in(tmp_path))
 
     def killed_once(partition, flag):
         """The first who comes is killed with a part of the output written."""
         try:
             os.close(os.open(flag, os.O_CREAT | os.O_EXCL))
         except FileExistsError:
-            return dataset.protect_partition(partition, recipe, "p*")
+            return dataset.protect_partition(partition, veil, "p*")
         folder, _, name = partition.target.rpartition("/")
         with open(f"{folder}/.{name}.0badcafe.part", "wb") as half:
             half.write(b"half")
         return os.kill(os.getpid(), signal.SIGKILL)
 
-    todo = dataset.begin(str(source), str(out), recipe, "p*")
+    todo = dataset.begin(str(source), str(out), veil, "p*")
     (out / "b").mkdir()
     done = list(each(partial(killed_once, flag=str(tmp_path / "flag")), todo))
     assert (tmp_path / "flag").exists()
     assert sum(part.rows for part in done) == 200
-    for partition in dataset.begin(str(source), str(tmp_path / "calm"), recipe, "p*"):
-        dataset.protect_partition(partition, recipe, "p*")
+    for partition in dataset.begin(str(source), str(tmp_path / "calm"), veil, "p*"):
+        dataset.protect_partition(partition, veil, "p*")
     assert content(out) == content(tmp_path / "calm")
     assert not list(out.rglob(".*.part"))
-    assert dataset.begin(str(source), str(out), recipe, "p*") == []
+    assert dataset.begin(str(source), str(out), veil, "p*") == []
 
 
 def test_what_a_task_raises_comes_back_as_it_was(ray_cluster, tmp_path):
     source = write(tmp_path / "in")
     table = pq.read_table(source / "part-2.parquet")
     pq.write_table(table.set_column(1, "p0", table["p1"]), source / "part-2.parquet")
-    recipe = dataset.Recipe.of(Veil(2.0), None)
-    todo = dataset.begin(str(source), str(tmp_path / "out"), recipe, "p*")
-    one = partial(dataset.protect_partition, recipe=recipe, columns="p*")
+    veil = Veil(2.0)
+    todo = dataset.begin(str(source), str(tmp_path / "out"), veil, "p*")
+    one = partial(dataset.protect_partition, veil=veil, columns="p*")
     with pytest.raises(ValueError, match=r"part-2.parquet: Expected score vectors .* bad rows") as raised:
         list(each(one, todo))
     assert type(raised.value) is ValueError

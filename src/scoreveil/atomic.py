@@ -23,9 +23,8 @@ def replacing(target: Path, mode: int = 0o666, check: Callable[[], None] | None 
     """
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    descriptor = os.open(temporary, flags, mode)
     try:
-        with os.fdopen(descriptor, "w+b") as file:
+        with os.fdopen(os.open(temporary, flags, mode), "w+b") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

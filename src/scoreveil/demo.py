@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scoreveil.extras import needs
 from scoreveil.mechanisms import loading
 from scoreveil.tuning import distances
 from scoreveil.veil import Veil
@@ -106,12 +107,9 @@ def classify() -> Classified:
 
 def train() -> tuple[Any, Classified]:
     """Train it, and score all digits."""
-    try:
+    with needs("demo"):
         from sklearn.datasets import load_digits
         from sklearn.neural_network import MLPClassifier
-    except ModuleNotFoundError:
-        message = "Expected scikit-learn for the demo, got none: pip install 'scoreveil[demo]'."
-        raise ModuleNotFoundError(message) from None
     images, labels = load_digits(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(images))
     training, reference, others = np.split(order, [TRAINING, TRAINING + REFERENCE])

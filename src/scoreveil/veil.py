@@ -46,6 +46,15 @@ class MechanismOptions(TypedDict, total=False):
     m: int | None
 
 
+class VeilOptions(MechanismOptions, total=False):
+    """The keyword arguments of `Veil`, for those who pass them on."""
+
+    mechanism: str
+    secret: GivenSecret | None
+    model: str
+    threads: int
+
+
 class Veil:
     """A veil over confidence scores, with one parameter.
 
@@ -133,6 +142,15 @@ class Veil:
             return cast(Scores, xp.asarray(self(to_numpy(scores)), device=scores.device))
         rows = scores[None, :] if scores.ndim == 1 else scores
         return cast(Scores, xp.reshape(blocks.on_device(mechanism, rows, draws, self._rng), scores.shape))
+
+    @classmethod
+    def from_given(cls, epsilon: "float | Mechanism | Veil", **options: Unpack[VeilOptions]) -> "Veil":
+        """The veil itself where one is given, else one made of these arguments: for whoever passes them on."""
+        if not isinstance(epsilon, Veil):
+            return cls(epsilon, **options)
+        if options:
+            raise ValueError(f"A veil has its options already; {', '.join(options)} cannot be given beside it.")
+        return epsilon
 
     @property
     def guarantee(self) -> Guarantee:

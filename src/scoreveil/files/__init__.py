@@ -6,7 +6,7 @@
     protect("scores.parquet", "safe.parquet", Veil(epsilon=2.0), columns="score_*")
 
 Each format is a `ScoreFile` (`score_file.py`): it yields batches of scores and writes them back with others in their
-place, everything else as it was. The output appears only when it is complete (`output.py`), so that neither an error
+place, everything else as it was. The output appears only when it is complete (`atomic.py`), so that neither an error
 nor a crash leaves half a file, or raw scores.
 """
 
@@ -19,8 +19,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from scoreveil import atomic
 from scoreveil.files.arrays import NpyFile, NpzFile
-from scoreveil.files.output import appearing, behind, checked_target
+from scoreveil.files.output import behind, checked_target, refuse_existing
 from scoreveil.files.parquet import ParquetFile
 from scoreveil.files.score_file import BadRows, Rows, ScoreFile, Write, checked, listed
 from scoreveil.files.text import CsvFile
@@ -28,7 +29,7 @@ from scoreveil.mechanisms import loading
 from scoreveil.mechanisms.scores import check_layout
 from scoreveil.veil import Veil
 
-__all__ = ["FORMATS", "BadRows", "Protected", "open_scores", "protect", "read_reference", "read_secret", "sample"]
+__all__ = ["FORMATS", "BadRows", "Protected", "open_scores", "protect", "read_reference", "sample"]
 
 AnyPath = str | os.PathLike[str]
 Progress = Callable[[float], None]  # told the fraction that is done
@@ -64,12 +65,18 @@ def protect(
 ) -> Protected:
     """Write `source` to `target` with its scores veiled and all else as it was.
 
-    columns   names of the score columns, or patterns such as score_*, separated by commas; of an .npz, the array
-    force     replace `target` if it exists, be it `source` itself
-    progress  is told the fraction that is done
-    one_core  read, veil and write in turn, for one of many workers on a machine
+    Args:
+        source: A file of scores: .npy, .npz, .csv or .parquet.
+        target: Where to write, in the same format.
+        veil: The veil to draw over them.
+        columns: Names of the score columns, or patterns such as score_*, separated by commas; of an .npz, the array.
+        force: Replace `target` if it exists, be it `source` itself.
+        progress: Is told the fraction that is done.
+        one_core: Read, veil and write in turn, for one of many workers on a machine.
 
-    Raises BadRows where rows are no score vectors, ValueError for other bad input; then nothing is written.
+    Raises:
+        BadRows: Some rows are not score vectors; nothing is written.
+        ValueError: Other bad input; nothing is written.
     """
     source = Path(source)
     rows = 0
@@ -79,7 +86,12 @@ def protect(
             veil(np.full((1, scores.classes), 1 / scores.classes))  # refuses what does not fit this many classes
         if source.stat().st_size >= LONG_JOB:
             loading.wait()
-        with appearing(target, source, force) as file, scores.writer(file) as write, _put(write, one_core) as put:
+        mode, place = source.stat().st_mode & 0o666, target  # no more readable than the input
+        with (
+            atomic.replacing(place, mode, check=lambda: refuse_existing(place, force)) as file,
+            scores.writer(file) as write,
+            _put(write, one_core) as put,
+        ):
             for batch in checked(scores, source.name, columns is None):
                 put(batch.rest, veil(batch.scores))
                 rows += len(batch.scores)
@@ -127,7 +139,7 @@ def sample(
                 lowest = np.sort(np.argsort(np.concatenate(tickets))[:most])
                 kept, tickets = [np.concatenate(kept)[lowest]], [np.concatenate(tickets)[lowest]]
     if not total:
-        raise ValueError(f"Expected at least one row of scores in {path.name}, got none.")
+        raise ValueError(f"{path.name} has no rows; at least one row of scores is needed.")
     return np.concatenate(kept), total
 
 
@@ -144,15 +156,3 @@ def read_reference(path: AnyPath, source: AnyPath, columns: str | None = None) -
         if got != expected:
             raise ValueError(f"Expected columns {listed(expected)} in {path.name}, got {listed(got)}.")
     return sample(path, columns)[0]
-
-
-def read_secret(path: AnyPath) -> bytes:
-    """The secret in a file. White space around text, such as the newline an editor leaves, is no part of it."""
-    if not Path(path).is_file():
-        raise ValueError(f"Expected a file with a secret, got no such file: {path}.")
-    secret = Path(path).read_bytes()
-    return secret.strip() if secret.isascii() else secret
-
-
-def readable_by_others(path: AnyPath) -> bool:
-    return os.name == "posix" and bool(Path(path).stat().st_mode & 0o077)

@@ -67,7 +67,7 @@ def read_blocks(stream: IO[bytes], header: Header, name: str) -> Iterator[Batch]
         block = np.frombuffer(data, header.dtype).reshape((rows, k), order="F" if header.fortran else "C")
         yield Batch(np.ascontiguousarray(block, dtype=header.native), None, (start + rows) / n)
     if stream.read(1):
-        raise ValueError(f"Expected one array in {name}, got more data after it.")
+        raise ValueError(f"There is data after the array in {name}; a .npy file holds one array.")
 
 
 def _read(stream: IO[bytes], count: int, name: str) -> bytes:

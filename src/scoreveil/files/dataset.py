@@ -1,8 +1,8 @@
 """Datasets: many .parquet files in a folder, local or anywhere fsspec reaches, each veiled on its own.
 
-    todo = dataset.begin("s3://bucket/scores", "s3://bucket/veiled", recipe, columns="score_*")
+    todo = dataset.begin("s3://bucket/scores", "s3://bucket/veiled", veil, columns="score_*")
     for partition in todo:
-        dataset.protect_partition(partition, recipe, "score_*")
+        dataset.protect_partition(partition, veil, "score_*")
 
 A partition of the output is complete or absent: it is written beside its place and renamed. So a run that was stopped
 goes on where it was, with the partitions that are missing; and it does not matter who writes which, or how often they
@@ -10,48 +10,20 @@ try. `_scoreveil.json` beside them says by which settings, so that one output is
 """
 
 import glob
-import hashlib
-import hmac
 import json
 import secrets
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from scoreveil.extras import needs
 from scoreveil.files import Protected, protect
-from scoreveil.mechanisms.reference import Reference
-from scoreveil.veil import Settings, Veil
+from scoreveil.veil import Veil
 
 MANIFEST = "_scoreveil.json"
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """What a veil is made of, to be sent where it is needed."""
-
-    settings: Settings
-    reference: Reference | None = None
-    model: str = ""
-    secret: bytes | None = field(default=None, repr=False)
-
-    @classmethod
-    def of(cls, veil: Veil, secret: bytes | None) -> "Recipe":
-        return cls(veil.settings, veil.reference, veil.model, secret)
-
-    def veil(self) -> Veil:
-        return Veil(self.settings, reference=self.reference, model=self.model, secret=self.secret)
-
-    def about(self) -> dict[str, Any]:
-        """What tells one recipe from another, and never the secret."""
-        check = None
-        if self.secret is not None:
-            check = hmac.digest(self.secret, b"scoreveil dataset check 1", "sha256").hex()[:16]
-        tables = None if self.reference is None else hashlib.sha256(self.reference.digest()).hexdigest()
-        named = {"mechanism": self.settings.name, "model": self.model, "reference": tables, "key": check}
-        return {**named, **asdict(self.settings)}
 
 
 @dataclass(frozen=True)
@@ -66,16 +38,16 @@ def is_dataset(source: str) -> bool:
     return "://" in source or Path(source).is_dir()
 
 
-def begin(source: str, target: str, recipe: Recipe, columns: str | None, force: bool = False) -> list[Partition]:
+def begin(source: str, target: str, veil: Veil, columns: str | None, force: bool = False) -> list[Partition]:
     """The partitions that are still to do; ValueError where the output is of other settings, or of others."""
     files, root = _filesystem(source)
     names = sorted(name for name in files.find(root) if _is_partition(name, root))
     if not names:
-        raise ValueError(f"Expected .parquet files in {source}, got none.")
+        raise ValueError(f"There are no .parquet files in {source}.")
     out, place = _filesystem(target)
     if files is out and (place == root or place.startswith(f"{root}/") or root.startswith(f"{place}/")):
         raise ValueError(f"Expected an output outside the input, got {target}.")
-    about = {**recipe.about(), "columns": columns}
+    about = {**veil.about(), "columns": columns}
     _claim(out, place, about, force)
     below = [name.removeprefix(root) for name in names]
     todo = below if force else [name for name in below if not out.exists(place + name)]
@@ -88,7 +60,7 @@ def count(source: str) -> int:
     return sum(_is_partition(name, root) for name in files.find(root))
 
 
-def protect_partition(partition: Partition, recipe: Recipe, columns: str | None, one_core: bool = False) -> Protected:
+def protect_partition(partition: Partition, veil: Veil, columns: str | None, one_core: bool = False) -> Protected:
     """Veil one file into its place, whole or not at all. `one_core`: by one of many workers on a machine."""
     if one_core:
         import pyarrow
@@ -101,10 +73,10 @@ def protect_partition(partition: Partition, recipe: Recipe, columns: str | None,
                 Path(place).parent.mkdir(parents=True, exist_ok=True)
                 for left in Path(place).parent.glob(f".{glob.escape(Path(place).name)}.*.part"):
                     left.unlink()  # by a worker that was killed
-                return protect(source, place, recipe.veil(), columns, force=True, one_core=one_core)
+                return protect(source, place, veil, columns, force=True, one_core=one_core)
             with tempfile.TemporaryDirectory() as folder:
                 written = Path(folder) / "veiled.parquet"
-                done = protect(source, written, recipe.veil(), columns, one_core=one_core)
+                done = protect(source, written, veil, columns, one_core=one_core)
                 parent, _, name = place.rpartition("/")
                 out.makedirs(parent, exist_ok=True)
                 beside = f"{parent}/.{name}.{secrets.token_hex(4)}.part"
@@ -127,10 +99,10 @@ def _claim(out: Any, place: str, about: dict[str, Any], force: bool) -> None:
     manifest = f"{place}/{MANIFEST}"
     if not force and out.exists(manifest):
         if json.loads(out.cat_file(manifest)) != about:
-            raise ValueError(f"Expected the settings of the run that began {place}, got others; --force starts anew.")
+            raise ValueError(f"{place} was begun with other settings: use the same ones, or --force to start anew.")
         return
     if not force and out.exists(place) and any(_is_partition(name, place) for name in out.find(place)):
-        raise ValueError(f"Expected a new output folder, got one with .parquet files: {place}; --force replaces them.")
+        raise ValueError(f"{place} has .parquet files already: name a new folder, or use --force to replace them.")
     out.makedirs(place, exist_ok=True)
     out.pipe_file(manifest, json.dumps(about, indent=2, sort_keys=True).encode())
 
@@ -163,10 +135,12 @@ def _is_local(files: Any) -> bool:
 
 
 def _filesystem(url: str) -> tuple[Any, str]:
-    try:
+    with needs("files"):
         import fsspec
-    except ModuleNotFoundError:
-        message = "Expected fsspec for datasets, got none: pip install 'scoreveil[files]'."
-        raise ModuleNotFoundError(message) from None
-    files, path = fsspec.core.url_to_fs(url)
+    try:
+        files, path = fsspec.core.url_to_fs(url)
+    except ImportError as error:
+        protocol = url.partition("://")[0]
+        package = fsspec.registry.known_implementations[protocol]["class"].partition(".")[0]
+        raise ModuleNotFoundError(f"{protocol}:// needs a package that is missing: pip install {package}.") from error
     return files, str(path).rstrip("/")

@@ -1,13 +1,12 @@
-"""An output that appears only when it is complete."""
+"""Where an output may be written, and writing it some batches behind."""
 
 import os
-import secrets
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from scoreveil.files.score_file import Rows, Write
 
@@ -20,48 +19,18 @@ def checked_target(source: Path, target: Path, force: bool) -> Path:
         raise ValueError(f"Expected an output ending in {source.suffix}, like the input, got {target.name}.")
     resolved = Path(os.path.realpath(target))
     if resolved.is_dir():
-        raise ValueError(f"Expected a file to write to, got a directory: {target}.")
+        raise ValueError(f"{target} is a directory; name a file to write to.")
     if not resolved.parent.is_dir():
-        raise ValueError(f"Expected an existing directory to write to, got {resolved.parent}.")
+        raise ValueError(f"There is no directory {resolved.parent} to write to.")
     if not force and resolved.exists() and os.path.samefile(source, resolved):
-        raise ValueError(f"Expected an output other than the input, got {target}; --force replaces it.")
+        raise ValueError(f"{target} is the input itself; --force replaces it.")
     refuse_existing(resolved, force)
     return resolved
 
 
 def refuse_existing(target: Path, force: bool) -> None:
     if not force and os.path.lexists(target):
-        raise ValueError(f"Expected a new output file, got one that exists: {target}; --force replaces it.")
-
-
-@contextmanager
-def appearing(target: Path, like: Path, force: bool) -> Iterator[IO[bytes]]:
-    """A file that becomes `target` when the block ends well, no more readable than `like`; else it is removed."""
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    descriptor = os.open(temporary, flags, like.stat().st_mode & 0o666)
-    try:
-        with os.fdopen(descriptor, "w+b") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        refuse_existing(target, force)
-        os.replace(temporary, target)
-    except BaseException:  # an interrupt too
-        temporary.unlink(missing_ok=True)
-        raise
-    _sync_directory(target.parent)
-
-
-def _sync_directory(directory: Path) -> None:
-    """Make the new name survive a power cut, where the system can."""
-    if os.name != "posix":
-        return
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        raise ValueError(f"{target} exists already; --force replaces it.")
 
 
 @contextmanager

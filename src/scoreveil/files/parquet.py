@@ -10,6 +10,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from scoreveil.extras import needs
 from scoreveil.files.score_file import Batch, Rows, ScoreFile, Write, batch_rows, listed, selected, unreadable
 
 READ_BUFFER = 1 << 20  # of each column: else whole row groups are read at once, however large
@@ -154,12 +155,9 @@ class ParquetFile(ScoreFile):
 
 
 def _pyarrow() -> Any:
-    try:
+    with needs("files"):
         import pyarrow
         import pyarrow.parquet
-    except ModuleNotFoundError:
-        message = "Expected pyarrow for .parquet files, got none: pip install 'scoreveil[files]'."
-        raise ModuleNotFoundError(message) from None
     return pyarrow
 
 

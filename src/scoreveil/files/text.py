@@ -67,7 +67,7 @@ class CsvFile(ScoreFile):
     def _numbers(self, row: list[bytes], record: bytes) -> list[float]:
         """The scores of a row; ValueError says why there are none."""
         if b'"' in record and any(b'"' in cell and not QUOTED.fullmatch(cell) for cell in row):
-            raise ValueError("expected quotes around a whole cell, got some within one")
+            raise ValueError("a quote stands within a cell; quotes go around a whole cell")
         if len(row) != self._width:
             raise ValueError(f"expected {self._width} cells, got {len(row)}")
         try:
@@ -118,7 +118,7 @@ def _records(file: IO[bytes], size: int) -> Iterator[list[bytes]]:
         if records:
             yield records
     if open_lines:
-        raise ValueError("Expected every quote to be closed, got one that is not.")
+        raise ValueError("A quote is opened and never closed.")
 
 
 def _line_end(record: bytes) -> bytes:
@@ -159,11 +159,11 @@ def _column_names(head: bytes, name: str) -> list[str]:
     if not head.strip():
         raise ValueError(f"Expected a header line in {name}, got an empty file.")
     if b"\0" in head:
-        raise ValueError(f"Expected text in UTF-8 in {name}, got another encoding.")
+        raise ValueError(f"{name} is not text in UTF-8; convert it first.")
     cells = [_unquoted(cell) for cell in _cells(head.removeprefix(MARK))]
     names = [cell.decode(errors="replace") for cell in cells]
     if len(names) == 1 and re.search(r"[;\t|]", names[0]):
-        raise ValueError(f"Expected cells separated by commas in {name}, got another separator.")
+        raise ValueError(f"The header of {name} has one column; cells are separated by commas, not by ; tab or |.")
     # whole numbers are what pandas calls unnamed columns
     if any(_number(cell) is not None and not cell.strip().isdigit() for cell in cells):
         raise ValueError(f"Expected a header line with column names in {name}, got numbers.")

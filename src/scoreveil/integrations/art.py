@@ -10,23 +10,28 @@ What an ART attack then asks the classifier, it asks the veiled one.
 
 from typing import Any, Unpack
 
-from art.defences.postprocessor import Postprocessor
 from numpy.typing import NDArray
 
-from scoreveil.accounting import Guarantee
-from scoreveil.integrations.options import VeilOptions
-from scoreveil.veil import Settings, Veil
+from scoreveil.extras import needs
+from scoreveil.mechanisms.guarantee import Guarantee
+from scoreveil.mechanisms.mechanism import Mechanism
+from scoreveil.veil import Veil, VeilOptions
+
+with needs("art"):
+    from art.defences.postprocessor import Postprocessor
 
 
 class VeilPostprocessor(Postprocessor):
     """Veils what a classifier predicts; it is not applied in training.
 
-    epsilon   how much shows through; further options as in `Veil`
+    Args:
+        epsilon: How much shows through; or a mechanism, or a veil, whole.
+        options: As in `Veil`.
     """
 
-    def __init__(self, epsilon: float | Settings, **options: Unpack[VeilOptions]) -> None:
+    def __init__(self, epsilon: float | Mechanism | Veil, **options: Unpack[VeilOptions]) -> None:
         super().__init__(is_fitted=True, apply_fit=False, apply_predict=True)
-        self._veil = Veil(epsilon, **options)
+        self._veil = Veil.from_given(epsilon, **options)
 
     def __call__(self, preds: NDArray[Any]) -> NDArray[Any]:
         """Veiled predictions, (n, k) probabilities like what came."""

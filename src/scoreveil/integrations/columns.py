@@ -6,9 +6,9 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from scoreveil.integrations.options import VeilOptions
 from scoreveil.integrations.records import RecordVeil
-from scoreveil.veil import Settings
+from scoreveil.mechanisms.mechanism import Mechanism
+from scoreveil.veil import Veil, VeilOptions
 
 Batch = dict[str, NDArray[Any]]
 
@@ -16,16 +16,18 @@ Batch = dict[str, NDArray[Any]]
 class ColumnVeil:
     """Veils some columns of a batch, and leaves the others as they are.
 
-    epsilon   how much shows through; further options as in `Veil`
-    columns   one column of vectors, or two or more columns, a class each
-    records   with a secret: the columns that tell one record from another. The same record then gets the same answer
-              wherever it is processed, and others independent ones; without, records of the same cell and magnitudes
-              share one
+    Args:
+        epsilon: How much shows through; or a mechanism, or a veil, whole.
+        columns: One column of vectors, or two or more columns, one for each class.
+        records: With a secret, the columns that tell one record from another. The same record then gets the same
+            answer wherever it is processed, and others independent ones; without, records of the same cell and
+            magnitudes share one.
+        options: As in `Veil`.
     """
 
     def __init__(
         self,
-        epsilon: float | Settings,
+        epsilon: float | Mechanism | Veil,
         columns: str | Sequence[str],
         records: str | Sequence[str] = (),
         **options: Unpack[VeilOptions],
@@ -33,15 +35,18 @@ class ColumnVeil:
         self._columns = [columns] if isinstance(columns, str) else list(columns)
         self._records = [records] if isinstance(records, str) else list(records)
         if set(self._columns) & set(self._records):
-            raise ValueError("Expected records to be told apart by other columns than scores, got score columns.")
+            both = ", ".join(sorted(set(self._columns) & set(self._records)))
+            raise ValueError(f"Records are told apart by other columns than their scores; {both} are named as both.")
         self._veil = RecordVeil(epsilon, **options)
 
     def __call__(self, batch: Batch) -> Batch:
         missing = [name for name in (*self._columns, *self._records) if name not in batch]
         if missing:
-            raise ValueError(f"Expected columns {', '.join(map(repr, missing))}, got {', '.join(map(repr, batch))}.")
+            raise ValueError(
+                f"The batch has no column {', '.join(map(repr, missing))}; it has {', '.join(map(repr, batch))}."
+            )
         scores = _vectors([batch[name] for name in self._columns])
-        if self._veil.sticky and not self._records:
+        if self._veil.veil.is_keyed and not self._records:
             veiled = self._veil.veil(scores)
         else:
             veiled = self._veil(scores, [batch[name] for name in self._records])

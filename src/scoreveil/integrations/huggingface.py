@@ -14,12 +14,15 @@ from collections.abc import Sequence
 from typing import Any, Literal, Unpack
 
 import numpy as np
-from transformers import TextClassificationPipeline
 
-from scoreveil.accounting import Guarantee
-from scoreveil.integrations.options import VeilOptions
+from scoreveil.extras import needs
 from scoreveil.integrations.records import RecordVeil
-from scoreveil.veil import Settings
+from scoreveil.mechanisms.guarantee import Guarantee
+from scoreveil.mechanisms.mechanism import Mechanism
+from scoreveil.veil import Veil, VeilOptions
+
+with needs("huggingface"):
+    from transformers import TextClassificationPipeline
 
 Text = str | dict[str, str]  # a dict holds a text and its text_pair
 Answer = dict[str, Any]
@@ -28,12 +31,14 @@ Answer = dict[str, Any]
 class VeiledPipeline:
     """A text-classification pipeline behind a veil.
 
-    pipeline  of a model with one label a text, and at least two labels
-    epsilon   how much shows through; further options as in `Veil`
+    Args:
+        pipeline: A text-classification pipeline whose model gives one label a text, of two labels or more.
+        epsilon: How much shows through; or a mechanism, or a veil, whole.
+        options: As in `Veil`.
     """
 
     def __init__(
-        self, pipeline: TextClassificationPipeline, epsilon: float | Settings, **options: Unpack[VeilOptions]
+        self, pipeline: TextClassificationPipeline, epsilon: float | Mechanism | Veil, **options: Unpack[VeilOptions]
     ) -> None:
         if not isinstance(pipeline, TextClassificationPipeline):
             raise ValueError(f"Expected a text-classification pipeline, got {type(pipeline).__name__}.")

@@ -12,54 +12,48 @@ for sticky answers.
 import os
 from collections.abc import Sequence
 from importlib import metadata
-from pathlib import Path
 from typing import Any, Unpack
 
-import mlflow.pyfunc
 import numpy as np
 from numpy.typing import NDArray
 
-from scoreveil.integrations.options import VeilOptions
+from scoreveil import secret_file
+from scoreveil.extras import needs
 from scoreveil.integrations.records import RecordVeil
-from scoreveil.veil import Settings, Veil
+from scoreveil.mechanisms.mechanism import Mechanism
+from scoreveil.veil import Veil, VeilOptions
 
-SECRET_FILE = "SCOREVEIL_SECRET_FILE"
+with needs("mlflow"):
+    import mlflow.pyfunc
 
 
 class VeiledModel(mlflow.pyfunc.PythonModel):
-    """What is stored and served: a classifier, and the settings and reference of its veil."""
+    """What is stored and served: a classifier and its veil."""
 
-    def __init__(self, classifier: Any, epsilon: float | Settings, **options: Unpack[VeilOptions]) -> None:
+    def __init__(self, classifier: Any, epsilon: float | Mechanism | Veil, **options: Unpack[VeilOptions]) -> None:
         if not hasattr(classifier, "predict_proba"):
-            raise ValueError(f"Expected a classifier with predict_proba, got {type(classifier).__name__}.")
-        if options.get("secret") is not None:
+            raise ValueError(f"Expected a classifier with predict_proba, got {type(classifier).__name__} without.")
+        veil = Veil.from_given(epsilon, **options)
+        if veil.is_keyed:
             raise ValueError(
-                f"Expected no secret in a stored model, got one: {SECRET_FILE} names it where it is loaded."
+                f"A stored model has no secret: give none here, and name its file in {secret_file.VARIABLE} where the "
+                "model is loaded."
             )
-        veil = Veil(epsilon, **options)
-        self._classifier = classifier
-        self._made_from = (veil.settings, VeilOptions(reference=veil.reference, model=veil.model))
-        self._veil: RecordVeil | None = None
+        self._classifier, self._veil = classifier, RecordVeil(veil)
 
     def load_context(self, context: Any) -> None:
-        settings, options = self._made_from
-        path = os.environ.get(SECRET_FILE)
-        self._veil = RecordVeil(settings, **options, secret=None if path is None else _secret(Path(path)))  # type: ignore[misc]
+        """Key the answers, where a secret file is named."""
+        if secret_file.VARIABLE in os.environ:
+            self._veil = RecordVeil(self._veil.veil.with_secret(os.environ[secret_file.VARIABLE]))
 
     def predict(self, context: Any, model_input, params: dict[str, Any] | None = None) -> NDArray[Any]:  # type: ignore[no-untyped-def]  # a type would make MLflow convert what comes
         """Veiled scores, one row a record. There are no parameters."""
-        if self._veil is None:
-            self.load_context(context)
-        assert self._veil is not None
         return self._veil(np.asarray(self._classifier.predict_proba(model_input)), [model_input])
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_veil": None}  # made where it is loaded, with the secret that is there
 
 
 def save_model(
     classifier: Any,
-    epsilon: float | Settings,
+    epsilon: float | Mechanism | Veil,
     path: str | os.PathLike[str],
     *,
     input_example: Any = None,
@@ -77,7 +71,7 @@ def save_model(
 
 def log_model(
     classifier: Any,
-    epsilon: float | Settings,
+    epsilon: float | Mechanism | Veil,
     *,
     name: str,
     input_example: Any = None,
@@ -98,12 +92,6 @@ def log_model(
 def load_model(model_uri: str) -> Any:
     """The model as MLflow's pyfunc: `predict` answers with veiled scores."""
     return mlflow.pyfunc.load_model(model_uri)
-
-
-def _secret(path: Path) -> bytes:
-    if not path.is_file():
-        raise ValueError(f"Expected a file with a secret in {SECRET_FILE}, got no such file: {path}.")
-    return path.read_bytes().strip()
 
 
 def _requirements(classifier: Any) -> list[str]:

@@ -13,13 +13,16 @@ from os import PathLike
 from typing import Any, Literal, Unpack
 
 import numpy as np
-import onnxruntime
 from numpy.typing import NDArray
 
-from scoreveil.accounting import Guarantee
-from scoreveil.integrations.options import VeilOptions
+from scoreveil.extras import needs
 from scoreveil.integrations.records import RecordVeil
-from scoreveil.veil import Settings
+from scoreveil.mechanisms.guarantee import Guarantee
+from scoreveil.mechanisms.mechanism import Mechanism
+from scoreveil.veil import Veil, VeilOptions
+
+with needs("onnx"):
+    import onnxruntime
 
 FLOATS = ("tensor(float)", "tensor(double)", "tensor(float16)")
 LABELS = ("tensor(int64)", "tensor(int32)", "tensor(string)")
@@ -28,17 +31,19 @@ LABELS = ("tensor(int64)", "tensor(int32)", "tensor(string)")
 class VeiledSession:
     """An inference session behind a veil.
 
-    session   an `onnxruntime.InferenceSession`, or the path or bytes of a model
-    epsilon   how much shows through; further options as in `Veil`
-    scores    the name of the output that holds the scores; not needed where only one can
-    labels    the name of an output of labels to let through as it is
-    outputs   what the scores are: "probabilities", or "logits" (softmax is applied here)
+    Args:
+        session: An `onnxruntime.InferenceSession`, or the path or bytes of a model.
+        epsilon: How much shows through; or a mechanism, or a veil, whole.
+        scores: The name of the output that holds the scores; not needed where only one can.
+        labels: The name of an output of labels to let through as it is.
+        outputs: What the scores are: "probabilities", or "logits" (softmax is applied here).
+        options: As in `Veil`.
     """
 
     def __init__(
         self,
         session: onnxruntime.InferenceSession | str | PathLike[str] | bytes,
-        epsilon: float | Settings,
+        epsilon: float | Mechanism | Veil,
         *,
         scores: str | None = None,
         labels: str | None = None,

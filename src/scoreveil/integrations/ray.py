@@ -3,13 +3,14 @@
     import ray
     from scoreveil.integrations.ray import VeilBatches
 
-    options = {"epsilon": 2.0, "columns": "scores", "records": "id", "secret": secret}
+    options = {"epsilon": 2.0, "columns": "scores", "records": "id", "secret": "veil.key"}
     veiled = ray.data.read_parquet(path).map_batches(
         VeilBatches, fn_constructor_kwargs=options, batch_format="numpy", concurrency=2
     )
 
 Sticky across workers and machines: a draw is a function of the secret and what is drawn for, so it does not matter who
-draws. A secret given here travels with the task through Ray: turn on its TLS where others share the network.
+draws. A veil that is sent leaves its secret behind: give the path of the secret's file, or name that file in
+SCOREVEIL_SECRET_FILE on every machine. Bytes given in `fn_constructor_kwargs` would be sent by Ray itself.
 """
 
 import os
@@ -17,11 +18,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-import joblib
-import ray
-from joblib.parallel import ParallelBackendBase
-
+from scoreveil.extras import needs
 from scoreveil.integrations.columns import ColumnVeil
+
+with needs("ray"):
+    import joblib
+    import ray
+    from joblib.parallel import ParallelBackendBase
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -12,19 +12,23 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from scoreveil.accounting import Guarantee
-from scoreveil.integrations.options import VeilOptions
-from scoreveil.veil import Settings, Veil
+from scoreveil.mechanisms.guarantee import Guarantee
+from scoreveil.mechanisms.mechanism import Mechanism
+from scoreveil.veil import Veil, VeilOptions
 
 Rows = NDArray[Any]
 
 
 class RecordVeil:
-    """A veil that is told the records beside their scores."""
+    """A veil that is told the records beside their scores.
 
-    def __init__(self, epsilon: float | Settings, **options: Unpack[VeilOptions]) -> None:
-        self.veil = Veil(epsilon, **options)
-        self.sticky = options.get("secret") is not None
+    Args:
+        epsilon: How much shows through; or a mechanism, or a veil, whole.
+        options: As in `Veil`.
+    """
+
+    def __init__(self, epsilon: float | Mechanism | Veil, **options: Unpack[VeilOptions]) -> None:
+        self.veil = Veil.from_given(epsilon, **options)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -32,7 +36,7 @@ class RecordVeil:
 
     def __call__(self, scores: Rows, inputs: Iterable[Any]) -> Rows:
         """Veiled scores (n, k) of n records, which lie along the first axis of each input; or (k,) of one."""
-        if not self.sticky:
+        if not self.veil.is_keyed:
             return self.veil(scores)
         rows = np.atleast_2d(scores)
         return self.veil(rows, record_tags(len(rows), inputs)).reshape(scores.shape)

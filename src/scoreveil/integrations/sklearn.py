@@ -10,30 +10,30 @@ A meta-estimator: `predict` is the wrapped classifier's, `predict_proba` and `pr
 `decision_function` is refused. Nothing else is passed through, and no public name leads to the fitted classifier.
 """
 
-import secrets
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone, is_classifier
-from sklearn.exceptions import NotFittedError
-from sklearn.frozen import FrozenEstimator
-from sklearn.model_selection import train_test_split
-from sklearn.utils import _safe_indexing, column_or_1d, get_tags
-from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted
 
-from scoreveil.accounting import Guarantee
-from scoreveil.integrations.options import given
+from scoreveil.extras import needs
 from scoreveil.integrations.records import RecordVeil
-from scoreveil.mechanisms.isotonic import Keep
-from scoreveil.mechanisms.published import Reading
+from scoreveil.mechanisms.guarantee import Guarantee
+from scoreveil.mechanisms.mechanism import Mechanism
 from scoreveil.mechanisms.reference import Reference
-from scoreveil.veil import Mechanism
+from scoreveil.secret_file import Secret
+from scoreveil.veil import GivenSecret
+
+with needs("sklearn"):
+    from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone, is_classifier
+    from sklearn.exceptions import NotFittedError
+    from sklearn.frozen import FrozenEstimator
+    from sklearn.model_selection import train_test_split
+    from sklearn.utils import _safe_indexing, column_or_1d, get_tags
+    from sklearn.utils.metaestimators import available_if
+    from sklearn.utils.validation import check_is_fitted
 
 # what may be read of the fitted classifier; all that can be computed from scores stays out
 SHOWN = ("classes_", "n_features_in_", "feature_names_in_")
-KEY_BYTES = 32
 
 
 class Behind:
@@ -46,7 +46,7 @@ class Behind:
         return self
 
     def set_params(self, **_: object) -> None:
-        raise ValueError("Expected an estimator without fitted parts to set parameters of, got one with.")
+        raise ValueError("This estimator is fitted, so its parameters cannot be set; give one that is not fitted.")
 
     def __repr__(self) -> str:
         return f"<fitted {type(self._estimator).__name__} behind a veil>"
@@ -62,28 +62,32 @@ def _scores_exist(veiled: "VeiledClassifier") -> bool:
 class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     """A classifier behind a veil.
 
-    estimator     a classifier; `fit` fits a clone of it. A FrozenEstimator is used as it is
-    epsilon       how much shows through
-    mechanism, keep, reading, model   as in `Veil`
-    reference     public scores (n, k), or a `Reference`; or a fraction: so much of what `fit` gets is held out, not
-                  trained on, and its scores become the reference. 1.0 with a frozen estimator: all of it
-    secret        of sticky answers; without one, a key is drawn when first fitted, and stays with this object
-    random_state  of the held-out part, never of the veil
-
     Answers are always sticky: the same record gets the same answer, so that asking again gains nothing; those of
-    different records are independent.
+    different records are independent. A pickle holds no secret: give the path of a secret file to answer alike
+    wherever the classifier is loaded.
+
+    Args:
+        estimator: A classifier; `fit` fits a clone of it. A FrozenEstimator is used as it is.
+        epsilon: How much shows through; or a mechanism, whole.
+        mechanism: The mechanism's name, as in `Veil`; `keep` and `reading` are its options.
+        reference: Public scores (n, k), or a `Reference`; or a fraction: so much of what `fit` gets is held out, not
+            trained on, and its scores become the reference. 1.0 with a frozen estimator: all of it.
+        secret: Of sticky answers: bytes, or the path of a secret file. Without one, a secret is drawn when first
+            fitted, and stays with this object.
+        model: A name; other models get independent answers.
+        random_state: Of the held-out part, never of the veil.
     """
 
     def __init__(
         self,
         estimator: Any,
-        epsilon: float,
+        epsilon: float | Mechanism,
         *,
-        mechanism: Mechanism | None = None,
-        keep: Keep | None = None,
-        reading: Reading | None = None,
+        mechanism: str | None = None,
+        keep: int | str | None = None,
+        reading: str | None = None,
         reference: float | NDArray[Any] | Reference | None = None,
-        secret: bytes | None = None,
+        secret: GivenSecret | None = None,
         model: str | None = None,
         random_state: Any = None,
     ) -> None:
@@ -112,23 +116,18 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         if not is_classifier(inner):
             raise ValueError(f"Expected a classifier, got {type(inner).__name__}.")
         y = _one_label(y)
-        key = self._key()
-        options = given(mechanism=self.mechanism, keep=self.keep, reading=self.reading, model=self.model, secret=key)
         if isinstance(self.reference, (int, float)):
-            RecordVeil(self.epsilon, **options)  # refuses before the training what it would refuse after
+            self._veiled(None)  # refuses before the training what it would refuse after
             trained_on, held_out = self._split(inner, y)
             params = {name: _rows(value, trained_on, len(y)) for name, value in fit_params.items()}
             fitted = clone(inner).fit(_safe_indexing(X, trained_on), _safe_indexing(y, trained_on), **params)
             _check_classes(fitted)
-            options["reference"] = np.asarray(fitted.predict_proba(_safe_indexing(X, held_out)))
-            veil = RecordVeil(self.epsilon, **options)
+            veil = self._veiled(np.asarray(fitted.predict_proba(_safe_indexing(X, held_out))))
         else:
-            options["reference"] = self.reference
-            veil = RecordVeil(self.epsilon, **options)
+            veil = self._veiled(self.reference)
             fitted = clone(inner).fit(X, y, **fit_params)
             _check_classes(fitted)
         self._fitted, self._veil = fitted, veil
-        self._settings = (veil.veil.settings, veil.veil.reference, veil.veil.model, key)
         for name in SHOWN:
             self.__dict__.pop(name, None)
             if hasattr(fitted, name):
@@ -163,13 +162,14 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         return self._veil.guarantee
 
-    def _key(self) -> bytes:
-        """The given secret, else a key that stays the same when fitted again, so that both fits answer alike."""
-        if self.secret is not None:
-            return self.secret
-        earlier = vars(self).get("_own_key")
-        self._own_key: bytes = earlier or secrets.token_bytes(KEY_BYTES)
-        return self._own_key
+    def _veiled(self, reference: Any) -> RecordVeil:
+        """The veil, with the given secret, else one that stays the same when fitted again: both fits answer alike."""
+        if self.secret is None and "_drawn" not in vars(self):
+            self._drawn = Secret.drawn()
+        secret = self._drawn if self.secret is None else self.secret
+        options = {"mechanism": self.mechanism, "keep": self.keep, "reading": self.reading, "model": self.model}
+        given = {name: value for name, value in options.items() if value is not None}
+        return RecordVeil(self.epsilon, secret=secret, reference=reference, **given)  # type: ignore[arg-type]
 
     def _split(self, inner: Any, y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
         """Which rows to train on, and which to hold out."""
@@ -200,14 +200,9 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
-        state.pop("_veil", None)  # keyed draws hold a hash in progress; made anew from settings and key
+        if self.secret is not None:
+            state["secret"] = Secret.from_given(self.secret)  # which leaves the bytes behind
         return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        if "_settings" in state:
-            settings, reference, model, key = state["_settings"]
-            self._veil = RecordVeil(settings, reference=reference, model=model, secret=key)
 
 
 def _opened(estimator: Any) -> Any:

@@ -2,10 +2,11 @@
 
     from scoreveil.integrations.spark import veil_columns
 
-    veiled = frame.mapInPandas(veil_columns(epsilon=2.0, columns="scores", records="id", secret=secret), frame.schema)
+    veil = veil_columns(epsilon=2.0, columns="scores", records="id", secret="veil.key")
+    veiled = frame.mapInPandas(veil, frame.schema)
 
-Each task makes its veil once. Sticky across executors: a draw is a function of the secret and what is drawn for. A
-secret given here travels with the function: use Spark's encryption where others share the network.
+Sticky across executors: a draw is a function of the secret and what is drawn for. The secret itself is not sent: give
+the path of its file, or name that file in SCOREVEIL_SECRET_FILE on every executor.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,24 +15,23 @@ from typing import Any, Unpack
 import numpy as np
 
 from scoreveil.integrations.columns import ColumnVeil
-from scoreveil.integrations.options import VeilOptions
-from scoreveil.veil import Settings
+from scoreveil.mechanisms.mechanism import Mechanism
+from scoreveil.veil import Veil, VeilOptions
 
 Frames = Iterator[Any]  # of pandas
 
 
 def veil_columns(
-    epsilon: float | Settings,
+    epsilon: float | Mechanism | Veil,
     columns: str | Sequence[str],
     records: str | Sequence[str] = (),
     **options: Unpack[VeilOptions],
 ) -> Callable[[Frames], Frames]:
     """A function for `mapInPandas`, with the schema of the DataFrame itself; arguments as of `ColumnVeil`."""
-    ColumnVeil(epsilon, columns, records, **options)  # refuses here what it would refuse on every executor
+    veil = ColumnVeil(epsilon, columns, records, **options)
     scored = [columns] if isinstance(columns, str) else list(columns)
 
     def veiled(frames: Frames) -> Frames:
-        veil = ColumnVeil(epsilon, columns, records, **options)  # made there: a veil with a secret is not sent
         for frame in frames:
             needed = [*scored, *([records] if isinstance(records, str) else records)]
             after = veil({name: frame[name].to_numpy() for name in needed if name in frame})

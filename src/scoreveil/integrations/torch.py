@@ -12,13 +12,15 @@ The wrapped module is no registered child, so that neither `children()` nor a ho
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, NoReturn, Self, Unpack
 
-import torch
-from torch import Tensor, nn
-
-from scoreveil.accounting import Guarantee
-from scoreveil.integrations.options import VeilOptions
+from scoreveil.extras import needs
 from scoreveil.integrations.records import RecordVeil
-from scoreveil.veil import Settings
+from scoreveil.mechanisms.guarantee import Guarantee
+from scoreveil.mechanisms.mechanism import Mechanism
+from scoreveil.veil import Veil, VeilOptions
+
+with needs("torch"):
+    import torch
+    from torch import Tensor, nn
 
 Outputs = Literal["logits", "probabilities"]
 HALVES = (torch.float16, torch.bfloat16)
@@ -27,17 +29,19 @@ HALVES = (torch.float16, torch.bfloat16)
 class VeiledModule(nn.Module):
     """A module behind a veil.
 
-    module    gives one row of k numbers a record, (n, k) or (k,)
-    epsilon   how much shows through; further options as in `Veil`
-    outputs   what the module gives: "logits" (softmax is applied here) or "probabilities"
-
     Half-precision answers come out as float32, in which a veil can keep them apart.
+
+    Args:
+        module: Gives one row of k numbers a record, (n, k) or (k,).
+        epsilon: How much shows through; or a mechanism, or a veil, whole.
+        outputs: What the module gives: "logits" (softmax is applied here) or "probabilities".
+        options: As in `Veil`.
     """
 
     def __init__(
         self,
         module: nn.Module,
-        epsilon: float | Settings,
+        epsilon: float | Mechanism | Veil,
         *,
         outputs: Outputs = "logits",
         **options: Unpack[VeilOptions],
@@ -67,7 +71,7 @@ class VeiledModule(nn.Module):
                 raise ValueError(f"Expected a tensor from the module, got {type(answer).__name__}.")
             wide = answer.float() if answer.dtype in HALVES else answer
             scores = torch.softmax(wide, dim=-1) if self._outputs == "logits" else wide
-            if not self._veil.sticky:
+            if not self._veil.veil.is_keyed:
                 return self._veil.veil(scores)
             asked = [each.cpu().numpy() for each in (*inputs, *named.values()) if isinstance(each, Tensor)]
             return torch.from_numpy(self._veil(scores.cpu().numpy(), asked)).to(scores.device)
@@ -108,11 +112,11 @@ class VeiledModule(nn.Module):
         _refuse_export()
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        raise TypeError("Expected state_dict to save a VeiledModule, got a request to pickle or copy it whole.")
+        raise TypeError("A VeiledModule cannot be pickled or copied whole; save and load its state_dict.")
 
 
 def _refuse_export() -> NoReturn:
     raise RuntimeError(
-        "Expected a module without a veil to script, trace or export, got a VeiledModule: a recorded graph would "
-        "repeat one draw for ever or drop the veil. Export the module, and veil its answers where it is served."
+        "A VeiledModule cannot be scripted, traced or exported: a recorded graph would repeat one draw for ever or "
+        "drop the veil. Export the module itself, and veil its answers where it is served."
     )

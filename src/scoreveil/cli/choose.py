@@ -1,0 +1,144 @@
+"""`scoreveil tune` and `scoreveil guarantee`: which ε to choose, and what it promises."""
+
+import math
+import shlex
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, cast
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from scoreveil import accounting
+from scoreveil.cli import options
+from scoreveil.cli.options import DEFAULT
+from scoreveil.cli.terminal import err, out
+from scoreveil.mechanisms.guarantee import Guarantee
+from scoreveil.mechanisms.mechanism import make
+from scoreveil.veil import Veil
+
+SAMPLE = 20_000  # rows that `tune` looks at, at most
+
+
+def tune(
+    scores: Annotated[Path, typer.Argument(metavar="SCORES", help="Scores: .npy, .npz, .csv or .parquet.")],
+    distortion: Annotated[
+        float, typer.Option("--distortion", "-d", metavar="D", help="How far scores may move on average.")
+    ],
+    norm: Annotated[
+        str | None, typer.Option("--norm", metavar="l1|l2", help="How that is measured; by default l2.")
+    ] = None,
+    mechanism: options.MechanismOption = DEFAULT,
+    keep: options.KeepOption = None,
+    reference: options.ReferenceOption = None,
+    columns: options.ColumnsOption = None,
+) -> None:
+    """Find the ε for a wished distortion.
+
+    It is the smallest ε that moves the scores no further than that, on average. Looks at 20,000 rows at most, drawn
+    at random.
+    """
+    from scoreveil import files, tuning
+
+    typical = options.read_reference(reference, scores, columns)
+    start = make(1.0, mechanism, keep=options.kept(keep), reference=typical)  # counts a reference once for every ε
+    rows, total = files.sample(scores, columns, SAMPLE)
+
+    def defense(epsilon: float) -> Veil:
+        return Veil(replace(start, epsilon=epsilon))
+
+    with err.status("Looking for ε …"):
+        if norm is None:
+            found = tuning.calibrate(rows, distortion, defense=defense)
+        else:
+            found = tuning.calibrate(rows, distortion, norm=cast(tuning.Norm, norm), defense=defense)
+    drawn = f"{len(rows):,} of {total:,} rows, drawn at random" if total > len(rows) else f"all {total:,} rows"
+    typer.echo(f"ε = {found.epsilon:.4g}   ({found.confidence:.0%} interval {found.low:.4g} to {found.high:.4g})")
+    typer.echo(
+        f"Mean {found.norm} distortion there: {found.distortion:.4f} "
+        f"(between {found.distortion_low:.4f} and {found.distortion_high:.4f}), measured on {drawn}."
+    )
+    if found.epsilon <= tuning.SMALLEST:
+        typer.echo("Every ε meets this wish: take the smallest you like.")
+    typer.echo("Next:")
+    typer.echo(f"  {_next_command(scores, found.epsilon, mechanism, keep, reference, columns)}")
+
+
+def _next_command(
+    scores: Path, epsilon: float, mechanism: str, keep: str | None, reference: Path | None, columns: str | None
+) -> str:
+    words = ["scoreveil", "protect", str(scores), "-o", str(scores.with_stem(scores.stem + "-veiled"))]
+    words += ["--epsilon", f"{epsilon:.4g}"]
+    given = {
+        "--mechanism": None if mechanism == DEFAULT else mechanism,
+        "--keep": keep,
+        "--reference": reference,
+        "--columns": columns,
+    }
+    for option, value in given.items():
+        words += [] if value is None else [option, str(value)]
+    return shlex.join(words)
+
+
+def guarantee(
+    epsilon: options.EpsilonOption,
+    classes: Annotated[int, typer.Option("--classes", "-k", metavar="K", help="How many classes a score vector has.")],
+    mechanism: options.MechanismOption = DEFAULT,
+    keep: options.KeepOption = None,
+    total: Annotated[
+        float, typer.Option("--total", metavar="T", help="The ε that repeated releases of one record may reach.")
+    ] = 10.0,
+    delta: Annotated[float, typer.Option("--delta", metavar="D", help="δ of the zcdp rule.")] = 1e-6,
+) -> None:
+    """Say what an ε promises.
+
+    For one release, with its limits, and how many repeats of a record it allows.
+    """
+    if classes < 2:
+        raise ValueError(f"Expected --classes >= 2, got {classes}.")
+    promise = make(epsilon, mechanism, keep=options.kept(keep)).guarantee(classes)
+    if math.isfinite(promise.epsilon):
+        numbers: tuple[Table | Text, ...] = (_promise_table(promise), _repeats_table(promise, total, delta))
+    else:
+        numbers = _theorem_3(epsilon, classes, total)
+    limits = [Text(f"- {limit}") for limit in promise.limits]
+    out.print(Text(promise.words), "", *numbers, "Limits:", *limits, sep="\n")
+
+
+def _promise_table(promise: Guarantee) -> Table:
+    table = _table("promised for one release")
+    table.add_row("ε, for " + promise.relation, f"{promise.epsilon:g}")
+    if promise.worst_loss is not None:
+        table.add_row("the exact worst loss, never more than ε", f"{promise.worst_loss:.4g}")
+    table.add_row("ρ, of zero-concentrated differential privacy", f"{promise.rho:.4g}")
+    return table
+
+
+def _repeats_table(promise: Guarantee, total: float, delta: float) -> Table:
+    table = _table(f"fresh releases of one record that stay within ε = {total:g}, by either rule")
+    table.add_row("pure: ε adds up", f"{accounting.query_bound(promise, total):,}")
+    concentrated = accounting.query_bound(promise, total, rule="zcdp", delta=delta)
+    table.add_row(f"zcdp: ρ adds up, with δ = {delta:g}", f"{concentrated:,}")
+    return table
+
+
+def _theorem_3(epsilon: float, classes: int, total: float) -> tuple[Table, Text]:
+    """The paper's number, never without its warning."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        bound = accounting.paper_query_bound(epsilon, classes, total)
+    table = _table("promised for one release, and for repeats")
+    table.add_row("a bound on what scores reveal, for any number of releases", "none")
+    table.add_row(
+        f"the paper's Theorem 3, releases within ε = {total:g}", f"{bound:,.0f}" if bound < 1e9 else f"{bound:.3g}"
+    )
+    return table, Text(f"Do not rely on that number. {' '.join(str(each.message) for each in caught)}\n")
+
+
+def _table(title: str) -> Table:
+    table = Table(show_header=False, title=title, title_justify="left", title_style="bold", min_width=72)
+    table.add_column(ratio=1)
+    table.add_column(justify="right")
+    return table

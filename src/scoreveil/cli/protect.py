@@ -1,0 +1,125 @@
+"""`scoreveil protect`: veil the scores in a file, or in all files of a folder."""
+
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from scoreveil.cli import options
+from scoreveil.cli.options import DEFAULT
+from scoreveil.cli.terminal import progress_bar
+from scoreveil.mechanisms.mechanism import make
+from scoreveil.veil import Veil
+
+
+def protect(
+    source: Annotated[
+        str, typer.Argument(metavar="IN", help="Scores: .npy, .npz, .csv or .parquet; or a folder or URL of .parquet.")
+    ],
+    target: Annotated[str, typer.Option("--output", "-o", metavar="OUT", help="Where to write, in the same format.")],
+    epsilon: options.EpsilonOption,
+    mechanism: options.MechanismOption = DEFAULT,
+    keep: options.KeepOption = None,
+    reference: options.ReferenceOption = None,
+    columns: options.ColumnsOption = None,
+    secret_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--secret-file",
+            metavar="FILE",
+            help="16 random bytes or more: the same scores then get the same answer.",
+        ),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="NAME", help="With a secret: other models get independent answers.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace OUT if it exists.")] = False,
+    engine: Annotated[
+        str,
+        typer.Option("--engine", metavar="local|ray", help="Who veils the files of a folder: this process, or Ray."),
+    ] = "local",
+    workers: Annotated[
+        int | None, typer.Option("--workers", metavar="N", help="With --engine ray and no RAY_ADDRESS: so many here.")
+    ] = None,
+) -> None:
+    """Veil the scores in a file.
+
+    Everything else in it stays as it was. Works in pieces, so that files may be larger than memory; OUT appears only
+    when it is complete. Of a folder, or a URL that fsspec knows, each .parquet file is veiled on its own; a run that
+    was stopped goes on with those that are missing.
+    """
+    from scoreveil import files
+    from scoreveil.files import dataset
+
+    started = time.perf_counter()
+    many, secret = dataset.is_dataset(source), options.read_secret(secret_file)
+    if engine not in ("local", "ray") or (engine == "ray" and not many):
+        raise ValueError(f"Expected --engine local, or ray for a folder or URL; got {engine} for {source}.")
+    if reference is not None and many:
+        typical = files.sample(reference, columns)[0]
+    else:
+        typical = options.read_reference(reference, Path(source), columns)
+    veil = Veil(
+        make(epsilon, mechanism, keep=options.kept(keep), reference=typical),
+        secret=secret,
+        model=model or "",
+        threads=os.cpu_count() or 1,
+    )
+    with progress_bar("Protecting") as progress:
+        if many:
+            done, kept = _protect_dataset(source, target, veil, columns, force, engine, workers, progress)
+        else:
+            done, kept = files.protect(source, target, veil, columns, force, progress), 0
+    if kept:
+        typer.echo(f"{kept} file{'s' * (kept != 1)} of {target} were there already, complete.")
+    if done is not None:
+        _say_protected(done, veil, target, seconds=time.perf_counter() - started)
+
+
+def _protect_dataset(
+    source: str, target: str, veil: Veil, columns: str | None, force: bool, engine: str, workers: int | None,
+    progress: Callable[[float], None],
+) -> tuple[Any, int]:  # fmt: skip
+    """What was done, and how many files were there already."""
+    from scoreveil.files import dataset
+
+    todo = dataset.begin(source, target, veil, columns, force)
+    one = partial(dataset.protect_partition, veil=veil, columns=columns, one_core=engine == "ray")
+    if engine == "ray":
+        from scoreveil.integrations import ray
+
+        results = ray.each(one, todo, workers)
+    else:
+        results = map(one, todo)
+    done = []
+    for result in results:
+        done.append(result)
+        progress(len(done) / len(todo))
+    return dataset.total(done) if done else None, dataset.count(source) - len(todo)
+
+
+def _say_protected(done: Any, veil: Veil, target: str, seconds: float) -> None:
+    classes = "" if done.classes is None else f" × {done.classes} classes"
+    typer.echo(f"Wrote {target}: {done.rows:,} row{'s' * (done.rows != 1)}{classes} veiled in {seconds:.1f} s.")
+    if done.columns:
+        typer.echo(f"  veiled     {_names(done.columns)}")
+    if done.untouched:
+        typer.echo(f"  untouched  {_names(done.untouched)}")
+    promise = veil.guarantee
+    if math.isinf(promise.epsilon):
+        typer.echo(
+            f"  promised   nothing: the {veil.mechanism.name} mechanism has no guarantee (scoreveil guarantee --help)"
+        )
+    else:
+        typer.echo(f"  promised   ε = {promise.epsilon:g} for {promise.relation}, per release")
+        if not veil.is_keyed:
+            typer.echo("  mind       fresh answers for the same records add up; --secret-file makes them the same")
+
+
+def _names(names: Sequence[str], most: int = 8) -> str:
+    return ", ".join(names) if len(names) <= most else f"{', '.join(names[: most - 2])}, … {names[-1]} ({len(names)})"
