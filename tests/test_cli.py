@@ -16,12 +16,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from scoreveil import Veil, __version__, accounting, cli
+from scoreveil.cli import choose
 from scoreveil.mechanisms.isotonic import Isotonic
 
 SECRET = "sixteen bytes, or more"
 PEAK = """
 import sys
-from scoreveil.cli import choose, main
+from scoreveil.cli import main
 try:
     main(sys.argv[1:])
 finally:
