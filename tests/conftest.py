@@ -5,24 +5,52 @@ import secrets
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from postgres_server import PostgresServer
+from scoreveil import blocks
 from scoreveil.mechanisms import loading
+from scoreveil.mechanisms.mechanism import Mechanism
 
 os.environ.setdefault("RAY_raylet_start_wait_time_s", "300")  # on a busy machine a minute is not enough
 
 
 @pytest.fixture(params=["numpy", "kernel"])
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways to an answer: plain numpy, and the compiled kernels."""
+    """Both ways to an answer: plain numpy, and the compiled kernels.
+
+    A veil with a generator uses plain numpy alone; here, on the way of the kernels, they take its draws.
+    """
     if request.param == "numpy":
-        monkeypatch.setattr(loading, "kernel", lambda mechanism: None)
-        monkeypatch.setattr(loading, "keyed_kernels", lambda: None)
-    else:
-        assert loading.wait()
-    return str(request.param)
+        monkeypatch.setattr(loading, "kernel", lambda mechanism, classes: None)
+        monkeypatch.setattr(loading, "keyed_kernel", lambda mechanism, classes: None)
+        return "numpy"
+    assert loading.wait()
+    fresh = blocks.fresh
+
+    def compiled(mechanism: Any, rows: Any, rng: Any = None, threads: int = 1) -> Any:
+        return fresh(mechanism if rng is None else Compiled(mechanism), rows, rng, threads)
+
+    monkeypatch.setattr(blocks, "fresh", compiled)
+    return "kernel"
+
+
+class Compiled:
+    """A mechanism whose plain operations are its kernel, for draws that use no kernel by themselves."""
+
+    def __init__(self, mechanism: Mechanism) -> None:
+        self.mechanism = mechanism
+        self.draws = mechanism.draws
+
+    def perturb(self, rows: Any, uniforms: Any) -> Any:
+        kernel = loading.kernel(self.mechanism, rows.shape[1])
+        assert kernel is not None
+        out = np.empty_like(rows)
+        assert kernel(rows, uniforms, out) == -1
+        return out
 
 
 @pytest.fixture(scope="session")
@@ -65,7 +93,6 @@ def ray_cluster() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A classifier of digits as .onnx and .skops, and its raw scores."""
-    import numpy as np
     import skops.io
     from skl2onnx import to_onnx
     from sklearn.datasets import load_digits

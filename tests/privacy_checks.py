@@ -11,7 +11,7 @@ import numpy as np
 from scipy import stats
 
 from scoreveil.mechanisms import isotonic, reference
-from scoreveil.mechanisms.isotonic import IsotonicSettings, Plan
+from scoreveil.mechanisms.isotonic import Isotonic, IsotonicPlan
 
 ALPHA = 1e-6
 
@@ -21,12 +21,12 @@ class Claim:
     """A mechanism, and the ε that it claims."""
 
     epsilon: float
-    plan: Plan
+    plan: IsotonicPlan
     log_probability: Callable[[np.ndarray, np.ndarray], np.ndarray]
     choose: Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
-def claim(epsilon: float, plan: Plan) -> Claim:
+def claim(epsilon: float, plan: IsotonicPlan) -> Claim:
     def choose(scores: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
         order, tops = isotonic.top_scores(scores, plan)
         return isotonic.choose(tops, order[:, -1], plan, uniforms)
@@ -34,45 +34,49 @@ def claim(epsilon: float, plan: Plan) -> Claim:
     return Claim(epsilon, plan, lambda scores, levels: isotonic.log_probability(scores, levels, plan), choose)
 
 
-def make_plan(
+def make_mechanism(
     epsilon: float, classes: int, keep: int, levels: int, with_reference: bool, snapped: bool = False
-) -> Plan:
-    settings = IsotonicSettings(epsilon, keep, levels)
+) -> Isotonic:
     counted = None
     if with_reference:
         rng = np.random.default_rng(classes * 100 + keep)
         counted = reference.count(rng.dirichlet(np.linspace(0.2, 1.5, classes), 300), keep, levels)
-    return isotonic.plan(settings, classes, counted, snapped)
+    mechanism = Isotonic(epsilon, keep, levels, reference=counted)
+    return mechanism.keyed() if snapped else mechanism
 
 
-def sequences(plan: Plan) -> np.ndarray:
+def make_plan(
+    epsilon: float, classes: int, keep: int, levels: int, with_reference: bool, snapped: bool = False
+) -> IsotonicPlan:
+    return make_mechanism(epsilon, classes, keep, levels, with_reference, snapped).plan(classes)
+
+
+def sequences(plan: IsotonicPlan) -> np.ndarray:
     """Every c_1 > c_2 >= … >= c_j, by the definition."""
-    every = itertools.product(range(plan.settings.levels), repeat=plan.kept)
-    low = max(1 / plan.classes, plan.settings.step) - 1e-12
+    every = itertools.product(range(plan.levels), repeat=plan.kept)
+    low = max(1 / plan.classes, plan.step) - 1e-12
     inside = [
         c
         for c in every
-        if c[0] * plan.settings.step >= low
+        if c[0] * plan.step >= low
         and (plan.kept == 1 or c[0] > c[1])
         and all(a >= b for a, b in itertools.pairwise(c[1:]))
     ]
     return np.array(inside)
 
 
-def naive_probabilities(scores: np.ndarray, plan: Plan) -> np.ndarray:
+def naive_probabilities(scores: np.ndarray, plan: IsotonicPlan) -> np.ndarray:
     """P(c | v) for every c, straight from the formula of DESIGN: the oracle of the tests."""
     order = sorted(range(plan.classes), key=lambda i: (-scores[i], i))
-    table, v = plan.table[order[0]], [scores[i] for i in order[: plan.kept]]
+    table, v = plan.table_of_class[order[0]], [scores[i] for i in order[: plan.kept]]
     weights = []
     for c in sequences(plan):
         q = np.prod([plan.measure[table, i, g] for i, g in enumerate(c)])
-        weights.append(
-            q * np.exp(-plan.scale[table] * sum(abs(g * plan.settings.step - x) for g, x in zip(c, v, strict=True)))
-        )
+        weights.append(q * np.exp(-plan.scale[table] * sum(abs(g * plan.step - x) for g, x in zip(c, v, strict=True))))
     return np.array(weights) / sum(weights)
 
 
-def same_kept_classes(plan: Plan, rng: np.random.Generator) -> np.ndarray:
+def same_kept_classes(plan: IsotonicPlan, rng: np.random.Generator) -> np.ndarray:
     """Score vectors with the same kept classes in the same order: the extreme ones, and random ones.
 
     Classes 0, 1, … are kept in this order; ties are broken by index, so equal scores keep it too.
@@ -83,8 +87,8 @@ def same_kept_classes(plan: Plan, rng: np.random.Generator) -> np.ndarray:
         ordered = np.sort(rng.dirichlet(np.full(k, rng.choice([0.2, 1.0, 5.0]))))[::-1]
         rows.append(np.r_[ordered[:j], rng.permutation(ordered[j:])])
     if j == 1:
-        low = isotonic.lowest_top(k, plan.snapped, plan.settings.step)
-        for v in np.clip(np.linspace(0, 1, plan.settings.levels), max(low, 1 / k), 1):
+        low = isotonic.lowest_top(k, plan.snapped, plan.step)
+        for v in np.clip(np.linspace(0, 1, plan.levels), max(low, 1 / k), 1):
             rows.append(np.r_[v, np.full(k - 1, (1 - v) / (k - 1))])
             # the same top score, with all the rest on one other class
             second = min(1 - v, v)
@@ -118,7 +122,7 @@ def check_sampler(claimed: Claim, scores: np.ndarray, uniforms: np.ndarray) -> N
     outputs = sequences(claimed.plan)
     exact = np.exp(claimed.log_probability(np.repeat(scores[None], len(outputs), 0), outputs))
     levels = claimed.choose(np.repeat(scores[None], len(uniforms), 0), uniforms)
-    base = claimed.plan.settings.levels ** np.arange(claimed.plan.kept)
+    base = claimed.plan.levels ** np.arange(claimed.plan.kept)
     counted = dict(zip(*np.unique(levels @ base, return_counts=True), strict=True))
     observed = np.array([counted.pop(code, 0) for code in outputs @ base])
     assert not counted, "every draw is one of the outputs"

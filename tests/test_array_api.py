@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from scoreveil import Veil
-from scoreveil.mechanisms import isotonic, published, reference
-from scoreveil.mechanisms.isotonic import IsotonicSettings
-from scoreveil.mechanisms.published import PublishedSettings
+from scoreveil.mechanisms.isotonic import Isotonic
+from scoreveil.mechanisms.published import Published
 
 array_api_strict.set_array_api_strict_flags(api_version="2024.12")
 LIBRARIES = {"torch": torch.asarray, "strict": array_api_strict.asarray}
@@ -25,10 +24,10 @@ def rows():
 def test_published_gives_the_same_everywhere(rows, library, reading):
     to = LIBRARIES[library]
     uniforms = np.random.default_rng(1).random(rows.shape)
-    settings = PublishedSettings(0.7, reading)
-    there = published.perturb(to(rows), settings, to(uniforms))
+    mechanism = Published(0.7, reading)
+    there = mechanism.perturb(to(rows), to(uniforms))
     assert type(there) is type(to(rows))
-    assert np.asarray(there) == pytest.approx(published.perturb(rows, settings, uniforms), abs=1e-12)
+    assert np.asarray(there) == pytest.approx(mechanism.perturb(rows, uniforms), abs=1e-12)
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -36,13 +35,13 @@ def test_published_gives_the_same_everywhere(rows, library, reading):
 @pytest.mark.parametrize("with_reference", [False, True])
 @pytest.mark.parametrize("snapped", [False, True])
 def test_isotonic_gives_the_same_everywhere(rows, library, keep, with_reference, snapped):
-    to, settings = LIBRARIES[library], IsotonicSettings(2.0, keep)
-    counted = reference.count(rows, settings.kept(7), 32) if with_reference else None
-    plan = isotonic.plan(settings, 7, counted, snapped)
-    uniforms = np.random.default_rng(1).random((len(rows), plan.kept))
-    there = isotonic.perturb(to(rows), plan, to(uniforms))
+    to, mechanism = LIBRARIES[library], Isotonic(2.0, keep, reference=rows if with_reference else None)
+    if snapped:
+        mechanism = mechanism.keyed()
+    uniforms = np.random.default_rng(1).random((len(rows), mechanism.draws(7)))
+    there = mechanism.perturb(to(rows), to(uniforms))
     assert type(there) is type(to(rows))
-    assert np.asarray(there) == pytest.approx(isotonic.perturb(rows, plan, uniforms), abs=1e-12)
+    assert np.asarray(there) == pytest.approx(mechanism.perturb(rows, uniforms), abs=1e-12)
 
 
 @pytest.mark.parametrize("mechanism", ["isotonic", "published"])

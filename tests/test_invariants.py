@@ -457,19 +457,44 @@ def test_invariants_hold_for_strict_array_api_arrays(
         assert nothing.dtype == scores.dtype
 
 
-def test_both_paths_are_really_taken(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("source", ["rng", "secure"])
+def test_both_paths_are_really_taken(path: str, source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     used: list[bool] = []
     kernel = loading.kernel
 
-    def spy(mechanism: Any) -> Any:
-        found = kernel(mechanism)
+    def spy(mechanism: Any, classes: int) -> Any:
+        found = kernel(mechanism, classes)
         used.append(found is not None)
         return found
 
     monkeypatch.setattr(loading, "kernel", spy)
     for options in MECHANISMS:
-        veil, _ = veil_for(options, 1.0, 5)
+        veil, _ = veil_for(options, 1.0, 5, **draws(source, 0))
         used.clear()
         veil(score_batch(200, 5, "float32", seed=2))
-        assert used
+        assert used or (path, source) == ("numpy", "rng")  # where nobody asks for a kernel
         assert all(found == (path == "kernel") for found in used)
+
+
+def test_both_paths_are_really_taken_by_keyed_draws(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    answered: list[bool] = []
+    keyed_kernel = loading.keyed_kernel
+
+    def spy(mechanism: Any, classes: int) -> Any:
+        found = keyed_kernel(mechanism, classes)
+        if found is None:
+            return None
+
+        def run(*given: Any) -> Any:
+            answered.append(found(*given) is not None)
+            return found(*given)
+
+        return run
+
+    monkeypatch.setattr(loading, "keyed_kernel", spy)
+    for options in MECHANISMS:
+        veil, keep = veil_for(options, 1.0, 5, secret=SECRET)
+        for tags in (None, [bytes(1)] * 200):
+            answered.clear()
+            veil(score_batch(200, 5, "float32", seed=2), tags=tags)
+            assert answered == ([True] if path == "kernel" and keep == 1 else [])

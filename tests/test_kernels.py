@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
-from scoreveil.mechanisms import isotonic, kernels, published, reference
-from scoreveil.mechanisms.isotonic import IsotonicSettings
+from scoreveil.mechanisms import reference
+from scoreveil.mechanisms.isotonic import Isotonic
 from scoreveil.mechanisms.kernels import common
+from scoreveil.mechanisms.kernels import isotonic as isotonic_kernel
 from scoreveil.mechanisms.kernels import published as published_kernel
 from scoreveil.mechanisms.ordering import rank
-from scoreveil.mechanisms.published import PublishedSettings
+from scoreveil.mechanisms.published import Published
 
 
 def batch(rng, classes, rows):
@@ -34,16 +35,16 @@ def test_published_kernel_equals_reference_draw_by_draw(classes, dtype):
     rng = np.random.default_rng(classes)
     rows = batch(rng, classes, 400).astype(dtype)
     for settings in (
-        PublishedSettings(0.1),
-        PublishedSettings(2.0, m=2),
-        PublishedSettings(8.0, m=9),
-        PublishedSettings(1000.0),
-        PublishedSettings(0.7, "printed"),
-        PublishedSettings(0.7, m=1),
+        Published(0.1),
+        Published(2.0, m=2),
+        Published(8.0, m=9),
+        Published(1000.0),
+        Published(0.7, "printed"),
+        Published(0.7, m=1),
     ):
         uniforms, out = rng.random(rows.shape), np.empty_like(rows)
-        assert kernels.bind(settings)(rows, uniforms, out) == -1
-        agree(out, published.perturb(rows, settings, uniforms))
+        assert published_kernel.bind(settings, classes)(rows, uniforms, out) == -1
+        agree(out, settings.perturb(rows, uniforms))
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
@@ -56,19 +57,21 @@ def test_isotonic_kernel_equals_reference_draw_by_draw(classes, keep, dtype):
     counted = reference.count(batch(rng, classes, 500), keep, 32)
     for epsilon in (0.1, 4.0, 200.0, 1e6):
         for tables in (None, counted):
-            plan = isotonic.plan(IsotonicSettings(epsilon, keep), classes, tables)
+            mechanism = Isotonic(epsilon, keep, reference=tables)
             uniforms, out = rng.random((len(rows), keep)), np.empty_like(rows)
-            assert kernels.bind(plan)(rows, uniforms, out) == -1
-            agree(out, isotonic.perturb(rows, plan, uniforms))
+            assert isotonic_kernel.bind(mechanism, classes)(rows, uniforms, out) == -1
+            agree(out, mechanism.perturb(rows, uniforms))
 
 
 @pytest.mark.parametrize("height", [1, 2, 7, 8, 63, 64, 65, 129])
 def test_a_row_does_not_depend_on_its_neighbours(height):
     rng = np.random.default_rng(height)
     rows = batch(rng, 10, 200)[:height]
-    for mechanism, draws in ((PublishedSettings(1.0), 10), (isotonic.plan(IsotonicSettings(1.0, 5), 10), 5)):
+    for run, draws in (
+        (published_kernel.bind(Published(1.0), 10), 10),
+        (isotonic_kernel.bind(Isotonic(1.0, 5), 10), 5),
+    ):
         uniforms, out, alone = rng.random((len(rows), draws)), np.empty_like(rows), np.empty_like(rows)
-        run = kernels.bind(mechanism)
         assert run(rows, uniforms, out) == -1
         for i in range(len(rows)):
             assert run(rows[i : i + 1], uniforms[i : i + 1], alone[i : i + 1]) == -1
@@ -80,12 +83,12 @@ def test_a_row_does_not_depend_on_its_neighbours(height):
 def test_kernels_name_the_first_bad_row(classes, bad):
     rows = np.full((200, classes), 1 / classes)
     rows[137, 1] = bad
-    for mechanism in (
-        PublishedSettings(1.0),
-        isotonic.plan(IsotonicSettings(1.0), classes),
-        isotonic.plan(IsotonicSettings(1.0, "all"), classes),
+    for run in (
+        published_kernel.bind(Published(1.0), classes),
+        isotonic_kernel.bind(Isotonic(1.0), classes),
+        isotonic_kernel.bind(Isotonic(1.0, "all"), classes),
     ):
-        assert kernels.bind(mechanism)(rows, np.full((200, classes), 0.5), np.empty_like(rows)) == 137
+        assert run(rows, np.full((200, classes), 0.5), np.empty_like(rows)) == 137
 
 
 @pytest.mark.parametrize("classes", range(2, common.NETWORK_CLASSES + 1))
@@ -114,10 +117,10 @@ def test_rank_puts_numpys_argmax_on_top_and_breaks_ties_by_index():
 def test_the_table_of_choices_never_decides_wrongly():
     rng = np.random.default_rng(0)
     for settings in (
-        PublishedSettings(0.1),
-        PublishedSettings(2.0),
-        PublishedSettings(30.0, m=3),
-        PublishedSettings(8.0, m=9),
+        Published(0.1),
+        Published(2.0),
+        Published(30.0, m=3),
+        Published(8.0, m=9),
     ):
         choices = published_kernel._choices(settings)
         scale = settings.epsilon / (2 * settings.sensitivity)

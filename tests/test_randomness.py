@@ -14,7 +14,6 @@ import pytest
 from scipy import stats
 
 from scoreveil import Veil
-from scoreveil.mechanisms import loading
 from scoreveil.randomness import secure_uniforms
 
 MECHANISMS = (
@@ -220,8 +219,7 @@ def test_threads_do_not_change_what_a_generator_gives(path: str, options: dict[s
     assert one.tobytes() == many.tobytes()
 
 
-def test_a_large_numpy_batch_is_reproducible_on_any_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "kernel", lambda mechanism: None)
+def test_a_large_numpy_batch_is_reproducible_on_any_number_of_threads() -> None:
     scores = np.tile(np.random.default_rng(0).dirichlet([0.5] * 2, size=1000), (280, 1))
     one, many = (Veil(1.0, rng=np.random.default_rng(5), threads=threads)(scores) for threads in (1, 3))
     assert one.tobytes() == many.tobytes()

@@ -18,12 +18,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-from scoreveil import Veil
-from scoreveil import veil as module
+from scoreveil import Veil, blocks
 from scoreveil.mechanisms import loading
-from scoreveil.mechanisms.isotonic import perturb
-from scoreveil.mechanisms.tables import Tables
-from scoreveil.mechanisms.tables import messages as messages_of
+from scoreveil.mechanisms.isotonic import Isotonic
+from scoreveil.mechanisms.kernels import isotonic_keyed
+from scoreveil.mechanisms.messages import messages as messages_of
 from scoreveil.randomness import KeyedDraws
 
 SECRET = b"the secret of the tests, 32 byte"
@@ -58,8 +57,8 @@ from scoreveil import Veil
 from scoreveil.mechanisms import loading
 options, path, secret = eval(sys.argv[1]), sys.argv[2], bytes.fromhex(sys.argv[3])
 if path == "numpy":
-    loading.kernel = lambda mechanism: None
-    loading.keyed_kernels = lambda: None
+    loading.kernel = lambda mechanism, classes: None
+    loading.keyed_kernel = lambda mechanism, classes: None
 else:
     assert loading.wait()
 scores = np.random.default_rng(0).dirichlet(np.full(6, 0.4), size=300).astype("float32")
@@ -104,8 +103,8 @@ def test_numpy_and_kernel_give_the_same_bytes(name: str, dtype: str, monkeypatch
     scores = sample(2000, 10, dtype)
     assert loading.wait()
     compiled = sticky(name)(scores)
-    monkeypatch.setattr(loading, "kernel", lambda mechanism: None)
-    monkeypatch.setattr(loading, "keyed_kernels", lambda: None)
+    monkeypatch.setattr(loading, "kernel", lambda mechanism, classes: None)
+    monkeypatch.setattr(loading, "keyed_kernel", lambda mechanism, classes: None)
     assert sticky(name)(scores).tobytes() == compiled.tobytes()
 
 
@@ -169,27 +168,32 @@ def test_tables_hold_what_the_mechanism_draws(
     k = rows.shape[1]
     rows = np.concatenate([rows + 1e-9, np.ones((1, k))])  # 1/k may lie on the border of two cells
     scores = (rows / rows.sum(axis=1, keepdims=True)).astype(dtype)
-    veil = Veil(epsilon, secret=SECRET, reference=sample(100, k) if with_reference else None)
-    plan = veil._mechanism(k)
-    tables = Tables(plan, scores.dtype)
-    uniforms = np.random.default_rng(0).random((len(scores), 1))
-    expected = perturb(scores, plan, uniforms)
-    assert tables.answer(*tables.read(scores), uniforms).tobytes() == expected.tobytes()
-    if dtype != "float16":  # which numba does not have
-        assert loading.wait()
-        keyed = KeyedDraws(SECRET, b"context")
-        top, level = tables.read(scores)
-        drawn = keyed.uniforms(messages_of(scores, top[:, None], level[:, None]), 1)
-        fused = tables.fused(scores, keyed, loading.keyed_kernels())
-        assert fused is not None
-        assert fused.tobytes() == tables.answer(top, level, drawn).tobytes()
+    mechanism = Isotonic(epsilon, reference=sample(100, k) if with_reference else None).keyed()
+    below, table = isotonic_keyed.chances(mechanism.plan(k))
+    answers = isotonic_keyed.answers(mechanism.plan(k), scores.dtype)
+    cells = mechanism.cells(scores)
+    (top, level), uniforms = (each[:, 0] for each in cells), np.random.default_rng(0).random((len(scores), 1))
+    chosen = np.minimum((below[table[top], level] <= uniforms).sum(axis=1), LEVELS - 1)
+    assert answers[top, chosen].tobytes() == mechanism.perturb(scores, uniforms).tobytes()
+
+    assert loading.wait()
+    fused, keyed = loading.keyed_kernel(mechanism, k), KeyedDraws(SECRET, b"context")
+    assert fused is not None
+    for tags in (None, np.random.default_rng(1).integers(0, 256, size=(len(scores), 32), dtype=np.uint8)):
+        answered = fused(scores, keyed, tags)
+        if dtype == "float16":  # which numba does not have
+            assert answered is None
+        else:
+            expected = mechanism.perturb(scores, keyed.uniforms(messages_of(scores, *cells, tags), 1))
+            assert answered.tobytes() == expected.tobytes()
 
 
 @pytest.mark.parametrize("k", [10, 1200])
 def test_with_too_many_classes_for_a_table_nothing_else_changes(k: int) -> None:
     veil = Veil(1.0, secret=SECRET)
     scores = sample(50, k)
-    assert Tables.fit(veil._mechanism(k), scores.dtype) == (k == 10)
+    assert loading.wait()
+    assert (loading.keyed_kernel(veil.mechanism.keyed(), k) is not None) == (k == 10)
     released = veil(scores)
     assert released.tobytes() == veil(scores[::-1])[::-1].tobytes()
     assert np.array_equal(released.argmax(axis=1), scores.argmax(axis=1))
@@ -272,8 +276,8 @@ def test_who_knows_many_records_cannot_learn_what_an_answer_means(monkeypatch: p
     veil = Veil(2.0, secret=SECRET)
     assert abs(auc_of_one_who_knows_half(veil(members), veil(others)) - floor) < 0.03
     # the check catches it where all records of a cell share one answer
-    monkeypatch.setattr(module, "messages", lambda rows, *cell: messages_of(np.ones_like(rows), *cell))
-    monkeypatch.setattr(loading, "keyed_kernels", lambda: None)
+    monkeypatch.setattr(blocks, "messages", lambda rows, *cell: messages_of(np.ones_like(rows), *cell))
+    monkeypatch.setattr(loading, "keyed_kernel", lambda mechanism, classes: None)
     assert auc_of_one_who_knows_half(veil(members), veil(others)) > floor + 0.06
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import optimize
 
 from scoreveil import Veil
-from scoreveil.mechanisms.published import PublishedSettings
+from scoreveil.mechanisms.published import Published
 from scoreveil.tuning import TauPolicy, calibrate, distances, epsilon_star, tau_epsilons, tau_release
 
 often = settings(max_examples=100, deadline=None, derandomize=True, database=None)
@@ -210,19 +210,19 @@ def test_the_target_is_met_where_it_can_be_and_approached_where_not(
 def test_the_order_is_kept_under_the_policy() -> None:
     scores = np.random.default_rng(0).dirichlet(np.full(5, 0.8), size=300)
     for policy in (TauPolicy(0.6, 0.3), TauPolicy(0.5, 0.6, "top")):
-        released = tau_release(scores, PublishedSettings(1.0), policy, rng=np.random.default_rng(1))
+        released = tau_release(scores, Published(1.0), policy, rng=np.random.default_rng(1))
         assert released.shape == scores.shape
         np.testing.assert_allclose(released.sum(axis=1), 1, atol=1e-9)
         order = np.argsort(scores, axis=1)
         assert (np.diff(np.take_along_axis(released, order, 1), axis=1) > 0).all()
-        again = tau_release(scores, PublishedSettings(1.0), policy, rng=np.random.default_rng(1))
+        again = tau_release(scores, Published(1.0), policy, rng=np.random.default_rng(1))
         np.testing.assert_array_equal(released, again)
-        assert not np.array_equal(released, tau_release(scores, PublishedSettings(1.0), policy))
+        assert not np.array_equal(released, tau_release(scores, Published(1.0), policy))
 
 
 def test_a_released_row_meets_the_target_where_it_can() -> None:
     scores = np.random.default_rng(0).dirichlet(np.full(5, 0.8), size=500)
-    released = tau_release(scores, PublishedSettings(1.0), TauPolicy(0.6, 0.5, "top"), rng=np.random.default_rng(2))
+    released = tau_release(scores, Published(1.0), TauPolicy(0.6, 0.5, "top"), rng=np.random.default_rng(2))
     top, before = released.max(axis=1), scores.max(axis=1)
     # from above 0.6 down to 0.5, from below 0.5 up to it: reachable for all but those between 0.5 and 0.6
     reachable = (before > 0.6) | (before < 0.5)

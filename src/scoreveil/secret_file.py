@@ -75,7 +75,9 @@ class Secret:
         if isinstance(given, bytes):
             return cls(given)
         if isinstance(given, str) and not os.path.isfile(given):  # perhaps the secret itself, so it is not quoted
-            raise ValueError("Expected a secret of type bytes, or the path of a secret file, got text that names no file.")
+            raise ValueError(
+                "Expected a secret of type bytes, or the path of a secret file, got text that names no file."
+            )
         if isinstance(given, (str, os.PathLike)):
             return cls(read(given), Path(given).absolute())
         raise ValueError(f"Expected a secret of type bytes, or the path of a secret file, got {type(given).__name__}.")
