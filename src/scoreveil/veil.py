@@ -103,6 +103,7 @@ class Veil:
         self.threads = threads
         self._rng = rng
         self._secret = None if secret is None else Secret.from_given(secret)
+        self._used = self.mechanism if secret is None else self.mechanism.keyed()
         self._draws: KeyedDraws | None = None
         self._keyed_draws()
 
@@ -124,7 +125,7 @@ class Veil:
         if isinstance(scores, (list, tuple)):
             return cast(Scores, self(np.asarray(scores), tags))
         check_layout(scores)
-        mechanism, draws = self._used_mechanism, self._keyed_draws()
+        mechanism, draws = self._used, self._keyed_draws()
         if isinstance(scores, np.ndarray):
             rows = np.ascontiguousarray(scores).reshape(-1, scores.shape[-1])
             if draws is None:
@@ -155,7 +156,7 @@ class Veil:
     @property
     def guarantee(self) -> Guarantee:
         """What one release promises, the relation it holds for, and its limits in words."""
-        return self._used_mechanism.guarantee()
+        return self._used.guarantee()
 
     @property
     def epsilon(self) -> float:
@@ -201,10 +202,6 @@ class Veil:
     def __getstate__(self) -> dict[str, Any]:
         """A veil travels without its secret (`Secret`), and makes its keyed draws where it arrives."""
         return {**vars(self), "_draws": None}
-
-    @property
-    def _used_mechanism(self) -> Mechanism:
-        return self.mechanism if self._secret is None else self.mechanism.keyed()
 
     def _keyed_draws(self) -> KeyedDraws | None:
         if self._draws is None and self._secret is not None:

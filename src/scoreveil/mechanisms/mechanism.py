@@ -127,7 +127,7 @@ def named(name: str) -> type[Mechanism]:
     Raises:
         ValueError: There is none of that name.
     """
-    if name not in _registered:
+    if not isinstance(name, str) or name not in _registered:
         raise ValueError(f"There is no mechanism {name!r}; there are {', '.join(names())}.")
     return _registered[name]
 

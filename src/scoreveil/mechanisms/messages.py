@@ -4,6 +4,7 @@ The cell alone would be shared by too many records: who knows some of them could
 order of magnitude of every score, in powers of 16 from 1/8 down to 2^-39, tells records apart and near-duplicates not.
 """
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,17 +17,22 @@ EXPONENT = np.uint64(52 + 2)  # where a float64 has its exponent, without the la
 TAG_BYTES = 32  # of a tag's SHA-256
 
 
-def empty(rows: int, classes: int, kept: int, cell: Any = "u1", tags: Rows | None = None) -> Rows:
-    """Messages to be filled in, (rows,): the kept classes, the cell, the magnitude of every score, and a hashed tag.
+@lru_cache(maxsize=256)
+def layout(classes: int, kept: int, cell: str, is_tagged: bool) -> np.dtype[Any]:
+    """The kept classes, the cell, the magnitude of every score, and a hashed tag.
 
     The last byte says whether there is a tag, so that a tag cannot be taken for scores.
     """
-    fields: list[Any] = [("kept", "<u4", kept), ("cell", cell, kept), ("magnitude", "u1", classes)]
-    fields += [("tag", "u1", TAG_BYTES)] if tags is not None else []
-    made = np.empty(rows, dtype=[*fields, ("is_tagged", "u1", 1)])
+    fields: list[Any] = [("kept", "<u4", (kept,)), ("cell", cell, (kept,)), ("magnitude", "u1", (classes,))]
+    return np.dtype([*fields, ("tag", "u1", (TAG_BYTES if is_tagged else 0,)), ("is_tagged", "u1")])
+
+
+def empty(rows: int, classes: int, kept: int, cell: str = "u1", tags: Rows | None = None) -> Rows:
+    """Messages (rows,) whose kept classes, cells and magnitudes are to be filled in."""
+    made = np.empty(rows, dtype=layout(classes, kept, cell, tags is not None))
+    made["is_tagged"] = tags is not None
     if tags is not None:
         made["tag"] = tags
-    made["is_tagged"] = tags is not None
     return made
 
 

@@ -34,7 +34,7 @@ def namespace(array: Array) -> ModuleType | Any:
 
 def check_layout(scores: Array) -> None:
     """Raise ValueError unless `scores` is a floating (k,) or (n, k) array with k >= 2."""
-    if not hasattr(scores, "dtype") or not hasattr(scores, "ndim"):
+    if not hasattr(scores, "dtype") or not hasattr(scores, "ndim") or hasattr(scores, "to_numpy"):
         hint = "; take its score columns as an array: frame[columns].to_numpy()" if hasattr(scores, "to_numpy") else ""
         raise ValueError(f"Expected an array of scores, got {type(scores).__name__}{hint}.")
     if not is_floating(scores):
