@@ -197,7 +197,7 @@ def test_keeping_less_than_all_is_refused_where_the_mechanism_keeps_all() -> Non
         Veil(1.0, "published", keep=2)
 
 
-@pytest.mark.parametrize("mechanism", ["other", "Isotonic", "", None, 3])
+@pytest.mark.parametrize("mechanism", ["other", "Isotonic", "", None, 3, ["isotonic"]])
 def test_an_unknown_mechanism_is_refused(mechanism: Any) -> None:
     with pytest.raises(ValueError, match=r"(?i)there is no mechanism .*; there are .*isotonic.*published"):
         Veil(1.0, mechanism)

@@ -95,6 +95,19 @@ def is_score_vector(smallest: float, total: float) -> bool:
     return smallest >= 0 and abs(total - 1) <= SUM_TOLERANCE
 
 
+@numba.njit(**options)
+def scan(row: Any) -> tuple[int, float, float]:
+    """The first class with the largest score, that score, and what the row sums to; -1 where it is no score vector."""
+    smallest, total, top, index = 0.0, 0.0, -1.0, 0
+    for i in range(len(row)):
+        value = np.float64(row[i])
+        smallest = min(smallest, value)
+        total += value
+        if value > top:
+            top, index = value, i
+    return (index if is_score_vector(smallest, total) else -1), top, total
+
+
 # Sorting
 
 

@@ -15,10 +15,10 @@ from scoreveil.mechanisms.kernels.common import (
     Floats,
     any_dtype,
     exp,
-    is_score_vector,
     network,
     options,
     order_ties,
+    scan,
     sorted_group,
 )
 from scoreveil.mechanisms.kernels.isotonic_keyed import bind_keyed
@@ -45,14 +45,8 @@ def _top(
     chosen, classes = np.empty(1, np.int64), np.empty(1, np.int64)
     none, rest = np.empty(0), np.empty(k if len(profile) else 0)
     for r in range(n):
-        smallest, total, top, index = 0.0, 0.0, -1.0, 0
-        for i in range(k):
-            value = np.float64(rows[r, i])
-            smallest = min(smallest, value)
-            total += value
-            if value > top:
-                top, index = value, i
-        if not is_score_vector(smallest, total):
+        index, top, total = scan(rows[r])
+        if index < 0:
             return r
         t, v = table[index], min(top / total, 1.0)
         c = min(np.int64(v / step), levels - 2)
@@ -90,12 +84,8 @@ def _top_classes(row: Any, order: Any, tops: Any, classes: Any) -> float:
     Returns what the row sums to, or -1 where it is no score vector.
     """
     k, j = len(row), len(tops)
-    smallest, total = 0.0, 0.0
-    for i in range(k):
-        value = np.float64(row[i])
-        smallest = min(smallest, value)
-        total += value
-    if not is_score_vector(smallest, total):
+    index, _, total = scan(row)
+    if index < 0:
         return -1.0
     if len(order):
         ascending = np.empty(k)

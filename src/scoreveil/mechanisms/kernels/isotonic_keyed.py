@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from scoreveil.mechanisms import isotonic, messages
 from scoreveil.mechanisms.isotonic import Isotonic, IsotonicPlan
-from scoreveil.mechanisms.kernels.common import Floats, bits_of_float, is_score_vector, options
+from scoreveil.mechanisms.kernels.common import Floats, bits_of_float, options, scan
 from scoreveil.mechanisms.loading import KeyedKernel
 from scoreveil.randomness import KeyedDraws
 
@@ -22,18 +22,12 @@ MOST_TABLE_BYTES = 32 * 2**20
 @numba.njit(**options)
 def _read(rows: Any, step: float, smallest: float, exponent: int, magnitude: Any, top: Any, level: Any) -> int:
     """The top class, its level and the magnitudes of each row; returns the first that is not a score vector, or -1."""
-    n, k = rows.shape
-    for r in range(n):
-        lowest, total, highest, index = 0.0, 0.0, -1.0, 0
-        for i in range(k):
-            value = np.float64(rows[r, i])
-            lowest = min(lowest, value)
-            total += value
-            if value > highest:
-                highest, index = value, i
-            magnitude[r, i] = bits_of_float(max(value, smallest)) >> exponent
-        if not is_score_vector(lowest, total):
+    for r in range(len(rows)):
+        index, highest, total = scan(rows[r])
+        if index < 0:
             return r
+        for i in range(rows.shape[1]):
+            magnitude[r, i] = bits_of_float(max(np.float64(rows[r, i]), smallest)) >> exponent
         top[r], level[r] = index, np.int64(np.rint(min(highest / total, 1.0) / step))
     return -1
 
