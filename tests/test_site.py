@@ -81,6 +81,10 @@ def test_pages_with_formulas_fit_the_screen_and_fetch_nothing(site, browser, wid
     for name in names:
         page.goto((site / f"{name}.html").as_uri())
         assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+        cut = page.eval_on_selector_all(
+            "math", "all => all.filter(one => one.scrollWidth > one.clientWidth + 1 && one.clientWidth > 0).length"
+        )
+        assert not cut, f"{cut} formulas of {name} are wider than the screen"
     assert not [url for url in asked if not url.startswith(("file:", "data:", "about:"))]
     page.close()
 
