@@ -15,8 +15,8 @@ from scoreveil import Veil, demo
 EPSILONS = (8.0, 2.0, 0.5)
 ANSWERS = 200  # for each training record, of which there are few; a tenth of that for each other record
 
-WIDTH, ROW, TOP, BAR = 760, 36, 84, 22
-LEAK, COST, ROOM = 130, 470, 200  # where the two charts begin, and how wide they are
+WIDTH, ROW, TOP, BAR = 580, 36, 84, 22
+LEAK, COST, ROOM = 110, 370, 150  # where the two charts begin, and how wide they are
 MOST_MOVED = 0.25  # where the right chart ends
 LEAKS, COSTS, INK = "#d9622b", "#5b7fb0", "#757d87"
 
@@ -53,11 +53,11 @@ def svg(rows: list[Row]) -> str:
     height = TOP + len(rows) * ROW + 14
     body = "\n".join([
         _text(LEAK, 20, "What leaks", 16, 600),
-        _text(LEAK, 40, "Shown a training record and another one,"),
-        _text(LEAK, 58, "an attacker tells which is which: 50 % is a coin."),
+        _text(LEAK, 40, "How often an attacker tells a training"),
+        _text(LEAK, 58, "record from another; a coin: 50 %."),
         _text(COST, 20, "What it costs", 16, 600),
-        _text(COST, 40, "How far the scores move. No label changes,"),
-        _text(COST, 58, "so the accuracy stays what it was."),
+        _text(COST, 40, "How far the scores move."),
+        _text(COST, 58, "No label changes."),
         *(_row(at, row) for at, row in enumerate(rows)),
     ])  # fmt: skip
     figures = "; ".join(f"{row.name}: told apart {row.told:.3f}, moved {row.moved:.3f}" for row in rows)
