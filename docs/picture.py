@@ -1,50 +1,95 @@
-"""Draws docs/veil.svg, the README's picture: one score vector of the demo's classifier, before and after.
+"""Draws docs/veil.svg, the README's picture: what scores give away for several ε, and what hiding it costs.
 
-Run it as `.venv/bin/python docs/picture.py`.
+Run it as `.venv/bin/python docs/picture.py`. The classifier, its training records and the others are the demo's.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from scoreveil import demo
-from scoreveil.veil import Veil
+import numpy as np
+from sklearn.metrics import roc_auc_score
 
-BAR, GAP, HEIGHT, TOP = 18, 6, 150, 46
-TRUTH, OTHER, INK = "#c2410c", "#64748b", "#6b7280"
+from scoreveil import Veil, demo
+
+EPSILONS = (8.0, 2.0, 0.5)
+ANSWERS = 200  # for each training record, of which there are few; a tenth of that for each other record
+
+WIDTH, ROW, TOP, BAR = 580, 36, 84, 22
+LEAK, COST, ROOM = 110, 370, 150  # where the two charts begin, and how wide they are
+MOST_MOVED = 0.25  # where the right chart ends
+LEAKS, COSTS, INK = "#d9622b", "#5b7fb0", "#757d87"
 
 
-def panel(x: int, title: str, subtitle: str, scores: list[float]) -> str:
-    top = max(range(len(scores)), key=scores.__getitem__)
-    parts = [
-        f'<text x="{x}" y="16" font-size="14" font-weight="600" fill="{INK}">{title}</text>',
-        f'<text x="{x}" y="34" font-size="12" fill="{INK}">{subtitle}</text>',
-    ]
-    for i, score in enumerate(scores):
-        left, high = x + i * (BAR + GAP), max(1.0, score * HEIGHT)
-        color = TRUTH if i == top else OTHER
-        y = TOP + HEIGHT - high
-        parts.append(f'<rect x="{left}" y="{y:.1f}" width="{BAR}" height="{high:.1f}" rx="2" fill="{color}"/>')
-        middle, base = left + BAR / 2, TOP + HEIGHT + 15
-        parts.append(f'<text x="{middle}" y="{base}" font-size="11" text-anchor="middle" fill="{INK}">{i}</text>')
-    return "\n".join(parts)
+@dataclass(frozen=True)
+class Row:
+    """What one ε makes of the scores."""
+
+    name: str
+    told: float  # how often the top score tells a training record from another one; a coin: .5
+    moved: float  # mean ‖z - y‖₂ over the other records
+    relabelled: int  # answers whose label changed
+
+
+def measured() -> list[Row]:
+    scores = demo.classify()
+    trained, others = np.repeat(scores.members, ANSWERS, axis=0), np.repeat(scores.others, ANSWERS // 10, axis=0)
+
+    def row(name: str, defense: Any) -> Row:
+        from_trained, from_others = defense(trained), defense(others)
+        tops = np.concatenate([from_trained.max(axis=1), from_others.max(axis=1)])
+        return Row(
+            name,
+            told=float(roc_auc_score(np.repeat([1, 0], [len(trained), len(others)]), tops)),
+            moved=float(np.linalg.norm(from_others - others, axis=1).mean()),
+            relabelled=int(np.count_nonzero(from_others.argmax(axis=1) != others.argmax(axis=1))),
+        )
+
+    veils = {f"ε = {e:g}": Veil(e, reference=scores.reference, rng=np.random.default_rng(0)) for e in EPSILONS}
+    return [row("bare scores", lambda rows: rows), *(row(name, veil) for name, veil in veils.items())]
+
+
+def svg(rows: list[Row]) -> str:
+    height = TOP + len(rows) * ROW + 14
+    body = "\n".join([
+        _text(LEAK, 20, "What leaks", 16, 600),
+        _text(LEAK, 40, "How often an attacker tells a training"),
+        _text(LEAK, 58, "record from another; a coin: 50 %."),
+        _text(COST, 20, "What it costs", 16, 600),
+        _text(COST, 40, "How far the scores move."),
+        _text(COST, 58, "No label changes."),
+        *(_row(at, row) for at, row in enumerate(rows)),
+    ])  # fmt: skip
+    figures = "; ".join(f"{row.name}: told apart {row.told:.3f}, moved {row.moved:.3f}" for row in rows)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
+        'font-family="system-ui, sans-serif" role="img">\n'
+        "<title>The smaller ε, the less an attacker can tell from the scores, and the further they move</title>\n"
+        f"<desc>{figures}</desc>\n{body}\n</svg>\n"
+    )
+
+
+def _row(at: int, row: Row) -> str:
+    y = TOP + at * ROW
+    return "\n".join([
+        _text(4, y + 16, row.name, 15, 600),
+        _bar(LEAK, y, (row.told - 0.5) / 0.5, LEAKS, f"{100 * row.told:.0f} %"),
+        _bar(COST, y, row.moved / MOST_MOVED, COSTS, f"{row.moved:.2f}"),
+    ])  # fmt: skip
+
+
+def _bar(x: int, y: int, part: float, color: str, label: str) -> str:
+    room = f'<rect x="{x}" y="{y}" width="{ROOM}" height="{BAR}" rx="3" fill="{INK}" fill-opacity=".15"/>'
+    filled = f'<rect x="{x}" y="{y}" width="{ROOM * part:.1f}" height="{BAR}" rx="3" fill="{color}"/>'
+    return "\n".join([room, filled, _text(x + ROOM + 8, y + 16, label, 15, 600)])
+
+
+def _text(x: int, y: int, words: str, size: int = 13, weight: int = 400) -> str:
+    return f'<text x="{x}" y="{y}" font-size="{size}" font-weight="{weight}" fill="{INK}">{words}</text>'
 
 
 def main() -> None:
-    scored = demo.classify()
-    before = demo.run().picture.before
-    held_out = scored.reference
-    panels = [
-        ("The model's scores", "as it gives them", before),
-        ("ε = 8", "isotonic, with a reference", Veil(8.0, reference=held_out)(before)),
-        ("ε = 0.5", "what is typical for the label", Veil(0.5, reference=held_out)(before)),
-    ]
-    width = 10 * (BAR + GAP) + 30
-    body = "\n".join(panel(10 + i * width, *shown[:2], list(shown[2])) for i, shown in enumerate(panels))
-    size = f'width="{3 * width}" height="{TOP + HEIGHT + 24}"'
-    Path(__file__).with_name("veil.svg").write_text(
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="system-ui, sans-serif" role="img">\n'
-        f"<title>One score vector of a digit classifier, before and after the veil</title>\n{body}\n</svg>\n",
-        encoding="utf-8",
-    )
+    Path(__file__).with_name("veil.svg").write_text(svg(measured()), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,15 @@
-"""The pages of the docs, and the code on them."""
+"""The pages of the docs, the code on them, and the site made of them. `python tests/doc_pages.py` builds the site."""
 
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SITE = ROOT / "build" / "site"
+BUILT = ROOT / "build" / "site.stamp"  # as new as the sources of the last build without a warning
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -20,3 +25,28 @@ def run_page(name: str) -> dict[str, object]:
     for block in found:
         exec(compile(block, page.name, "exec"), names)
     return names
+
+
+def site_is_current() -> bool:
+    """Whether nothing that the site is made of has changed since it was last built without a warning."""
+    if not (BUILT.is_file() and SITE.is_dir()):
+        return False
+    made_of = [ROOT / "zensical.toml", ROOT / "CHANGELOG.md", ROOT / "constraints.txt"]
+    made_of += [path for folder in ("docs", "src") for path in (ROOT / folder).rglob("*") if path.suffix != ".pyc"]
+    return all(path.stat().st_mtime <= BUILT.stat().st_mtime for path in made_of if path.is_file())
+
+
+def build_site() -> str:
+    """Build the site with every warning an error; what went wrong, or nothing."""
+    BUILT.unlink(missing_ok=True)
+    shutil.rmtree(SITE, ignore_errors=True)  # pages that are gone must not stay
+    command = [sys.executable, "-m", "zensical", "build", "--strict", "--clean"]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, encoding="utf-8", check=False)
+    if built.returncode == 0:
+        BUILT.touch()
+        return ""
+    return re.sub(r"\x1b\[[\d;]*m", "", built.stdout + built.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(build_site() or 0)
