@@ -1,17 +1,42 @@
-"""What many tests need."""
+"""What many tests need, and the marks that they carry."""
 
 import os
 import secrets
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from postgres_server import PostgresServer
 from scoreveil.mechanisms import loading
 
+if TYPE_CHECKING:
+    from postgres_server import PostgresServer
+
 os.environ.setdefault("RAY_raylet_start_wait_time_s", "300")  # on a busy machine a minute is not enough
+
+# a test is marked by what it asks for; `make test-fast` leaves all of these out
+MARK_OF_FIXTURE = {"browser": "browser", "postgres": "postgres", "postgres_url": "postgres", "ray_cluster": "ray"}
+
+if sys.platform == "win32":  # the gateway and the ledgers lock files and talk through unix sockets
+    collect_ignore_glob = ["test_gateway*", "test_ledger*", "test_cli_ledger*", "test_postgres*", "test_benchmarks*"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that need a browser, PostgreSQL or Ray; skip those that this system cannot run."""
+    for item in items:
+        for fixture in getattr(item, "fixturenames", ()):
+            if fixture in MARK_OF_FIXTURE:
+                item.add_marker(MARK_OF_FIXTURE[fixture])
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        if parameters.get("ledger_url") == "postgresql":
+            item.add_marker("postgres")
+        if item.get_closest_marker("linux") and sys.platform != "linux":
+            item.add_marker(pytest.mark.skip(reason="reads /proc, or needs another feature of Linux"))
+        if item.get_closest_marker("posix") and sys.platform == "win32":
+            item.add_marker(pytest.mark.skip(reason="needs fork, signals or file modes, which Windows does not have"))
 
 
 @pytest.fixture(params=["numpy", "kernel"])
@@ -26,14 +51,16 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
+def postgres() -> Iterator["PostgresServer"]:
     """A real PostgreSQL server, started where a test asks for it."""
+    from postgres_server import PostgresServer
+
     with PostgresServer() as server:
         yield server
 
 
 @pytest.fixture
-def postgres_url(postgres: PostgresServer) -> str:
+def postgres_url(postgres: "PostgresServer") -> str:
     """Of an empty ledger in it."""
     schema = f"ledger_{secrets.token_hex(6)}"
     postgres.sql(f"CREATE SCHEMA {schema}")
