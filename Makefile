@@ -5,8 +5,6 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install -q -c constraints.txt
 
-FAST := not (slow or browser or postgres or ray)
-
 .PHONY: help demo test test-fast slowest coverage check docs dist spark bench bench-extras bench-ray bench-gateway bench-ledger soak \
 	soak-ledger conformance browser clean
 
@@ -15,7 +13,7 @@ help:
 	@echo "make test   install everything and run the whole test suite"
 	@echo "make test-fast  the suite for every day: without slow tests, browser, PostgreSQL and Ray"
 	@echo "make slowest    the whole suite, then the twenty slowest tests as the table of CONTRIBUTING.md"
-	@echo "make coverage   the fast suite, then the share of lines and branches it runs; SUITE='' for the whole suite"
+	@echo "make coverage   the fast suite, then the share of lines and branches it runs; SUITE= for the whole suite"
 	@echo "make check  lint, types, import contracts"
 	@echo "make dist   source distribution and wheel in dist/, checked, and tried in an empty environment"
 	@echo "make docs   build the site, every warning an error; part of make check"
@@ -34,14 +32,14 @@ test: $(VENV)/dev.stamp browser
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-fast: $(VENV)/dev.stamp
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "$(FAST)"
+	$(BIN)/python -m pytest -n 2 --dist worksteal --fast
 
 slowest: $(VENV)/dev.stamp browser
 	$(BIN)/python -m pytest -n 2 --dist worksteal --junitxml build/tests.xml
 	$(BIN)/python .ci/slowest.py build/tests.xml
 
 # processes that the tests start are measured too: see [tool.coverage] in pyproject.toml
-coverage: SUITE = -m "$(FAST)"
+coverage: SUITE = --fast
 coverage: $(VENV)/dev.stamp
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -n 2 --dist worksteal $(SUITE)

@@ -23,17 +23,14 @@ forest = RandomForestClassifier(random_state=0).fit(x, y)
 veiled = VeiledClassifier(FrozenEstimator(forest), epsilon=2.0, reference=1.0).fit(x_reference, y_reference)
 
 raw, answer = forest.predict_proba(x_test), veiled.predict_proba(x_test)
-print(f"accuracy        {forest.score(x_test, y_test):.3f} bare, {veiled.score(x_test, y_test):.3f} veiled")
-print(f"same label      {np.mean(raw.argmax(axis=1) == answer.argmax(axis=1)):.0%} of {len(x_test)} records")
-print(
-    f"asked again     {'the same answer' if np.array_equal(answer, veiled.predict_proba(x_test)) else 'another answer'}"
-)
+same = np.array_equal(answer, veiled.predict_proba(x_test))
+print(f"accuracy     {forest.score(x_test, y_test):.3f} bare, {veiled.score(x_test, y_test):.3f} veiled")
+print(f"same label   {np.mean(raw.argmax(axis=1) == answer.argmax(axis=1)):.0%} of {len(x_test)} records")
+print(f"asked again  {'the same answer' if same else 'another answer'}")
 
-members, others = forest.predict_proba(x).max(axis=1), raw.max(axis=1)
-print(
-    f"top score, bare    {members.mean():.2f} where trained on, {others.mean():.2f} elsewhere: this difference is the leak"
-)
-members, others = veiled.predict_proba(x).max(axis=1), answer.max(axis=1)
-print(f"top score, veiled  {members.mean():.2f} where trained on, {others.mean():.2f} elsewhere")
+print("The mean top score differs between records that were trained on and others. This difference is the leak:")
+for name, model in (("bare", forest), ("veiled", veiled)):
+    members, others = model.predict_proba(x).max(axis=1), model.predict_proba(x_test).max(axis=1)
+    print(f"    {name:<8} {members.mean():.2f} where trained on, {others.mean():.2f} elsewhere")
 print()
 print(veiled.guarantee_.words)

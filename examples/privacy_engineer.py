@@ -1,7 +1,7 @@
 """For privacy engineers: measure what leaks, count what ε promises, and gate a release.
 
-A forest learns half of scikit-learn's digits. Its scores go through `scoreveil audit`, as they would in a pipeline before a
-release: bare, the gate is shut; behind the veil it opens.
+A forest learns half of scikit-learn's digits. Its scores go through `scoreveil audit`, as they would in a pipeline
+before a release: bare, the gate is shut; behind the veil it opens.
 
     pip install 'scoreveil[audit,cli]'
     python examples/privacy_engineer.py

@@ -1,6 +1,7 @@
 """What many tests need, and the marks that they carry."""
 
 import os
+import re
 import secrets
 import sys
 import warnings
@@ -17,15 +18,32 @@ if TYPE_CHECKING:
 
 os.environ.setdefault("RAY_raylet_start_wait_time_s", "300")  # on a busy machine a minute is not enough
 
-# a test is marked by what it asks for; `make test-fast` leaves all of these out
+# a test is marked by what it asks for, or by hand
 MARK_OF_FIXTURE = {"browser": "browser", "postgres": "postgres", "postgres_url": "postgres", "ray_cluster": "ray"}
+LEFT_OUT = {"slow", "browser", "postgres", "ray"}  # of `pytest --fast`
 
 if sys.platform == "win32":  # the gateway and the ledgers lock files and talk through unix sockets
     collect_ignore_glob = ["test_gateway*", "test_ledger*", "test_cli_ledger*", "test_postgres*", "test_benchmarks*"]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need a browser, PostgreSQL or Ray; skip those that this system cannot run."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--fast", action="store_true", help="the suite for every day: without tests marked " + ", ".join(LEFT_OUT)
+    )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A file whose tests are all left out is not even imported: ART, MLflow and Ray take seconds to."""
+    if not config.getoption("--fast") or not collection_path.match("test_*.py"):
+        return None
+    marks = re.search(
+        r"^pytestmark = (?:\[\n.*?^\]|.*?$)", collection_path.read_text("utf-8"), re.MULTILINE | re.DOTALL
+    )
+    return True if marks and LEFT_OUT & set(re.findall(r"pytest\.mark\.(\w+)", marks[0])) else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests that need a browser, PostgreSQL or Ray; leave out what is not wanted or cannot run here."""
     for item in items:
         for fixture in getattr(item, "fixturenames", ()):
             if fixture in MARK_OF_FIXTURE:
@@ -37,6 +55,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="reads /proc, or needs another feature of Linux"))
         if item.get_closest_marker("posix") and sys.platform == "win32":
             item.add_marker(pytest.mark.skip(reason="needs fork, signals or file modes, which Windows does not have"))
+    if config.getoption("--fast"):
+        unwanted = [item for item in items if LEFT_OUT & {mark.name for mark in item.iter_markers()}]
+        config.hook.pytest_deselected(items=unwanted)
+        items[:] = [item for item in items if item not in set(unwanted)]
 
 
 @pytest.fixture(params=["numpy", "kernel"])

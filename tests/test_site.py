@@ -6,10 +6,13 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 import extras
 from doc_pages import ROOT
 
 
+@pytest.mark.slow
 def test_the_site_builds_strictly(tmp_path):
     built = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path],
