@@ -5,12 +5,17 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install -q -c constraints.txt
 
-.PHONY: help demo test check docs spark bench bench-extras bench-ray bench-gateway bench-ledger soak soak-ledger conformance browser clean
+.PHONY: help demo test test-fast slowest coverage check docs dist spark bench bench-extras bench-ray bench-gateway bench-ledger soak \
+	soak-ledger conformance browser clean
 
 help:
 	@echo "make demo   install what the demo needs and run it"
-	@echo "make test   install everything and run the test suite"
+	@echo "make test   install everything and run the whole test suite"
+	@echo "make test-fast  the suite for every day: without slow tests, browser, PostgreSQL and Ray"
+	@echo "make slowest    the whole suite, then the twenty slowest tests as the table of CONTRIBUTING.md"
+	@echo "make coverage   the fast suite, then the share of lines and branches it runs; SUITE= for the whole suite"
 	@echo "make check  lint, types, import contracts"
+	@echo "make dist   source distribution and wheel in dist/, checked, and tried in an empty environment"
 	@echo "make docs   build the site, every warning an error; part of make check"
 	@echo "make spark  test the Spark integration (installs pyspark; needs Java)"
 	@echo "make bench  measure speed and memory; writes benchmarks/results.json and docs/benchmarks.md"
@@ -25,6 +30,27 @@ demo: $(VENV)/demo.stamp
 
 test: $(VENV)/dev.stamp browser
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+test-fast: $(VENV)/dev.stamp
+	$(BIN)/python -m pytest -n 2 --dist worksteal --fast
+
+slowest: $(VENV)/dev.stamp browser
+	$(BIN)/python -m pytest -n 2 --dist worksteal --junitxml build/tests.xml
+	$(BIN)/python .ci/slowest.py build/tests.xml
+
+# processes that the tests start are measured too: see [tool.coverage] in pyproject.toml
+coverage: SUITE = --fast
+coverage: $(VENV)/dev.stamp
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -n 2 --dist worksteal $(SUITE)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report --skip-covered --sort=cover
+
+dist: $(VENV)/dev.stamp
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/python -m twine check --strict dist/*
+	$(BIN)/python .ci/try_wheel.py dist/*.whl
 
 check: $(VENV)/dev.stamp docs
 	$(BIN)/ruff check .
@@ -58,7 +84,7 @@ soak-ledger: $(VENV)/dev.stamp
 # the tests look at the audit's report in a real browser
 browser:
 	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
-		&& apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } \
+		&& apt-get update -qq && apt-get install -y -qq -o DPkg::Lock::Timeout=300 chromium >/dev/null; } \
 		|| { echo "The tests need Chromium, as a command named chromium: install it first." >&2; exit 1; }
 
 $(BIN)/python:
@@ -74,7 +100,7 @@ $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage* build dist
 
 # the site, with every warning an error: build/site/index.html. The tests take it from here where nothing changed since
 docs: $(VENV)/dev.stamp

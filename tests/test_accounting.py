@@ -185,6 +185,7 @@ def composed_randomized_response(half_range: float, releases: int, delta: float)
 
 
 @pytest.mark.parametrize(("per_release", "releases", "delta"), TIGHT)
+@pytest.mark.slow
 def test_tight_accounting_is_never_above_the_closed_forms_nor_below_the_truth(
     per_release: float, releases: int, delta: float
 ) -> None:
@@ -363,6 +364,7 @@ def test_privacy_loss_equals_enumeration(keep: int, classes: int, epsilon: float
 @pytest.mark.parametrize("keep", [1, 2, 5, "all"])
 @pytest.mark.parametrize("epsilon", [0.1, 2.0, 32.0])
 @pytest.mark.parametrize("classes", [5, 12])
+@pytest.mark.slow
 def test_the_same_kept_classes_lose_at_most_epsilon(keep: int | str, epsilon: float, classes: int) -> None:
     drawn = Isotonic(epsilon, keep=keep)
     assert worst_loss(descending_family(classes, 20, seed=1), drawn) <= epsilon * (1 + 1e-9)
@@ -380,6 +382,7 @@ def test_near_scores_lose_in_proportion_to_their_distance(keep: int | str) -> No
         assert drawn.loss(v, v) == pytest.approx(0, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_the_worst_loss_of_keep_1_is_found_by_brute_force() -> None:
     for classes in (2, 5, 50):
         drawn = Isotonic(2.0)

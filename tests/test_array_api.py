@@ -55,6 +55,7 @@ def test_a_veil_takes_any_library_and_gives_it_back(rows, mechanism):
         assert np.asarray(veiled) == pytest.approx(plain, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_large_batches_of_other_libraries_go_in_blocks():
     rows = np.random.default_rng(0).dirichlet(np.full(3, 0.5), 800_000)
     veiled = np.asarray(Veil(2.0)(array_api_strict.asarray(rows)))

@@ -79,6 +79,7 @@ def test_table_is_complete_and_named() -> None:
 
 
 @pytest.mark.parametrize(("name", "features"), FORMS)
+@pytest.mark.slow
 def test_nothing_is_found_where_there_is_nothing(name: str, features: Features) -> None:
     # the deviation of an AUC of 3,000 against 3,000 is .0075
     shadow, target = membership(1500, 1, 0.0), membership(3000, 2, 0.0)
@@ -86,6 +87,7 @@ def test_nothing_is_found_where_there_is_nothing(name: str, features: Features) 
 
 
 @pytest.mark.parametrize(("name", "features"), FORMS)
+@pytest.mark.slow
 def test_a_planted_leak_is_found(name: str, features: Features) -> None:
     shadow, target = membership(1500, 3, 1.0), membership(1500, 4, 1.0)
     scored = attacked(name, features, shadow, target)
@@ -98,6 +100,7 @@ def test_a_planted_leak_is_found(name: str, features: Features) -> None:
 
 
 @pytest.mark.parametrize(("name", "features"), FORMS)
+@pytest.mark.slow
 def test_same_seed_same_result_and_no_global_randomness(name: str, features: Features) -> None:
     shadow, target = membership(200, 5, 1.0), membership(200, 6, 1.0)
     torch_before, numpy_before = torch.get_rng_state(), np.random.get_state()[1]  # noqa: NPY002
@@ -108,6 +111,7 @@ def test_same_seed_same_result_and_no_global_randomness(name: str, features: Fea
 
 
 @pytest.mark.parametrize("name", [name for name, attack in ATTACKS.items() if not attack.knows_label])
+@pytest.mark.slow
 def test_attacks_that_do_not_know_the_label_do_not_look_at_it(name: str) -> None:
     shadow, target = membership(200, 5, 1.0), membership(200, 6, 1.0)
     without = Membership(Records(shadow.members.scores), Records(shadow.nonmembers.scores))
@@ -141,6 +145,7 @@ def test_floors_see_nothing_but_what_they_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["ml_leaks", "nsh", "max_confidence", "random_forest", "label_floor_known"])
+@pytest.mark.slow
 def test_an_unbalanced_shadow_does_not_move_the_threshold(name: str) -> None:
     shadow, target = membership(1500, 3, 1.0), membership(1500, 4, 1.0)
     few = Membership(shadow.members, shadow.nonmembers.take(slice(400)))

@@ -16,6 +16,8 @@ with warnings.catch_warnings():
     from art.attacks.inference.membership_inference import MembershipInferenceBlackBox
     from art.estimators.classification import BlackBoxClassifier
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def world():

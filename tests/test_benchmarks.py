@@ -37,6 +37,7 @@ def figures(node: Any) -> Iterator[tuple[str, float]]:
                 yield from figures(value)
 
 
+@pytest.mark.slow
 def test_quick_run_gives_positive_ratios_and_a_page(tmp_path: Path) -> None:
     bench("--quick", "--no-install", "--output", str(tmp_path))
     results = json.loads((tmp_path / "results.json").read_text())

@@ -4,7 +4,11 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from doc_pages import ROOT
+
+pytestmark = pytest.mark.ray
 
 
 def test_one_worker_and_two_are_compared():

@@ -285,6 +285,7 @@ def test_a_killed_job_leaves_no_output(folder):
 # Large files
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_file(folder):
     scores = make_scores(2_000_000, 10).astype(np.float64)
     columns = {"id": np.arange(len(scores)), **{f"p{i}": np.ascontiguousarray(scores[:, i]) for i in range(10)}}
@@ -429,6 +430,7 @@ def test_guarantee_refuses_in_one_line(scoreveil, line, message):
 # demo
 
 
+@pytest.mark.slow
 def test_demo_shows_accuracy_distortion_and_a_picture():
     job = command("demo", env={**os.environ, "COLUMNS": "80"})
     assert (job.returncode, job.stderr) == (0, "")

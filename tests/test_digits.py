@@ -5,6 +5,8 @@ import pytest
 from scoreveil.audit import digits
 from scoreveil.audit.results import best
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def found():

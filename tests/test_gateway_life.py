@@ -18,12 +18,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from gateway_servers import PIXELS, SCOREVEIL, SLOW, Gateway, gateway
+
+pytestmark = pytest.mark.slow
 
 
 def test_sigterm_drains_without_dropping_a_request(tmp_path: Path) -> None:

@@ -188,6 +188,7 @@ def test_the_admin_port_is_strict(server: Gateway) -> None:
     assert server.request("GET", "/nothing", admin=True)[0] == 404
 
 
+@pytest.mark.slow
 def test_schemathesis_finds_no_5xx_and_nothing_undocumented(server: Gateway) -> None:
     seen = api_cases.run(f"http://127.0.0.1:{server.port}", f"http://127.0.0.1:{server.admin_port}", CASES)
     assert sum(seen.values()) >= 250

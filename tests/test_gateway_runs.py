@@ -14,6 +14,8 @@ import pytest
 import gateway as bench
 from gateway_servers import SCOREVEIL, Behind, gateway, until
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 
 

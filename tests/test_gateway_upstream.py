@@ -422,6 +422,7 @@ def test_nothing_raw_in_logs_or_metrics(front: Gateway) -> None:
     assert "Traceback" not in text
 
 
+@pytest.mark.slow
 def test_our_own_gateway_can_be_the_upstream(tmp_path: Path) -> None:
     """A second process that speaks the protocol, in JSON and in binary: veiled twice, the label stays."""
     x = np.random.default_rng(0).uniform(0, 16, (4, 64)).astype(np.float32)

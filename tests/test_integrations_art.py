@@ -19,6 +19,8 @@ with warnings.catch_warnings():
 
     from scoreveil.integrations.art import VeilPostprocessor
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def worlds():

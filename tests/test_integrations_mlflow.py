@@ -26,6 +26,7 @@ with warnings.catch_warnings():
     from scoreveil.integrations.mlflow import load_model, log_model, save_model
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:.*Add type hints to the `predict` method"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning:mlflow"),
     pytest.mark.filterwarnings("ignore::FutureWarning:mlflow"),

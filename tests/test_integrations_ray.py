@@ -26,7 +26,8 @@ with warnings.catch_warnings():
 
     from scoreveil.integrations.ray import VeilBatches, each, joblib_on_ray
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # of Ray's own threads, at times of their choosing
+# warnings of Ray's own threads come at times of their choosing
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.ray]
 
 
 def test_batches_of_a_dataset_are_veiled_wherever_they_are(ray_cluster):

@@ -19,7 +19,8 @@ with warnings.catch_warnings():
 
     from scoreveil.integrations.ray_serve import Refused, read_request, veiled_application, write_answer
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # of Ray's own threads, at times of their choosing
+# warnings of Ray's own threads come at times of their choosing
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.ray]
 X = load_iris().data
 TENSOR = {"name": "x", "datatype": "FP64", "shape": [1, 4], "data": X[0].tolist()}
 

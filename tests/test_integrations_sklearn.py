@@ -51,6 +51,7 @@ for inner in (DecisionTreeClassifier(random_state=0), KNeighborsClassifier()):
 """
 
 
+@pytest.mark.slow
 def test_scikit_learns_own_checks_pass():
     command = [sys.executable, "-W", "ignore", "-c", CHECKS]  # checks fit tiny data, and classifiers say so
     ran = subprocess.run(command, env={**os.environ, "SCIPY_ARRAY_API": "1"}, capture_output=True, text=True)

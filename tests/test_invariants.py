@@ -245,6 +245,7 @@ def test_a_hundred_thousand_classes_work(path: str, options: dict[str, Any], dty
 @pytest.mark.parametrize("k", [257, 2049, 4096])
 @pytest.mark.parametrize("tied", [2, 4, 128])
 @pytest.mark.parametrize("options", MECHANISMS, ids=lambda o: "-".join(map(str, o.values())))
+@pytest.mark.slow
 def test_classes_tied_on_top_keep_the_label_where_the_dtype_is_coarse(
     path: str, options: dict[str, Any], k: int, tied: int
 ) -> None:
@@ -391,6 +392,7 @@ TORCH_DTYPES = {
 @pytest.mark.parametrize("options", MECHANISMS, ids=lambda o: "-".join(map(str, o.values())))
 @pytest.mark.parametrize("name", TORCH_DTYPES)
 @pytest.mark.parametrize("source", ["rng", "secret", "secure"])
+@pytest.mark.slow
 def test_invariants_hold_for_torch_tensors(path: str, options: dict[str, Any], name: str, source: str) -> None:
     for k in (2, 3, 10, 33, 100):
         dtype = "float32" if name == "bfloat16" else name
@@ -436,6 +438,7 @@ def test_transposed_and_empty_tensors_work(path: str, options: dict[str, Any]) -
 @pytest.mark.parametrize("options", MECHANISMS, ids=lambda o: "-".join(map(str, o.values())))
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("source", ["rng", "secret", "secure"])
+@pytest.mark.slow
 def test_invariants_hold_for_strict_array_api_arrays(
     path: str, options: dict[str, Any], dtype: str, source: str
 ) -> None:

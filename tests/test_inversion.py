@@ -7,6 +7,8 @@ from scoreveil import Veil
 from scoreveil.audit import data, inversion, models
 from scoreveil.audit.inversion import InversionSettings
 
+pytestmark = pytest.mark.slow
+
 # small batches: the form of the authors' code, offset by 50, needs many steps
 SETTINGS = InversionSettings(epochs=40, batch=16, bf16=False)
 TINY = InversionSettings(width=8, epochs=4, bf16=False)

@@ -103,6 +103,7 @@ def test_outputs_outside_the_order_have_probability_0():
 
 @pytest.mark.parametrize("with_reference", [False, True])
 @pytest.mark.parametrize(("classes", "keep"), [(2, 1), (5, 1), (3, 2), (3, 3), (5, 4)])
+@pytest.mark.slow
 def test_the_sampler_draws_from_the_stated_probabilities(classes, keep, with_reference):
     plan = make_plan(2.0, classes, keep, 5, with_reference)
     scores = np.random.default_rng(classes).dirichlet(np.full(classes, 0.8))
@@ -111,6 +112,7 @@ def test_the_sampler_draws_from_the_stated_probabilities(classes, keep, with_ref
 
 @pytest.mark.parametrize("with_reference", [False, True])
 @pytest.mark.parametrize(("classes", "keep"), [(5, 1), (4, 2), (4, 4)])
+@pytest.mark.slow
 def test_the_kernel_releases_with_the_stated_probabilities(classes, keep, with_reference):
     mechanism = make_mechanism(3.0, classes, keep, 6, with_reference)
     plan = mechanism.plan(classes)
@@ -250,6 +252,7 @@ def test_a_reference_brings_the_distortion_down():
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("keep", [1, 3])
 @pytest.mark.parametrize("with_reference", [False, True])
+@pytest.mark.slow
 def test_not_a_bit_of_an_answer_tells_how_the_others_were_ranked(path, dtype, keep, with_reference):
     """Same kept classes and scores, same draw: the same bytes, however the other classes share the rest."""
     rng = np.random.default_rng(0)

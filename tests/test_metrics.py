@@ -139,6 +139,7 @@ def test_clopper_pearson_is_the_textbooks(found: int, members: int, low: float, 
     assert (told.tpr_at_01pct_low, told.tpr_at_01pct_high) == pytest.approx((low, high), abs=1e-4)
 
 
+@pytest.mark.slow
 def test_auc_intervals_cover_the_truth(rng: np.random.Generator) -> None:
     expected = norm.cdf(1 / 2**0.5)
     told = [metrics.membership_metrics(*attack(rng, n=100)) for _ in range(300)]
@@ -146,6 +147,7 @@ def test_auc_intervals_cover_the_truth(rng: np.random.Generator) -> None:
     assert 0.91 <= covered <= 0.98
 
 
+@pytest.mark.slow
 def test_tpr_intervals_cover_the_truth(rng: np.random.Generator) -> None:
     """With enough non-members to fix the threshold, which the interval takes as given."""
     expected = norm.sf(norm.isf(0.01) - 1)

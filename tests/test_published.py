@@ -75,6 +75,7 @@ def test_stated_probabilities_are_those_of_the_paper(reading, m):
 
 @pytest.mark.parametrize("use_kernel", [False, True])
 @pytest.mark.parametrize("reading", READINGS)
+@pytest.mark.slow
 def test_selection_follows_the_stated_probabilities(reading, use_kernel):
     settings, draws = Published(2.0, reading), 1_000_000
     row = np.array([0.02, 0.08, 0.3, 0.6])
@@ -109,6 +110,7 @@ def test_selection_follows_the_stated_probabilities(reading, use_kernel):
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
 @pytest.mark.parametrize("classes", [2, 4, 6, 10])
+@pytest.mark.slow
 def test_theorem_1_holds_per_sub_range_for_an_even_number_of_classes(classes, epsilon):
     settings, rng = Published(epsilon), np.random.default_rng(classes)
     alternating = np.where(np.arange(classes) % 2 == 0, 1.0, -1.0)

@@ -239,6 +239,7 @@ def test_numbers_are_written_as_people_read_them():
     assert [seconds(v) for v in (3.14159, 0.25, 2.5e-7, 0.0)] == ["3.14 s", "250 ms", "250 ns", "0 s"]
 
 
+@pytest.mark.slow
 def test_write_leaves_whole_files_and_nothing_else(study, tmp_path):
     folder = tmp_path / "new" / "audit"
     assert report.write(study, folder) == folder / "report.html"
@@ -256,6 +257,7 @@ def test_write_leaves_whole_files_and_nothing_else(study, tmp_path):
     assert (folder / "mine.txt").read_text() == "kept"
 
 
+@pytest.mark.slow
 def test_a_failed_write_changes_nothing(study, tmp_path, monkeypatch):
     (tmp_path / "report.html").write_text("earlier")
     broken = replace(study, meta={**study.meta, "loss": float("nan")})

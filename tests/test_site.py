@@ -14,6 +14,8 @@ from playwright.sync_api import Browser, expect, sync_playwright
 import extras
 from doc_pages import ROOT, SITE, build_site, site_is_current
 
+pytestmark = [pytest.mark.slow, pytest.mark.browser]
+
 
 @pytest.fixture(scope="module")
 def site() -> Path:

@@ -58,6 +58,7 @@ def found():
     return study.run(subject(), SMALL)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_table(found):
     again = study.run(subject(), SMALL)
     assert numbers(again) == numbers(found)

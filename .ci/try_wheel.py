@@ -1,0 +1,30 @@
+"""Install a wheel into an empty environment and run the README's Python from there: `python try_wheel.py WHEEL`."""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import venv
+from pathlib import Path
+
+README = Path(__file__).resolve().parent.parent / "README.md"
+
+
+def main(wheel: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder) / "environment"
+        venv.create(home, with_pip=True)
+        python = str(home / ("Scripts/python.exe" if os.name == "nt" else "bin/python"))
+        pip = [python, "-m", "pip", "--disable-pip-version-check"]
+        subprocess.run([*pip, "install", "-q", str(wheel.resolve())], check=True)
+        subprocess.run([*pip, "check"], check=True)
+        (example,) = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
+        # -I: neither the clone nor PYTHONPATH is seen
+        where = "import scoreveil, sys; assert scoreveil.__file__.startswith(sys.prefix), scoreveil.__file__\n"
+        subprocess.run([python, "-I", "-W", "error", "-c", where + example], cwd=folder, check=True)
+        print(f"{wheel.name}: installed into an empty environment, where the README's Python runs.")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
