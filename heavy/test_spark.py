@@ -59,5 +59,6 @@ def test_what_does_not_fit_is_refused_before_any_task():
         veil_columns(-1.0, "z")
 
 
-def test_the_page_runs(spark):
+def test_the_page_runs(spark, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     assert run_page("spark")["veiled"].count() == 100
