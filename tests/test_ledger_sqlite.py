@@ -107,7 +107,7 @@ def test_addresses_are_relative_or_absolute_and_percent_encoded(tmp_path, monkey
 
     with_ledger("sqlite:///my%20ledger.db", work)
     assert (tmp_path / "my ledger.db").exists()
-    with pytest.raises(ValueError, match="Expected a folder for the ledger, got none: nowhere"):
+    with pytest.raises(ValueError, match="The ledger's folder nowhere does not exist"):
         asyncio.run(open_ledger("sqlite:///nowhere/ledger.db"))
 
 
@@ -227,7 +227,7 @@ def test_a_ledger_from_before_a_fork_is_refused(url, monkeypatch):
 
 def test_noise_on_the_socket_disturbs_nobody(path, url):
     async def work(ledger):
-        charge = wire.charge_body(Charge.of("m", [key(1)], 5))
+        charge = wire.charge_body(Charge("m", key(1), 5))
         for noise in (
             b"",
             b"\xff" * 100,

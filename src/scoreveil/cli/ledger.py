@@ -13,6 +13,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from scoreveil import atomic
 from scoreveil.cli.terminal import out
 from scoreveil.ledger import Books, Head, LedgerUnavailable, Scope, open_books
 
@@ -77,7 +78,7 @@ def export(
 ) -> None:
     """Write what has been spent as CSV."""
     if clients and records:
-        raise ValueError("Expected one of --clients and --records, got both.")
+        raise ValueError("--clients and --records do not go together; choose one.")
 
     async def rows(books: Books) -> AsyncIterator[tuple[Any, ...]]:
         if records:
@@ -160,7 +161,7 @@ def forget(
     """
     scope = Scope(model, client, requests)
     if not yes:
-        raise ValueError("Expected --yes to forget for good, got none; nothing was deleted.")
+        raise ValueError("Nothing was deleted: --yes is needed to forget for good.")
 
     async def delete(books: Books) -> Any:
         return await books.forget(scope)
@@ -178,14 +179,10 @@ def forget(
 
 def _with_books(url: str | None, work: Callable[[Books], Coroutine[Any, Any, T]]) -> T:
     if not url:
-        raise ValueError("Expected a ledger by --ledger or SCOREVEIL_LEDGER, got none.")
+        raise ValueError("Which ledger? Name it by --ledger or SCOREVEIL_LEDGER.")
 
     async def run() -> T:
-        books = await open_books(url)
-        try:
-            return await work(books)
-        finally:
-            await books.close()
+        return await work(await open_books(url))
 
     try:
         return asyncio.run(run())
@@ -200,10 +197,11 @@ def _opened(target: Path | None, force: bool) -> Iterator[TextIO]:
         yield sys.stdout
         return
     if target.exists() and not force:
-        raise ValueError(f"Expected a new file, got one that exists: {target} (--force replaces it).")
-    text = io.StringIO()
-    yield text
-    target.write_text(text.getvalue(), encoding="utf-8")
+        raise ValueError(f"{target} exists; --force replaces it.")
+    with atomic.replacing(target) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        yield text
+        text.detach()  # what is in its buffer goes to the file, which stays open
 
 
 def _plain(value: Any) -> Any:

@@ -5,16 +5,15 @@ with a score vector for each row. The configuration allows one way of writing re
 another way is not another record.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
-import orjson
+import msgspec
 
-from scoreveil.gateway.config import Limits, Upstream
-from scoreveil.gateway.errors import Refusal, bad_request, not_allowed, upstream_failed
-from scoreveil.gateway.upstream import Connection, canonical, matrix
+from scoreveil.gateway.config import Limits, Model, Upstream
+from scoreveil.gateway.rows import RowSource
+from scoreveil.inference_protocol.messages import fitted
+from scoreveil.inference_protocol.refusals import bad_request, not_allowed
 
-JSON = {"Content-Type": "application/json"}
 FORMATS = {
     "dataframe": ("dataframe_split", "dataframe_records"),
     "instances": ("instances",),
@@ -22,91 +21,68 @@ FORMATS = {
 }
 
 
-class MlflowUpstream:
-    platform = "mlflow"
+class SplitFrame(msgspec.Struct, forbid_unknown_fields=True):
+    """A table as its column names and rows. The index names rows, which are told by what they hold: it is dropped."""
 
-    def __init__(self, upstream: Upstream, limits: Limits, columns: tuple[str, ...]) -> None:
-        self._columns = frozenset(columns)
+    data: list[Any]
+    columns: list[str] | None = None
+    index: Any = None
+
+
+class InvocationMessage(msgspec.Struct, forbid_unknown_fields=True):
+    """A request in one of MLflow's formats."""
+
+    dataframe_split: SplitFrame | None = None
+    dataframe_records: list[Any] | None = None
+    instances: list[Any] | None = None
+    inputs: list[Any] | dict[str, list[Any]] | None = None
+
+
+class MlflowUpstream(RowSource):
+    """A model behind MLflow's scoring server."""
+
+    def __init__(self, model: Model, upstream: Upstream, limits: Limits) -> None:
+        super().__init__(model, upstream, limits, "/invocations")
+        self._columns = frozenset(spec.name for spec in model.inputs)
         self._allowed = FORMATS[upstream.mlflow_format]
-        self._most = limits.rows
-        self._connection = Connection(upstream, limits)
 
-    def read(self, body: bytes) -> tuple[list[Any], bytes]:
-        """The records of a request, and the request as it goes on."""
-        try:
-            tree = orjson.loads(body)
-        except orjson.JSONDecodeError:
-            raise bad_request("Expected JSON, got something else.") from None
-        if not isinstance(tree, dict) or len(tree) != 1 or next(iter(tree)) not in self._allowed:
-            raise not_allowed(f"Expected one of {', '.join(self._allowed)} and nothing else, got another.")
-        ((kind, given),) = tree.items()
-        records = _records(kind, given)
-        if self._columns and not all(isinstance(r, dict) and r.keys() == self._columns for r in records):
-            raise bad_request(f"Expected columns {', '.join(sorted(self._columns))} in each row, got others.")
-        if not records:
-            raise bad_request("Expected at least one row, got none.")
-        if len(records) > self._most:
-            raise Refusal(413, f"Expected at most {self._most} rows, got {len(records)}.", "rows")
-        return records, as_json(tree)
-
-    async def infer(self, body: bytes, seconds: float) -> Any:
-        """(n, k) scores."""
-        answer, _ = await self._connection.post("/invocations", body, JSON, seconds)
-        try:
-            return matrix(orjson.loads(answer)["predictions"])
-        except (ValueError, LookupError, TypeError):
-            raise upstream_failed("malformed") from None
-
-    @staticmethod
-    def write(rows: Any) -> bytes:
-        return orjson.dumps({"predictions": rows}, option=orjson.OPT_SERIALIZE_NUMPY)
+    def read_rows(self, tree: Any) -> tuple[list[Any], dict[str, Any]]:
+        message = fitted(tree, InvocationMessage)
+        given = {name: value for name, value in msgspec.structs.asdict(message).items() if value is not None}
+        if len(given) != 1 or not given.keys() <= set(self._allowed):
+            raise not_allowed(
+                f"Send one of {', '.join(self._allowed)} and nothing else; {len(given)} formats were sent."
+            )
+        ((kind, value),) = given.items()
+        if isinstance(value, SplitFrame):
+            rows = _split_rows(value)
+            value = {"data": value.data} if value.columns is None else {"columns": value.columns, "data": value.data}
+        else:
+            rows = _column_rows(value) if isinstance(value, dict) else value
+        for i, row in enumerate(rows if self._columns else ()):
+            if not isinstance(row, dict) or row.keys() != self._columns:
+                raise bad_request(f"Row {i} does not have exactly the columns {', '.join(sorted(self._columns))}.")
+        return rows, {kind: value}
 
     async def ready(self) -> bool:
-        status, _ = await self._connection.get("/ping")
+        status, _ = await self._pool.get("/ping")
         return status == 200
 
-    async def close(self) -> None:
-        await self._connection.close()
+
+def _split_rows(frame: SplitFrame) -> list[Any]:
+    if frame.columns is None:
+        return frame.data
+    if len(set(frame.columns)) != len(frame.columns):
+        raise bad_request("Two columns have the same name; give each its own.")
+    for i, row in enumerate(frame.data):
+        if not isinstance(row, list) or len(row) != len(frame.columns):
+            raise bad_request(f"Row {i} is not a list of {len(frame.columns)} values, one for each column.")
+    return [dict(zip(frame.columns, row, strict=True)) for row in frame.data]
 
 
-def _records(kind: str, given: Any) -> list[Any]:
-    if kind != "dataframe_split":
-        return columnar(given) if kind == "inputs" and isinstance(given, dict) else _listed(given)
-    if not isinstance(given, dict) or not set(given) <= {"columns", "index", "data"}:
-        raise bad_request("Expected dataframe_split of columns, index and data, got another.")
-    columns, rows = given.get("columns"), _listed(given.get("data"))
-    given.pop("index", None)  # it names rows, which are told by what they hold
-    if columns is None:
-        return rows
-    if not isinstance(columns, list) or not all(isinstance(name, str) for name in columns):
-        raise bad_request("Expected columns to be names, got others.")
-    if len(set(columns)) != len(columns) or not all(isinstance(r, list) and len(r) == len(columns) for r in rows):
-        raise bad_request("Expected a value for each column in each row, got others.")
-    return [dict(zip(columns, row, strict=True)) for row in rows]
-
-
-def columnar(given: dict[str, Any]) -> list[Any]:
+def _column_rows(columns: dict[str, list[Any]]) -> list[Any]:
     """Columns, each a list with a value for each row, as rows."""
-    lengths = {len(column) if isinstance(column, list) else -1 for column in given.values()}
-    if len(lengths) != 1 or -1 in lengths:
-        raise bad_request("Expected columns of one length, got others.")
-    names: Sequence[str] = list(given)
-    return [dict(zip(names, row, strict=True)) for row in zip(*given.values(), strict=True)]
-
-
-def _listed(given: Any) -> list[Any]:
-    if not isinstance(given, list):
-        raise bad_request("Expected a list of rows, got another.")
-    return given
-
-
-def record_bytes(records: Sequence[Any]) -> list[bytes]:
-    return [canonical(record) for record in records]
-
-
-def as_json(tree: Any) -> bytes:
-    """The request as it goes on. What is nested too deep to be written is too deep for `canonical` as well."""
-    try:
-        return orjson.dumps(tree)
-    except orjson.JSONEncodeError:
-        raise bad_request("Expected values that are nested less deep, got others.") from None
+    lengths = {len(column) for column in columns.values()}
+    if len(lengths) > 1:
+        raise bad_request(f"The columns have {min(lengths)} to {max(lengths)} values; give each one for every row.")
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]

@@ -26,7 +26,7 @@ class Tracer:
             from opentelemetry.sdk.trace import TracerProvider
             from opentelemetry.sdk.trace.export import BatchSpanProcessor
         except ModuleNotFoundError:
-            raise ValueError("Expected OpenTelemetry for traces, got none: pip install 'scoreveil[traces]'.") from None
+            raise ValueError("Traces need OpenTelemetry: pip install 'scoreveil[traces]'") from None
         provider = TracerProvider(resource=Resource({"service.name": settings.service}))
         provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=settings.endpoint)))
         self._tracer = provider.get_tracer("scoreveil")
@@ -39,5 +39,5 @@ class Tracer:
             yield Span(span)
 
 
-def tracer(settings: Traces) -> Tracer | None:
+def open_tracer(settings: Traces) -> Tracer | None:
     return None if settings.endpoint is None else Tracer(settings)

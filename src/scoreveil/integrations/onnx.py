@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from scoreveil.accounting import Guarantee
 from scoreveil.integrations.options import VeilOptions
 from scoreveil.integrations.records import RecordVeil
+from scoreveil.onnx_session import FLOATS, open_session
 from scoreveil.veil import Settings
 
-FLOATS = ("tensor(float)", "tensor(double)", "tensor(float16)")
 LABELS = ("tensor(int64)", "tensor(int32)", "tensor(string)")
 
 
@@ -48,8 +48,7 @@ class VeiledSession:
         if outputs not in ("logits", "probabilities"):
             raise ValueError(f"Expected outputs 'logits' or 'probabilities', got {outputs!r}.")
         if not isinstance(session, onnxruntime.InferenceSession):
-            model = session if isinstance(session, bytes) else str(session)
-            session = onnxruntime.InferenceSession(model, providers=onnxruntime.get_available_providers())
+            session = open_session(session, providers=None)
         self._session = session
         found = {output.name: output.type for output in session.get_outputs()}
         self._scores = _scores_output(found) if scores is None else _named(scores, found, FLOATS, "scores")

@@ -10,9 +10,9 @@ other, nor an older copy put back: unless an earlier head, kept elsewhere, is gi
 """
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
 from scoreveil.ledger.charges import short
 
@@ -60,12 +60,12 @@ class Head:
         except ValueError:
             found = cls(-1, b"")
         if found.entry < 0 or len(found.digest) != 32:
-            raise ValueError("Expected a head as verify prints it, a number, a colon and 64 hex digits, got another.")
+            raise ValueError("A head is a number, a colon and 64 hex digits, as verify prints it.")
         return found
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Verification:
     """What `verify` found. Intact when `faults` is empty."""
 
     head: Head
@@ -92,11 +92,11 @@ class Scope:
     def __post_init__(self) -> None:
         given = [name for name in (self.model, self.client, self.requests_days) if name is not None]
         if len(given) != 1:
-            raise ValueError(f"Expected one of a model, a client or requests to forget, got {len(given)}.")
+            raise ValueError(f"Forget one of a model, a client and requests at a time; {len(given)} are given.")
         if given[0] == "":
-            raise ValueError("Expected the name of a model or client, got an empty one.")
+            raise ValueError("The name of the model or client to forget is empty.")
         if self.requests_days is not None and self.requests_days < 0:
-            raise ValueError(f"Expected a number of days >= 0, got {self.requests_days}.")
+            raise ValueError(f"The number of days is {self.requests_days}; it cannot be negative.")
 
 
 @dataclass(frozen=True)
@@ -108,18 +108,24 @@ class Forgotten:
     requests: int = 0
 
 
-class Books(Protocol):
-    """The books of a ledger that is open elsewhere or nowhere; reading them stops nobody."""
+class Books(ABC):
+    """The books of a ledger that is open elsewhere or nowhere. Reading stops nobody; between calls nothing is open."""
 
-    async def totals(self, by_client: bool = False) -> list[Total]: ...
+    @abstractmethod
+    async def totals(self, by_client: bool = False) -> list[Total]:
+        """What was spent on each model, by everyone, or by each client (which reads everything)."""
 
-    def records(self) -> AsyncIterator[Record]: ...
+    @abstractmethod
+    def records(self) -> AsyncIterator[Record]:
+        """Every record's counter."""
 
-    async def verify(self, earlier: Head | None = None) -> Verdict: ...
+    @abstractmethod
+    async def verify(self, earlier: Head | None = None) -> Verification:
+        """Whether the books are intact, as told above; `earlier` is the head of an earlier `verify`."""
 
-    async def forget(self, scope: Scope) -> Forgotten: ...
-
-    async def close(self) -> None: ...
+    @abstractmethod
+    async def forget(self, scope: Scope) -> Forgotten:
+        """Delete a model's records, a client's name, or old requests."""
 
 
 class JournalHash:

@@ -25,7 +25,7 @@ CHUNK = 1 << 20  # bytes read from one worker in one round
 LONGEST_ADDRESS = 100  # bytes of a unix socket's path, with a margin
 
 
-class Call(NamedTuple):
+class WriterCall(NamedTuple):
     """What a worker asks for; without a charge: whether one would be taken."""
 
     worker: "Worker"
@@ -42,7 +42,7 @@ class Worker:
         self.messages = wire.Messages()
         self.unsent = bytearray()
 
-    def receive(self) -> Iterator[Call]:
+    def receive(self) -> Iterator[WriterCall]:
         """The calls that have come. ConnectionError: the worker is gone. ValueError: it is none of ours."""
         try:
             data = self.connection.recv(CHUNK)
@@ -52,7 +52,7 @@ class Worker:
             raise ConnectionError
         for ident, kind, body in self.messages.feed(data):
             # read here, so that what cannot be read never meets the calls of others
-            yield Call(self, ident, wire.read_charge(body) if kind == wire.CHARGE else None)
+            yield WriterCall(self, ident, wire.read_charge(body) if kind == wire.CHARGE else None)
 
     def send(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -98,9 +98,9 @@ class Writer:
         finally:
             self._close()
 
-    def _gather(self) -> tuple[list[Call], bool]:
+    def _gather(self) -> tuple[list[WriterCall], bool]:
         """Wait until something comes; everything that is there by then."""
-        calls: list[Call] = []
+        calls: list[WriterCall] = []
         stopping = False
         for ready, events in self._selector.select():
             if ready.fileobj is self._stopped:
@@ -118,7 +118,7 @@ class Writer:
                         self._drop(worker)
         return calls, stopping
 
-    def _answer(self, calls: list[Call]) -> list[tuple[int, bytes]]:
+    def _answer(self, calls: list[WriterCall]) -> list[tuple[int, bytes]]:
         """All of them in one transaction, on disk before any is answered; or none of them."""
         if not calls:
             return []
@@ -129,7 +129,7 @@ class Writer:
             return [(wire.UNAVAILABLE, reason(error).encode())] * len(calls)
         return answers
 
-    def _answer_one(self, call: Call) -> tuple[int, bytes]:
+    def _answer_one(self, call: WriterCall) -> tuple[int, bytes]:
         if call.charge is None:
             self._file.beat()
             return wire.DONE, b""

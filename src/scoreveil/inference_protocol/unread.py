@@ -5,8 +5,6 @@ characters of numbers can hold no key and no text, so nothing can hide in it; it
 that goes on, as it came. Anything else is left to the parser. Whether each is a number, the upstream finds out.
 """
 
-import orjson
-
 KEY, SPACE, NUMBERS = b'"data"', b" \t\r\n", b"0123456789+-.eE, \t\r\n"
 SHORT = 1024  # bytes: less is parsed as fast
 
@@ -42,7 +40,3 @@ def _after_colon(body: bytes, after_key: int) -> int:
 def count(numbers: bytes) -> int:
     """How many numbers such a list has."""
     return numbers.count(b",") + 1 if numbers[1:-1].strip(SPACE) else 0
-
-
-def fragment(numbers: bytes) -> orjson.Fragment:
-    return orjson.Fragment(numbers)
