@@ -3,6 +3,7 @@
 import csv
 import io
 import sqlite3
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -75,7 +76,7 @@ def test_an_export_that_fails_leaves_the_file_as_it_was(scoreveil, monkeypatch):
             raise ValueError("The ledger broke off.")
         return value
 
-    monkeypatch.setattr("scoreveil.cli.ledger._plain", plain)
+    monkeypatch.setattr(sys.modules["scoreveil.cli.ledger"], "_plain", plain)
     Path("spent.csv").write_text("as it was")
     assert scoreveil("export --force -o spent.csv")[::2] == (2, "Error: The ledger broke off.\n")
     assert Path("spent.csv").read_text() == "as it was"

@@ -27,7 +27,7 @@ from scoreveil.gateway.config import Auth, Client, Config, ConfigError, Model
 from scoreveil.gateway.limits import Buckets
 from scoreveil.gateway.routes import route_table
 from scoreveil.inference_protocol import messages
-from scoreveil.inference_protocol.messages import InferenceRequest, Tensor
+from scoreveil.inference_protocol.messages import InferenceRequest, InputTensor
 from scoreveil.inference_protocol.refusals import Refusal
 from scoreveil.inference_protocol.tensors import DTYPES, TensorSpec
 from scoreveil.record_bytes import of_tensors
@@ -294,6 +294,11 @@ def test_tags_need_a_secret_and_one_for_each_row() -> None:
 
 # The protocol's bytes
 
+
+def tensor(name: str, datatype: str, array: np.ndarray) -> InputTensor:
+    return InputTensor(name, array.shape, datatype, {}, array)
+
+
 NUMBERS = {"BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64"}
 
 
@@ -306,13 +311,13 @@ def test_tensors_survive_either_form(data: st.DataObject, datatype: str, binary:
     from hypothesis.extra.numpy import from_dtype
 
     array = data.draw(arrays(dtype, shape, elements=from_dtype(dtype, **finite)))
-    request = InferenceRequest("id", [Tensor("x", datatype, array, {})], None, False, {})
+    request = InferenceRequest("id", [tensor("x", datatype, array)], None, False, {})
     body, length = messages.write_request(request, ["scores"], binary)
     header = str(length).encode() if length else None
     # what we write to an upstream is also what we read from a client
     again = messages.read_request(body, header, frozenset(), 10)
-    np.testing.assert_array_equal(again.inputs[0].array, array)
-    assert again.inputs[0].array.dtype == dtype
+    np.testing.assert_array_equal(again.inputs[0].data, array)
+    assert again.inputs[0].data.dtype == dtype
     assert again.outputs == {"scores": binary}
     answer, length = messages.write_response({"model_name": "m"}, {"x": array}, {"x": binary})
     read = messages.read_response(answer, str(length).encode() if length else None, ["x"])
@@ -323,10 +328,10 @@ def test_texts_survive_either_form() -> None:
     array = np.array([[b"a"], ["äö".encode()]], dtype=object)
     for binary in (False, True):
         body, length = messages.write_request(
-            InferenceRequest(None, [Tensor("x", "BYTES", array, {})], None, False, {}), ["y"], binary
+            InferenceRequest(None, [tensor("x", "BYTES", array)], None, False, {}), ["y"], binary
         )
         again = messages.read_request(body, str(length).encode() if length else None, frozenset(), 10)
-        assert again.inputs[0].array.tolist() == array.tolist()
+        assert again.inputs[0].data.tolist() == array.tolist()
 
 
 @settings(max_examples=300, deadline=None)
@@ -345,7 +350,7 @@ def test_numbers_pass_unread_as_they_came(space: str) -> None:
     body = f'{{"inputs": [{{"name": "data", "shape": [2, 250], "datatype": "INT64", {data}{space}}}]}}'.encode()
     read = messages.read_request(body, None, frozenset(), 10)
     kept = messages.read_request(body, None, frozenset(), 10, read_numbers=False)
-    assert kept.inputs[0].unread == f"[{LONG}]".encode()
+    assert kept.inputs[0].data == f"[{LONG}]".encode()
     assert kept.inputs[0].shape == read.inputs[0].shape == (2, 250)
     sent = [json.loads(messages.write_request(each, ["scores"], False)[0]) for each in (read, kept)]
     assert sent[0] == sent[1]
@@ -412,12 +417,12 @@ def test_every_route_is_described() -> None:
 
 def test_inputs_must_be_what_the_model_declares() -> None:
     declared = [TensorSpec("x", "FP32", (-1, 2))]
-    messages.check_inputs([Tensor("x", "FP32", np.zeros((3, 2), np.float32), {})], declared)
+    messages.check_inputs([tensor("x", "FP32", np.zeros((3, 2), np.float32))], declared)
     for wrong in (
-        [Tensor("y", "FP32", np.zeros((3, 2)), {})],
-        [Tensor("x", "FP64", np.zeros((3, 2)), {})],
-        [Tensor("x", "FP32", np.zeros((3, 3)), {})],
-        [Tensor("x", "FP32", np.zeros(3), {})],
+        [tensor("y", "FP32", np.zeros((3, 2)))],
+        [tensor("x", "FP64", np.zeros((3, 2)))],
+        [tensor("x", "FP32", np.zeros((3, 3)))],
+        [tensor("x", "FP32", np.zeros(3))],
         [],
     ):
         with pytest.raises(Refusal):

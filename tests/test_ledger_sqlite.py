@@ -373,7 +373,7 @@ def test_a_damaged_file_fails_closed(path, url):
 @pytest.mark.parametrize("content", [b"no database at all" * 1000, os.urandom(8192)])
 def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(path, url, content):
     path.write_bytes(content)
-    with pytest.raises(LedgerUnavailable, match="got none: its file is damaged") as refused:
+    with pytest.raises(LedgerUnavailable, match="unavailable: its file is damaged") as refused:
         asyncio.run(open_ledger(url))
     assert str(path) not in str(refused.value)
     assert path.read_bytes() == content

@@ -18,11 +18,7 @@ LONGEST_NAME = 40
 
 
 class Misfit(ValueError):
-    """Data does not fit its type.
-
-    Attributes:
-        unknown_field: Whether the fault is a field that the type does not have.
-    """
+    """Data does not fit its type; `unknown_field`: it has a field that the type does not have."""
 
     def __init__(self, message: str, unknown_field: bool = False) -> None:
         super().__init__(message)
@@ -30,16 +26,9 @@ class Misfit(ValueError):
 
 
 def convert(data: Any, kind: type[T], place: str = "", hook: Callable[[type, Any], Any] | None = None) -> T:
-    """Plain data as a value of a type, checked strictly: no text becomes a number.
+    """Plain data as a value of a type, or Misfit; no text becomes a number.
 
-    Args:
-        data: Nested dicts and lists.
-        kind: The type, usually a `msgspec.Struct`.
-        place: Where the data stands in a larger whole; messages begin with it.
-        hook: Makes values of types that msgspec does not know.
-
-    Raises:
-        Misfit: The data does not fit; the message names the place, and the fields or values that are allowed there.
+    `place` is where the data stands in a larger whole. `hook` makes values of types that msgspec does not know.
     """
     try:
         return msgspec.convert(data, kind, dec_hook=hook)

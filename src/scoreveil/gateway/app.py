@@ -143,13 +143,13 @@ async def _handled(route: ServedRoute, exchange: Exchange) -> Answer:
     tracer = exchange.gateway.tracer
     if tracer is None:
         return await route.handle(exchange)
-    with tracer.span(route.handle.__name__, route.model) as span:
+    with tracer.span(route.handle.__name__, route.model) as finish:
         try:
             answer = await route.handle(exchange)
         except Refusal as refusal:
-            span.finish(refusal.status, 0)
+            finish(refusal.status, 0)
             raise
-        span.finish(answer.status, answer.rows)
+        finish(answer.status, answer.rows)
         return answer
 
 

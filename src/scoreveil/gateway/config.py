@@ -231,15 +231,9 @@ class Model(Table, frozen=True):
         return self.upstream.protocol == "v2" or self.upstream.mlflow_format == "dataframe"
 
     def make_veil(self, secret: bytes | None = None, name: str = "", files: bool = True) -> Veil:
-        """The veil of one of its outputs; other models, versions and outputs get independent answers.
+        """The veil of one of its outputs; under other names, or another secret, answers are independent.
 
-        Args:
-            secret: Keys the draws.
-            name: What the draws depend on besides the secret and the scores.
-            files: Whether the options that are files are read; without them it is not for answers.
-
-        Raises:
-            ConfigError: The options are not those of the mechanism, or do not go together.
+        Without `files`, options that are files are left out: not for answers.
         """
         given: dict[str, Any] = {}
         try:

@@ -25,16 +25,7 @@ ARRAY = ".npy"  # a text with this ending, among the options of a mechanism, is 
 def load(
     path: Path | None, overrides: Mapping[str, Any] | None = None, environ: Mapping[str, str] = os.environ
 ) -> Config:
-    """The configuration of a gateway, checked whole.
-
-    Args:
-        path: A TOML file; paths in it are relative to it.
-        overrides: What the command line gave, by key: `{"server/port": 8080}`.
-        environ: Its variables that begin with SCOREVEIL__ override the file.
-
-    Raises:
-        ConfigError: Something in it cannot be used; the message names the key.
-    """
+    """The configuration, checked whole; `overrides` is what the command line gave: `{"server/port": 8080}`."""
     tree: dict[str, Any] = {}
     if path is not None:
         try:

@@ -51,7 +51,7 @@ class Embedded(TensorSource):
         self._pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="model")
 
     async def infer(self, query: TensorQuery, seconds: float) -> Arrays:
-        arrays = {tensor.name: tensor.array for tensor in query.request.inputs}
+        arrays = {tensor.name: tensor.data for tensor in query.request.inputs}
         if self._per_row * query.rows < SHORT:
             return self._timed(arrays, query.asked, query.rows)
         work = asyncio.get_running_loop().run_in_executor(self._pool, self._timed, arrays, query.asked, query.rows)

@@ -25,11 +25,7 @@ class LedgerLink:
             await self._ledger.close()
 
     async def opened(self) -> Ledger:
-        """The ledger.
-
-        Raises:
-            LedgerUnavailable: It cannot be opened now; the next call tries again.
-        """
+        """The ledger, or LedgerUnavailable; the next call tries again."""
         if self._ledger is None:
             async with self._opening:
                 if self._ledger is None:

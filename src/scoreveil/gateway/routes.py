@@ -10,8 +10,7 @@ from typing import Any
 from scoreveil.gateway import handlers
 from scoreveil.gateway.config import Model
 from scoreveil.gateway.handlers import Handler
-from scoreveil.gateway.mlflow import InvocationMessage
-from scoreveil.gateway.tfserving import PredictMessage
+from scoreveil.gateway.rows import InvocationMessage, PredictMessage
 from scoreveil.inference_protocol.messages import RequestMessage
 
 OBJECT = {"type": "object"}
@@ -24,32 +23,23 @@ RESPONSE = {
         "model_name": {"type": "string"},
         "model_version": {"type": "string"},
         "id": {"type": "string"},
-        "outputs": {"type": "array", "items": {"$ref": "#/components/schemas/InputMessage"}},
+        "outputs": {"type": "array", "items": {"$ref": "#/components/schemas/InputTensor"}},
     },
 }
 
 
 @dataclass(frozen=True)
 class ServedRoute:
-    """One path.
-
-    Attributes:
-        summary: What it is, for the document.
-        answer: The JSON schema of a 200.
-        body: The type of what it takes, where it takes something.
-        model: The model it belongs to.
-        open: Whether it needs no key: health alone.
-        tells_readiness: Whether a 503 has the form of a 200.
-    """
+    """What is done at one path, and what the document says of it."""
 
     method: str
     handle: Handler
     summary: str
-    answer: Mapping[str, Any]
-    body: type | None = None
+    answer: Mapping[str, Any]  # the JSON schema of a 200
+    body: type | None = None  # what a request holds
     model: str = ""
-    open: bool = False
-    tells_readiness: bool = False
+    open: bool = False  # to everyone: health alone
+    tells_readiness: bool = False  # a 503 has the form of a 200
 
 
 SERVER = ServedRoute("GET", handlers.server, "The server", OBJECT)

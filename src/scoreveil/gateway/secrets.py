@@ -29,11 +29,7 @@ class Keys:
 
 
 def load(path: Path) -> Keys:
-    """The keys; a file that is not there is made.
-
-    Raises:
-        ValueError: There are no secrets there, or others may read the file.
-    """
+    """The keys; a file that is not there is made."""
     text = os.environ.get(VARIABLE)
     if text is None:
         secret_file.create(path, secrets.token_hex(32) + "\n")

@@ -15,10 +15,9 @@ from scoreveil.gateway.config import Limits, Model
 from scoreveil.gateway.embedded import Embedded
 from scoreveil.gateway.ledger_link import LedgerLink
 from scoreveil.gateway.metrics import ModelMetrics
-from scoreveil.gateway.mlflow import MlflowUpstream
+from scoreveil.gateway.rows import MlflowUpstream, TfServingUpstream
 from scoreveil.gateway.secrets import Keys
 from scoreveil.gateway.sources import Arrays, Source
-from scoreveil.gateway.tfserving import TfServingUpstream
 from scoreveil.gateway.upstream import TensorUpstream
 from scoreveil.inference_protocol.refusals import Refusal, upstream_failed
 from scoreveil.inference_protocol.tensors import Array
@@ -43,15 +42,7 @@ class ServedModel:
     ) -> dict[str, Array]:
         """Veiled scores: sticky, or charged first. What is no score vector is neither charged nor released.
 
-        Args:
-            scores: The rows of each score output.
-            records: With a budget, what each row is charged to.
-            link: With a budget, where it is charged.
-            client: Who asks.
-            request: The hash of an idempotency key, where the client sent one.
-
-        Raises:
-            Refusal: The model gave no scores, the budget is spent, or the ledger does not answer.
+        `records` and `link` are needed with a budget; `request` is the hash of an idempotency key.
         """
         try:
             if any(rows.ndim != 2 for rows in scores.values()):  # one vector might be many rows of something else

@@ -73,7 +73,7 @@ class TensorQuery:
         return self.request.rows
 
     def records(self) -> list[bytes]:
-        return record_bytes.of_tensors((tensor.name, tensor.datatype, tensor.array) for tensor in self.request.inputs)
+        return record_bytes.of_tensors((tensor.name, tensor.datatype, tensor.data) for tensor in self.request.inputs)
 
 
 class TensorSource(Source[TensorQuery]):

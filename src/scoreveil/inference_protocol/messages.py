@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
 import msgspec
-import numpy as np
 import orjson
 from msgspec import Meta
 
@@ -32,7 +31,6 @@ from scoreveil.inference_protocol.tensors import (
 T = TypeVar("T")
 HEADER_LENGTH = b"inference-header-content-length"
 NUMPY = orjson.OPT_SERIALIZE_NUMPY
-NOTHING: Array = np.empty(0)
 
 Name = Annotated[str, Meta(min_length=1, max_length=256)]
 Size = Annotated[int, Meta(ge=0, lt=2**31)]
@@ -40,8 +38,8 @@ Shape = Annotated[tuple[Size, ...], Meta(min_length=1, max_length=8)]
 Parameters = dict[str, str | bool | int | float]
 
 
-class InputMessage(msgspec.Struct, forbid_unknown_fields=True):
-    """An input as it stands in JSON."""
+class InputTensor(msgspec.Struct, forbid_unknown_fields=True):
+    """An input. Its data are what JSON held; once read, an array, or the bytes of a list that stays unread."""
 
     name: Name
     shape: Shape
@@ -50,7 +48,7 @@ class InputMessage(msgspec.Struct, forbid_unknown_fields=True):
     data: Annotated[Any, Meta(extra_json_schema={"type": "array"})] = msgspec.UNSET
 
 
-class OutputMessage(msgspec.Struct, forbid_unknown_fields=True):
+class WantedOutput(msgspec.Struct, forbid_unknown_fields=True):
     """An output that a client wants."""
 
     name: Name
@@ -60,42 +58,23 @@ class OutputMessage(msgspec.Struct, forbid_unknown_fields=True):
 class RequestMessage(msgspec.Struct, forbid_unknown_fields=True):
     """A request as it stands in JSON. The kserve client names the model here too; the path says which one is meant."""
 
-    inputs: Annotated[list[InputMessage], Meta(min_length=1)]
+    inputs: Annotated[list[InputTensor], Meta(min_length=1)]
     id: Annotated[str, Meta(max_length=256)] | None = None
     parameters: Parameters | None = None
-    outputs: list[OutputMessage] | None = None
+    outputs: list[WantedOutput] | None = None
     model_name: Any = None
     model_version: Any = None
 
 
 @dataclass(slots=True)
-class Tensor:
-    """An input: its values, or the list of numbers that they are, unread."""
-
-    name: str
-    datatype: Datatype
-    array: Array
-    parameters: dict[str, Any]
-    unread: bytes | None = None
-    declared: tuple[int, ...] = ()
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.array.shape if self.unread is None else self.declared
-
-
-@dataclass(slots=True)
 class InferenceRequest:
-    """What a client asks.
+    """What a client asks: inputs with the same number of rows, and the outputs it wants, each in binary or not.
 
-    Attributes:
-        inputs: At least one tensor, all with the same number of rows.
-        outputs: The outputs it wants, each in binary or not; None for all of them, as `binary` says.
-        parameters: Those that may go to the model.
+    Without `outputs` it wants all of them, as `binary` says. `parameters` are those that may go to the model.
     """
 
     id: str | None
-    inputs: list[Tensor]
+    inputs: list[InputTensor]
     outputs: dict[str, bool] | None
     binary: bool
     parameters: dict[str, Any]
@@ -150,17 +129,10 @@ def read_request(
     most_rows: int | None = None,
     read_numbers: bool = True,
 ) -> InferenceRequest:
-    """A request, checked.
+    """A request, checked; `passed` are the parameters that may go to the model.
 
-    Args:
-        body: JSON, and binary tensors after it.
-        header: The value of Inference-Header-Content-Length, where the client sent one.
-        passed: The parameters that may go to the model.
-        most_rows: The largest number of rows in one request.
-        read_numbers: Without it, long lists of numbers stay as they came.
-
-    Raises:
-        Refusal: 400 for anything that is not such a request, 413 for too many rows.
+    `header` is the value of Inference-Header-Content-Length. Without `read_numbers`, long lists of them stay as they
+    came.
     """
     lists: list[bytes] = []
     if not read_numbers and header is None and len(body) > unread.SHORT:
@@ -169,21 +141,20 @@ def read_request(
     message = fitted(tree, RequestMessage)
     parameters = _parameters(message.parameters, "binary_data_output", passed)
     binary = _flag(parameters, "binary_data_output")
-    inputs: list[Tensor] = []
-    for i, given in enumerate(message.inputs):
-        if most_rows is not None and given.shape[0] > most_rows:
-            raise too_many_rows(given.shape[0], most_rows)
-        tensor, rest = _read_input(given, rest, passed, lists[i] if i < len(lists) else None, i)
-        inputs.append(tensor)
-    if len(lists) > len(inputs):
+    for i, tensor in enumerate(message.inputs):
+        if most_rows is not None and tensor.shape[0] > most_rows:
+            raise too_many_rows(tensor.shape[0], most_rows)
+        rest = _read_values(tensor, rest, passed, lists[i] if i < len(lists) else None, i)
+    if len(lists) > len(message.inputs):
         raise not_allowed("The request has data outside of its inputs; put all of them into inputs.")
     if len(rest):
         raise bad_request(f"The body is {len(rest)} bytes longer than the inputs' binary_data_size add up to.")
-    _check_together(inputs)
-    return InferenceRequest(message.id, inputs, _read_outputs(message.outputs, binary), binary, parameters)
+    _check_together(message.inputs)
+    outputs = _read_outputs(message.outputs, binary)
+    return InferenceRequest(message.id, message.inputs, outputs, binary, parameters)
 
 
-def _check_together(inputs: list[Tensor]) -> None:
+def _check_together(inputs: list[InputTensor]) -> None:
     first = inputs[0]
     if not first.shape[0]:
         raise bad_request(f"Input {first.name!r} has no rows; send at least one.")
@@ -197,7 +168,7 @@ def _check_together(inputs: list[Tensor]) -> None:
         raise bad_request("Two inputs have the same name; give each its own.")
 
 
-def _read_outputs(given: list[OutputMessage] | None, default: bool) -> dict[str, bool] | None:
+def _read_outputs(given: list[WantedOutput] | None, default: bool) -> dict[str, bool] | None:
     if not given:
         return None
     wanted: dict[str, bool] = {}
@@ -209,28 +180,31 @@ def _read_outputs(given: list[OutputMessage] | None, default: bool) -> dict[str,
     return wanted
 
 
-def _read_input(
-    given: InputMessage, rest: memoryview, passed: frozenset[str], numbers: bytes | None, place: int
-) -> tuple[Tensor, memoryview]:
-    """A tensor, and what is left of the binary part after it."""
-    name, datatype, shape = given.name, given.datatype, given.shape
-    parameters = _parameters(given.parameters, "binary_data_size", passed)
-    size = parameters.pop("binary_data_size", None)
-    if size is None:
-        if given.data is msgspec.UNSET:
-            raise bad_request(f"Input {name!r} has neither data nor binary_data_size.")
-        if numbers is None:
-            return Tensor(name, datatype, from_json(given.data, datatype, shape, name), parameters), rest
-        # the list was cut out, and its place among the lists stands where it was
-        if type(given.data) is not int or given.data != place or datatype not in CODES:
-            raise bad_request(f"The data of input {name!r} are not a list of {datatype} values.")
-        check_count(unread.count(numbers), shape, name)
-        return Tensor(name, datatype, NOTHING, parameters, numbers, shape), rest
-    if given.data is not msgspec.UNSET:
-        raise bad_request(f"Input {name!r} has both data and binary_data_size; send one of them.")
-    if type(size) is not int or not 0 <= size <= len(rest):
-        raise bad_request(f"The binary_data_size of input {name!r} is not a number of bytes from 0 to {len(rest)}.")
-    return Tensor(name, datatype, from_binary(rest[:size], datatype, shape, name), parameters), rest[size:]
+def _read_values(
+    tensor: InputTensor, rest: memoryview, passed: frozenset[str], numbers: bytes | None, place: int
+) -> memoryview:
+    """Put the values of an input in the place of its data; what is left of the binary part after it."""
+    name, datatype, shape, data = tensor.name, tensor.datatype, tensor.shape, tensor.data
+    tensor.parameters = _parameters(tensor.parameters, "binary_data_size", passed)
+    size: Any = tensor.parameters.pop("binary_data_size", None)
+    if size is not None:
+        if data is not msgspec.UNSET:
+            raise bad_request(f"Input {name!r} has both data and binary_data_size; send one of them.")
+        if type(size) is not int or not 0 <= size <= len(rest):
+            raise bad_request(f"The binary_data_size of input {name!r} is not a number of bytes from 0 to {len(rest)}.")
+        tensor.data = from_binary(rest[:size], datatype, shape, name)
+        return rest[size:]
+    if data is msgspec.UNSET:
+        raise bad_request(f"Input {name!r} has neither data nor binary_data_size.")
+    if numbers is None:
+        tensor.data = from_json(data, datatype, shape, name)
+        return rest
+    # the list was cut out, and its place among the lists stands where it was
+    if type(data) is not int or data != place or datatype not in CODES:
+        raise bad_request(f"The data of input {name!r} are not a list of {datatype} values.")
+    check_count(unread.count(numbers), shape, name)
+    tensor.data = numbers
+    return rest
 
 
 def _parameters(given: Parameters | None, own: str, passed: frozenset[str]) -> dict[str, Any]:
@@ -253,7 +227,7 @@ def _flag(parameters: dict[str, Any], name: str) -> bool:
     return value
 
 
-def check_inputs(inputs: Sequence[Tensor], declared: Sequence[TensorSpec]) -> None:
+def check_inputs(inputs: Sequence[InputTensor], declared: Sequence[TensorSpec]) -> None:
     """Refuse what the model does not declare: another name, datatype or shape, or one missing."""
     specs = {spec.name: spec for spec in declared}
     given = {tensor.name for tensor in inputs}
@@ -274,50 +248,51 @@ def write_response(
     about: Mapping[str, Any], arrays: Mapping[str, Array], wanted: Mapping[str, bool]
 ) -> tuple[bytes, int]:
     """A body, and the length of its JSON part; 0 where it has no other."""
-    outputs, blobs = [], []
+    blobs: list[bytes] = []
+    outputs = []
     for name, binary in wanted.items():
         array = arrays[name]
-        shown: dict[str, Any] = {"name": name, "datatype": NAMES[array.dtype], "shape": array.shape}
-        if binary:
-            blob = to_binary(array)
-            blobs.append(blob)
-            shown["parameters"] = {"binary_data_size": len(blob)}
-        else:
-            shown["data"] = to_json(array)
-        outputs.append(shown)
-    head = orjson.dumps({**about, "outputs": outputs}, option=NUMPY)
-    return (b"".join([head, *blobs]), len(head)) if blobs else (head, 0)
-
-
-# Talking to an upstream
+        shown = {"name": name, "datatype": NAMES[array.dtype], "shape": array.shape}
+        outputs.append({**shown, **_values(array, binary, blobs)})
+    return _body({**about, "outputs": outputs}, blobs)
 
 
 def write_request(request: InferenceRequest, outputs: Sequence[str], binary: bool) -> tuple[bytes, int]:
-    """A request of our own, built from what was checked: nothing else of the client's goes on."""
-    inputs, blobs = [], []
+    """A request of our own to an upstream, built from what was checked: nothing else of the client's goes on."""
+    blobs: list[bytes] = []
+    inputs = []
     for tensor in request.inputs:
         shown: dict[str, Any] = {"name": tensor.name, "datatype": tensor.datatype, "shape": tensor.shape}
-        parameters = dict(tensor.parameters)
-        if binary:
-            blob = to_binary(tensor.array)
-            blobs.append(blob)
-            parameters["binary_data_size"] = len(blob)
-        elif tensor.unread is not None:
-            shown["data"] = orjson.Fragment(tensor.unread)
+        if tensor.parameters:
+            shown["parameters"] = tensor.parameters
+        if isinstance(tensor.data, bytes):
+            inputs.append({**shown, "data": orjson.Fragment(tensor.data)})
         else:
-            shown["data"] = to_json(tensor.array)
-        if parameters:
-            shown["parameters"] = parameters
-        inputs.append(shown)
+            inputs.append({**shown, **_values(tensor.data, binary, blobs, tensor.parameters)})
     asked = [{"name": name, "parameters": {"binary_data": True}} if binary else {"name": name} for name in outputs]
     tree: dict[str, Any] = {"inputs": inputs, "outputs": asked}
     if request.parameters:
         tree["parameters"] = request.parameters
+    return _body(tree, blobs)
+
+
+def _values(array: Array, binary: bool, blobs: list[bytes], parameters: Mapping[str, Any] | None = None) -> Any:
+    """The values of a tensor: in JSON, or as one more blob."""
+    if not binary:
+        return {"data": to_json(array)}
+    blobs.append(to_binary(array))
+    return {"parameters": {**(parameters or {}), "binary_data_size": len(blobs[-1])}}
+
+
+def _body(tree: Mapping[str, Any], blobs: list[bytes]) -> tuple[bytes, int]:
     head = orjson.dumps(tree, option=NUMPY)
-    return (b"".join([head, *blobs]), len(head)) if binary else (head, 0)
+    return (b"".join([head, *blobs]), len(head)) if blobs else (head, 0)
 
 
-class TensorMessage(msgspec.Struct):
+# Reading what an upstream answers
+
+
+class OutputTensor(msgspec.Struct):
     """An output as an upstream writes it; whatever else it says of it is left behind."""
 
     name: str
@@ -327,11 +302,7 @@ class TensorMessage(msgspec.Struct):
 
 
 def read_response(body: bytes, header: bytes | None, outputs: Sequence[str]) -> dict[str, Array]:
-    """The named outputs of an upstream's answer; all else in it is left behind.
-
-    Raises:
-        Refusal, LookupError, TypeError, AttributeError: The answer cannot be read, or lacks an output.
-    """
+    """The named outputs of an upstream's answer; all else in it is left behind."""
     tree, rest = split(body, header)
     found: dict[str, Array] = {}
     for each in tree["outputs"]:
@@ -339,7 +310,7 @@ def read_response(body: bytes, header: bytes | None, outputs: Sequence[str]) -> 
         data, rest = (rest[:size], rest[size:]) if size is not None else (None, rest)
         if each["name"] not in outputs:
             continue
-        output = fitted(each, TensorMessage)
+        output = fitted(each, OutputTensor)
         if data is not None:
             found[output.name] = from_binary(data, output.datatype, output.shape, output.name)
         else:

@@ -2,21 +2,11 @@
 
 
 class Refusal(Exception):
-    """The server declines to answer.
-
-    Attributes:
-        status: The HTTP status.
-        message: What was wrong with the request, or what is missing, for the client.
-        reason: One word for metrics and logs.
-        headers: Further headers, such as Retry-After.
-    """
+    """The server declines to answer: an HTTP status, a message, one word for metrics and logs, and further headers."""
 
     def __init__(self, status: int, message: str, reason: str, headers: dict[str, str] | None = None) -> None:
         super().__init__(message)
-        self.status = status
-        self.message = message
-        self.reason = reason
-        self.headers = headers or {}
+        self.status, self.message, self.reason, self.headers = status, message, reason, headers or {}
 
 
 def bad_request(message: str) -> Refusal:

@@ -67,7 +67,7 @@ class VeiledEndpoint:
 
     async def _infer(self, asked: InferenceRequest) -> Response:
         wanted = asked.wanted([SCORES])
-        x = asked.inputs[0].array
+        x = asked.inputs[0].data
         try:
             scores = np.asarray(await self._classifier.predict_proba.remote(x))
             veiled = self._veil(np.atleast_2d(scores), [x])

@@ -28,12 +28,12 @@ LONGEST_ADDRESS = 100  # bytes of a unix socket's path, with a margin
 class WriterCall(NamedTuple):
     """What a worker asks for; without a charge: whether one would be taken."""
 
-    worker: "Worker"
+    worker: "Caller"
     ident: int
     charge: Charge | None
 
 
-class Worker:
+class Caller:
     """The writer's end of one worker's connection."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -70,7 +70,7 @@ class Writer:
         self._stopping, self._stopped = socket.socketpair()
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._selector.register(self._stopped, selectors.EVENT_READ)
-        self._workers: set[Worker] = set()
+        self._workers: set[Caller] = set()
         self._thread = threading.Thread(target=self._run, name="scoreveil-ledger", daemon=True)
         _owned.add(self)
         self._thread.start()
@@ -108,7 +108,7 @@ class Writer:
             elif ready.fileobj is self._listener:
                 self._welcome()
             else:
-                worker: Worker = ready.data
+                worker: Caller = ready.data
                 if events & selectors.EVENT_WRITE:
                     self._send(worker)
                 if events & selectors.EVENT_READ:
@@ -140,11 +140,11 @@ class Writer:
 
     def _welcome(self) -> None:
         with contextlib.suppress(OSError):
-            worker = Worker(self._listener.accept()[0])
+            worker = Caller(self._listener.accept()[0])
             self._workers.add(worker)
             self._selector.register(worker.connection, selectors.EVENT_READ, worker)
 
-    def _send(self, worker: Worker) -> None:
+    def _send(self, worker: Caller) -> None:
         if worker not in self._workers:
             return
         try:
@@ -155,7 +155,7 @@ class Writer:
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if worker.unsent else 0)
         self._selector.modify(worker.connection, wanted, worker)
 
-    def _drop(self, worker: Worker) -> None:
+    def _drop(self, worker: Caller) -> None:
         if worker in self._workers:
             self._workers.remove(worker)
             self._selector.unregister(worker.connection)
