@@ -69,10 +69,8 @@ def test_export_writes_csv_to_stdout_or_a_file(scoreveil):
 
 
 def test_an_export_that_fails_leaves_the_file_as_it_was(scoreveil, monkeypatch):
-    values = iter(["model", "records", "releases"])
-
     def plain(value):
-        if next(values, None) is None:
+        if value == "digits/1":  # in the second line
             raise ValueError("The ledger broke off.")
         return value
 

@@ -6,6 +6,7 @@ import io
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, TextIO, TypeVar
 
@@ -15,7 +16,7 @@ from rich.text import Text
 
 from scoreveil import atomic
 from scoreveil.cli.terminal import out
-from scoreveil.ledger import Books, Head, LedgerUnavailable, Scope, open_books
+from scoreveil.ledger import Books, Head, LedgerUnavailable, Record, Scope, Total, open_books
 
 T = TypeVar("T")
 
@@ -54,13 +55,12 @@ def show(url: LedgerOption = None, clients: ClientsOption = False) -> None:
         typer.echo("Nothing has been spent yet.")
         return
     table = Table()
-    names = ("model", *(("client",) if clients else ()), "records", "releases", "units", "exhausted")
-    for name in names:
+    columns = _columns(Total, clients)
+    for name in columns:
         table.add_column(name, justify="left" if name in ("model", "client") else "right")
     for total in totals:
-        client = (Text(total.client or "(none)"),) if clients else ()
-        numbers = (total.records, total.releases, total.units, total.exhausted)
-        table.add_row(Text(total.model), *client, *(f"{number:,}" for number in numbers))
+        values = [getattr(total, name) for name in columns]
+        table.add_row(*(f"{v:,}" if isinstance(v, int) else Text(v or "(none)") for v in values))
     out.print(table)
     if clients:
         out.print("A record that several clients asked for is counted for each of them; its budget is one.")
@@ -80,23 +80,23 @@ def export(
     if clients and records:
         raise ValueError("--clients and --records do not go together; choose one.")
 
-    async def rows(books: Books) -> AsyncIterator[tuple[Any, ...]]:
+    columns = _columns(Record if records else Total, clients)
+
+    async def rows(books: Books) -> AsyncIterator[Any]:
         if records:
-            yield "model", "record", "releases", "units", "room"
-            async for each in books.records():
-                yield each.model, each.record, each.releases, each.units, each.room
-            return
-        yield "model", *(("client",) if clients else ()), "records", "releases", "units", "exhausted"
-        for total in await books.totals(by_client=clients):
-            client = (total.client,) if clients else ()
-            yield total.model, *client, total.records, total.releases, total.units, total.exhausted
+            async for record in books.records():
+                yield record
+        else:
+            for total in await books.totals(by_client=clients):
+                yield total
 
     async def write(books: Books) -> int:
-        count = -1  # the header is no row
+        count = 0
         with _opened(target, force) as file:
             lines = csv.writer(file, lineterminator="\n")
+            lines.writerow(columns)
             async for row in rows(books):
-                lines.writerow([_plain(value) for value in row])
+                lines.writerow([_plain(getattr(row, name)) for name in columns])
                 count += 1
         return count
 
@@ -202,6 +202,10 @@ def _opened(target: Path | None, force: bool) -> Iterator[TextIO]:
         text = io.TextIOWrapper(file, encoding="utf-8", newline="")
         yield text
         text.detach()  # what is in its buffer goes to the file, which stays open
+
+
+def _columns(kind: type[Total | Record], clients: bool) -> list[str]:
+    return [field.name for field in fields(kind) if clients or field.name != "client"]
 
 
 def _plain(value: Any) -> Any:

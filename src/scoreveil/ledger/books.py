@@ -13,10 +13,13 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from scoreveil.ledger.charges import short
 
 START = hashlib.sha256(b"scoreveil journal 1").digest()
+MOST_NAMED = 10  # faults of one kind that are named
+SUMS = "count(*), CAST(sum(releases) AS bigint), CAST(sum(spent) AS bigint), count(*) FILTER (WHERE room < 1)"
 
 
 @dataclass(frozen=True)
@@ -128,6 +131,41 @@ class Books(ABC):
         """Delete a model's records, a client's name, or old requests."""
 
 
+# What both stores are asked, in the SQL that both speak. `records` is their table of counters, `released` has a row for
+# each release in the journal.
+
+
+def sql_by_model(records: str) -> str:
+    return f"SELECT model, NULL, {SUMS} FROM {records} GROUP BY model"
+
+
+def sql_by_client(records: str, released: str) -> str:
+    return f"""
+    WITH counters AS (SELECT model, key, room FROM {records}),
+    spent AS (
+        SELECT model, client, key, count(*) AS releases, sum(units) AS spent FROM {released} GROUP BY model, client, key
+    )
+    SELECT model, client, {SUMS} FROM spent JOIN counters USING (model, key) GROUP BY model, client
+    """
+
+
+def sql_differences(records: str, released: str) -> str:
+    """Model, key, units by the counter and units by the journal of records where the two differ."""
+    return f"""
+    WITH sides AS (
+        SELECT model, key, releases AS counted, spent AS counted_units, 0 AS noted, 0 AS noted_units FROM {records}
+        UNION ALL SELECT model, key, 0, 0, 1, units FROM {released}
+    )
+    SELECT model, key, CAST(sum(counted_units) AS bigint), CAST(sum(noted_units) AS bigint)
+    FROM sides GROUP BY model, key
+    HAVING sum(counted_units) <> sum(noted_units) OR sum(counted) <> sum(noted) LIMIT {MOST_NAMED + 1}
+    """
+
+
+def totals(rows: Iterable[Iterable[Any]]) -> list[Total]:
+    return sorted((Total(*row) for row in rows), key=lambda total: (total.model, total.client or ""))
+
+
 class JournalHash:
     """The head, entry by entry; and whether the journal passed through an earlier one."""
 
@@ -147,11 +185,8 @@ class JournalHash:
             yield "the journal does not begin with what it held at the given head"
 
 
-MOST_NAMED = 10  # faults of one kind that are named
-
-
 def counter_faults(wrong: list[tuple[str, bytes, int, int]]) -> Iterable[str]:
-    """`wrong`: model, key, units by the counter and units by the journal of records where the two differ."""
+    """What is wrong with each row of `sql_differences`."""
     for model, key, counted, journaled in wrong[:MOST_NAMED]:
         way = "less than" if counted < journaled else "more than" if counted > journaled else "not"
         yield f"record {short(key)}… of model {model}: its counter is {way} what the journal adds up to"

@@ -8,33 +8,10 @@ from scoreveil.ledger import books
 from scoreveil.ledger.errors import LedgerUnavailable
 from scoreveil.ledger.postgres import connect, digest, unavailable
 
-RELEASES = """
-SELECT model, client, units, substring(keys FROM 32 * i + 1 FOR 32) AS key
-FROM scoreveil_journal CROSS JOIN generate_series(0, octet_length(keys) / 32 - 1) AS i
-"""
-BY_MODEL = """
-SELECT model, NULL, count(*), sum(releases)::bigint, sum(spent)::bigint, count(*) FILTER (WHERE room < 1)
-FROM scoreveil_records GROUP BY model ORDER BY model COLLATE "C"
-"""
-BY_CLIENT = f"""
-WITH spent AS (
-    SELECT model, client, key, count(*) AS releases, sum(units) AS units FROM ({RELEASES}) AS released
-    GROUP BY model, client, key
-)
-SELECT model, client, count(*), sum(spent.releases)::bigint, sum(units)::bigint, count(*) FILTER (WHERE room < 1)
-FROM spent JOIN scoreveil_records USING (model, key)
-GROUP BY model, client ORDER BY model COLLATE "C", client COLLATE "C"
-"""
-DIFFERENT = f"""
-WITH sides AS (
-    SELECT model, key, releases AS left_releases, spent AS left_units, 0 AS right_releases, 0 AS right_units
-    FROM scoreveil_records
-    UNION ALL SELECT model, key, 0, 0, 1, units FROM ({RELEASES}) AS released
-)
-SELECT model, key, sum(left_units)::bigint, sum(right_units)::bigint FROM sides GROUP BY model, key
-HAVING sum(left_units) <> sum(right_units) OR sum(left_releases) <> sum(right_releases)
-ORDER BY model COLLATE "C", key LIMIT {books.MOST_NAMED + 1}
-"""
+RELEASED = """(
+    SELECT model, client, units, substring(keys FROM 32 * i + 1 FOR 32) AS key
+    FROM scoreveil_journal CROSS JOIN generate_series(0, octet_length(keys) / 32 - 1) AS i
+) AS released"""
 ENTRIES = f"""
 SELECT id, digest, digest <> {digest("model", "client", "units", "most", "keys")} AS wrong
 FROM scoreveil_journal ORDER BY id
@@ -55,7 +32,9 @@ class PostgresBooks(books.Books):
 
     async def totals(self, by_client: bool = False) -> list[books.Total]:
         async with self._one_state() as connection:
-            return [books.Total(*row) for row in await connection.fetch(BY_CLIENT if by_client else BY_MODEL)]
+            if by_client:
+                return books.totals(await connection.fetch(books.sql_by_client("scoreveil_records", RELEASED)))
+            return books.totals(await connection.fetch(books.sql_by_model("scoreveil_records")))
 
     async def records(self) -> AsyncIterator[books.Record]:
         async with self._one_state() as connection:
@@ -73,7 +52,9 @@ class PostgresBooks(books.Books):
                 "SELECT count(*), coalesce(sum(releases), 0)::bigint FROM scoreveil_records"
             )
             forgotten = await connection.fetchval("SELECT count(*) FROM scoreveil_forgotten")
-            different = [tuple(row) for row in await connection.fetch(DIFFERENT)]
+            different = [
+                tuple(row) for row in await connection.fetch(books.sql_differences("scoreveil_records", RELEASED))
+            ]
         faults = (*books.entry_faults(wrong), *books.counter_faults(different), *journal.faults())
         return books.Verification(journal.head, records, journal.entries, releases, forgotten, faults)
 

@@ -16,26 +16,6 @@ T = TypeVar("T")
 PAGE = 10_000  # records read at a time
 
 RELEASED = "CREATE TEMP TABLE released (model TEXT, client TEXT, units INTEGER, key BLOB)"
-BY_MODEL = """
-SELECT model, NULL, count(*), sum(releases), sum(spent), sum(room < 1) FROM records GROUP BY model ORDER BY model
-"""
-BY_CLIENT = """
-WITH spent AS (
-    SELECT model, client, key, count(*) AS releases, sum(units) AS units FROM released GROUP BY model, client, key
-)
-SELECT model, client, count(*), sum(spent.releases), sum(units), sum(room < 1)
-FROM spent JOIN records USING (model, key) GROUP BY model, client ORDER BY model, client
-"""
-DIFFERENT = f"""
-WITH sides AS (
-    SELECT model, key, releases AS left_releases, spent AS left_units, 0 AS right_releases, 0 AS right_units
-    FROM records
-    UNION ALL SELECT model, key, 0, 0, 1, units FROM released
-)
-SELECT model, key, sum(left_units), sum(right_units) FROM sides GROUP BY model, key
-HAVING sum(left_units) <> sum(right_units) OR sum(left_releases) <> sum(right_releases)
-LIMIT {books.MOST_NAMED + 1}
-"""
 PAGE_OF_RECORDS = """
 SELECT model, key, releases, spent, room FROM records WHERE (model, key) > (?, ?) ORDER BY model, key LIMIT ?
 """
@@ -48,9 +28,10 @@ class SqliteBooks(books.Books):
 
     async def totals(self, by_client: bool = False) -> list[books.Total]:
         def read(connection: sqlite3.Connection) -> list[books.Total]:
-            if by_client:
-                list_releases(connection)
-            return [books.Total(*row) for row in connection.execute(BY_CLIENT if by_client else BY_MODEL)]
+            if not by_client:
+                return books.totals(connection.execute(books.sql_by_model("records")))
+            list_releases(connection)
+            return books.totals(connection.execute(books.sql_by_client("records", "released")))
 
         return await self._with("ro", read)
 
@@ -119,7 +100,7 @@ def verify(connection: sqlite3.Connection, earlier: books.Head | None) -> books.
     list_releases(connection)
     faults = [
         *books.entry_faults(wrong),
-        *books.counter_faults(connection.execute(DIFFERENT).fetchall()),
+        *books.counter_faults(connection.execute(books.sql_differences("records", "released")).fetchall()),
         *journal.faults(),
     ]
     return books.Verification(journal.head, records, journal.entries, releases, forgotten, tuple(faults))
