@@ -52,9 +52,7 @@ class PostgresBooks(books.Books):
                 "SELECT count(*), coalesce(sum(releases), 0)::bigint FROM scoreveil_records"
             )
             forgotten = await connection.fetchval("SELECT count(*) FROM scoreveil_forgotten")
-            different = [
-                tuple(row) for row in await connection.fetch(books.sql_differences("scoreveil_records", RELEASED))
-            ]
+            different = await connection.fetch(books.sql_differences("scoreveil_records", RELEASED))
         faults = (*books.entry_faults(wrong), *books.counter_faults(different), *journal.faults())
         return books.Verification(journal.head, records, journal.entries, releases, forgotten, faults)
 
