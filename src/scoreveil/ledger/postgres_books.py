@@ -72,10 +72,8 @@ class PostgresBooks(books.Books):
                 done, what = books.Forgotten(entries=_count(entries), requests=_count(gone)), "a client"
             else:
                 old = "DELETE FROM scoreveil_requests WHERE at <= now() - make_interval(days => $1)"
-                done, what = (
-                    books.Forgotten(requests=_count(await connection.execute(old, scope.requests_days))),
-                    "requests",
-                )
+                gone = await connection.execute(old, scope.requests_days)
+                done, what = books.Forgotten(requests=_count(gone)), "requests"
             if done.entries:
                 await connection.execute("INSERT INTO scoreveil_forgotten (what) VALUES ($1)", what)
         return done
