@@ -41,11 +41,11 @@ def _require(condition: object, message: str) -> None:
         raise ConfigError(message)
 
 
-class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ConfigTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A table of the file. Unknown keys are errors, so that a misspelt limit is not a missing one."""
 
 
-class Server(Table, frozen=True):
+class Server(ConfigTable, frozen=True):
     """Where to listen, and with how many workers."""
 
     host: str = "127.0.0.1"
@@ -72,7 +72,7 @@ class Server(Table, frozen=True):
             return self.host == "localhost"
 
 
-class Limits(Table, frozen=True):
+class Limits(ConfigTable, frozen=True):
     """What one request, and one client, may ask for. 0 for a rate: no limit."""
 
     body_bytes: Count = 16 * 2**20
@@ -83,7 +83,7 @@ class Limits(Table, frozen=True):
     upstream_bytes: Count = 64 * 2**20  # of an upstream's answer
 
 
-class Client(Table, frozen=True):
+class Client(ConfigTable, frozen=True):
     """Who may ask: a name and the hash of a key, as `scoreveil config key NAME` prints them."""
 
     name: str
@@ -99,7 +99,7 @@ class Client(Table, frozen=True):
         )
 
 
-class Jwt(Table, frozen=True):
+class Jwt(ConfigTable, frozen=True):
     """Tokens that someone else issues. A key file: PEM for RS, ES, PS and EdDSA; raw bytes for HS."""
 
     key_file: Path
@@ -116,7 +116,7 @@ class Jwt(Table, frozen=True):
         _require(len(kinds) == 1, "algorithms mixes HS with public-key ones, which need different keys; keep one kind")
 
 
-class Auth(Table, frozen=True):
+class Auth(ConfigTable, frozen=True):
     """mode: keys, jwt, or none, which must be said where others can connect."""
 
     mode: Literal["keys", "jwt", "none"] | None = None
@@ -132,13 +132,13 @@ class Auth(Table, frozen=True):
         _require(self.mode == "keys" or not self.clients, "auth.clients are only used with mode = 'keys'")
 
 
-class Secrets(Table, frozen=True):
+class Secrets(ConfigTable, frozen=True):
     """Where the secrets are; made at first start, for the owner alone. SCOREVEIL_SECRET goes before the file."""
 
     file: Path = Path("scoreveil.secret")
 
 
-class LedgerSettings(Table, frozen=True):
+class LedgerSettings(ConfigTable, frozen=True):
     url: str = f"{SQLITE}scoreveil-ledger.db"  # relative to the file, as all paths are
 
     def __post_init__(self) -> None:
@@ -146,20 +146,20 @@ class LedgerSettings(Table, frozen=True):
         _require(known, "ledger.url begins with neither sqlite:/// nor postgresql://")
 
 
-class Logs(Table, frozen=True):
+class Logs(ConfigTable, frozen=True):
     """requests: a line for every request, not only for those that failed."""
 
     requests: bool = False
 
 
-class Traces(Table, frozen=True):
+class Traces(ConfigTable, frozen=True):
     """OpenTelemetry over OTLP/HTTP, where an endpoint is given. Spans carry names and numbers, never payloads."""
 
     endpoint: str | None = None
     service: str = "scoreveil"
 
 
-class Upstream(Table, frozen=True):
+class Upstream(ConfigTable, frozen=True):
     """The server behind: nothing of a client's headers goes there, and nothing of its errors comes back."""
 
     url: str
@@ -179,7 +179,7 @@ class Upstream(Table, frozen=True):
         _require(not extra, "the url has a user, a query or a fragment, which are not sent; a token goes to token_file")
 
 
-class Model(Table, frozen=True):
+class Model(ConfigTable, frozen=True):
     """One model: where its scores come from, and what may be told of them.
 
     The keys of its table that are not named here are `veil`: epsilon, mechanism, and whatever that mechanism takes.
@@ -260,7 +260,7 @@ class Model(Table, frozen=True):
         return each // len(self.scores)
 
 
-class Config(Table, frozen=True):
+class Config(ConfigTable, frozen=True):
     """The whole file."""
 
     models: Annotated[dict[str, Model], Meta(min_length=1)]

@@ -3,6 +3,7 @@
 An upstream that answers stickily needs its inputs, and the gateway does not. A flat list that holds nothing but the
 characters of numbers can hold no key and no text, so nothing can hide in it; it is counted, and put into the request
 that goes on, as it came. Anything else is left to the parser. Whether each is a number, the upstream finds out.
+msgspec.Raw would do the same and check the numbers too, in twice the time for 256 rows.
 """
 
 KEY, SPACE, NUMBERS = b'"data"', b" \t\r\n", b"0123456789+-.eE, \t\r\n"
