@@ -75,7 +75,7 @@ def _narrowed(document: Any, gateway: str) -> Any:
     request["properties"]["id"] = {"type": "string", "maxLength": 256}
     request["properties"]["outputs"] = {"type": "array", "items": _object(name=names), "maxItems": 1}
     narrowed = copy.deepcopy(document)
-    narrowed["components"]["schemas"]["Request"] = request
+    narrowed["components"]["schemas"]["RequestMessage"] = request
     return narrowed
 
 

@@ -3,6 +3,7 @@
 import csv
 import io
 import sqlite3
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -62,9 +63,22 @@ def test_export_writes_csv_to_stdout_or_a_file(scoreveil):
     assert (code, out) == (0, "Wrote spent.csv: 3 rows.\n")
     assert Path("spent.csv").read_text().splitlines()[0] == "model,client,records,releases,units,exhausted"
     code, _, err = scoreveil("export -o spent.csv")
-    assert (code, err) == (2, "Error: Expected a new file, got one that exists: spent.csv (--force replaces it).\n")
+    assert (code, err) == (2, "Error: spent.csv exists; --force replaces it.\n")
     assert scoreveil("export --force -o spent.csv")[0] == 0
     assert len(Path("spent.csv").read_text().splitlines()) == 3
+
+
+def test_an_export_that_fails_leaves_the_file_as_it_was(scoreveil, monkeypatch):
+    def plain(value):
+        if value == "digits/1":  # in the second line
+            raise ValueError("The ledger broke off.")
+        return value
+
+    monkeypatch.setattr(sys.modules["scoreveil.cli.ledger"], "_plain", plain)
+    Path("spent.csv").write_text("as it was")
+    assert scoreveil("export --force -o spent.csv")[::2] == (2, "Error: The ledger broke off.\n")
+    assert Path("spent.csv").read_text() == "as it was"
+    assert list(Path().glob("*.part")) + list(Path().glob(".*.part")) == []
 
 
 def test_export_of_records_shows_eight_digits(scoreveil):
@@ -107,7 +121,7 @@ def test_verify_finds_a_lowered_counter(scoreveil, ledger_url):
 
 def test_forget_needs_yes_and_says_what_it_means(scoreveil):
     code, _, err = scoreveil("forget --model digits")
-    assert (code, err) == (2, "Error: Expected --yes to forget for good, got none; nothing was deleted.\n")
+    assert (code, err) == (2, "Error: Nothing was deleted: --yes is needed to forget for good.\n")
     assert "digits/1" in scoreveil("show")[1]
     code, out, _ = scoreveil("forget --model digits --yes")
     assert code == 0
@@ -132,15 +146,15 @@ def test_forget_a_client_or_old_requests(scoreveil):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("forget --yes", "Expected one of a model, a client or requests to forget, got 0."),
-        ("forget --model a --client b --yes", "Expected one of a model, a client or requests to forget, got 2."),
-        ("export --clients --records", "Expected one of --clients and --records, got both."),
-        ("show --ledger mysql://me:hidden@host", "Expected a ledger at sqlite:///FILE or postgresql://…, got another"),
-        ("show --ledger sqlite:///none.db", "Expected a ledger that answers, got none: its file is not there."),
-        ("show --ledger sqlite:///none/x.db", "Expected a folder for the ledger, got none: none."),
-        ("show --ledger postgresql://me:hidden@localhost:1/x", "Expected a ledger that answers, got none: its server"),
-        ("show --ledger postgresql://me:hidden@localhost:y/x", "Expected an address of PostgreSQL, got one that"),
-        ("show --ledger=", "Expected a ledger by --ledger or SCOREVEIL_LEDGER, got none."),
+        ("forget --yes", "Forget one of a model, a client and requests at a time; 0 are given."),
+        ("forget --model a --client b --yes", "Forget one of a model, a client and requests at a time; 2 are given."),
+        ("export --clients --records", "--clients and --records do not go together; choose one."),
+        ("show --ledger mysql://me:hidden@host", "The ledger's address is neither sqlite:///FILE nor"),
+        ("show --ledger sqlite:///none.db", "The ledger is unavailable: its file is not there."),
+        ("show --ledger sqlite:///none/x.db", "The ledger's folder none does not exist; make it first."),
+        ("show --ledger postgresql://me:hidden@localhost:1/x", "The ledger is unavailable: its server"),
+        ("show --ledger postgresql://me:hidden@localhost:y/x", "The ledger's address is not one that"),
+        ("show --ledger=", "Which ledger? Name it by --ledger or SCOREVEIL_LEDGER."),
         ("steal", "No such command 'steal'."),
     ],
 )

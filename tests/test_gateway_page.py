@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 import api_cases
 from gateway_servers import Gateway, gateway
-from scoreveil import Veil, accounting
+from scoreveil import Veil
 
 CASES = 300  # 10,000 in make conformance
 
@@ -63,7 +63,7 @@ def test_the_playground_veils_what_is_typed(browser: Browser, server: Gateway) -
     assert after(page) == [pytest.approx(value, abs=5e-4) for value in drawn]
     assert max(after(page)) == after(page)[1]
     # the words are the library's own
-    promise = accounting.guarantee(Veil(2.0).settings, classes=4)
+    promise = Veil(2.0).mechanism.guarantee(classes=4)
     assert promise.words in page.inner_text("#promise")
     page.fill("#vector", "1, x")
     assert page.locator("#problem").inner_text() == "Expected 2 to 64 numbers, none below 0, not all 0."

@@ -1,14 +1,17 @@
 """The gateway's parts, one by one: configuration, secrets, answers, limits, the protocol's bytes, deployment files."""
 
+import inspect
 import json
 import os
 import re
 import subprocess
 import textwrap
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import yaml
@@ -18,17 +21,21 @@ from hypothesis.extra.numpy import arrays
 
 from gateway_servers import SCOREVEIL
 from scoreveil import Veil
-from scoreveil.gateway import config, metrics, protocol, secrets
+from scoreveil.gateway import config_file, metrics, openapi, secrets
 from scoreveil.gateway.auth import authenticator, key_hash, new_key
-from scoreveil.gateway.config import Auth, Client, ConfigError, TensorSpec
-from scoreveil.gateway.errors import Refusal
+from scoreveil.gateway.config import Auth, Client, Config, ConfigError, Model
 from scoreveil.gateway.limits import Buckets
-from scoreveil.gateway.protocol import Request, Tensor
-from scoreveil.gateway.served import tensor_records
+from scoreveil.gateway.routes import route_table
+from scoreveil.inference_protocol import messages
+from scoreveil.inference_protocol.messages import InferenceRequest, InputTensor
+from scoreveil.inference_protocol.refusals import Refusal
+from scoreveil.inference_protocol.tensors import DTYPES, TensorSpec
+from scoreveil.record_bytes import of_tensors
 
 ROOT = Path(__file__).parent.parent
 SECRET = b"the secret of the tests, 32 byte"
-MODEL = {"models": {"m": {"onnx": "m.onnx", "epsilon": 2.0}}}
+SPOKEN = ("v2", "mlflow", "tfserving")
+MODEL: dict[str, Any] = {"models": {"m": {"onnx": "m.onnx", "epsilon": 2.0}}}
 
 
 # Configuration
@@ -47,7 +54,7 @@ def merged(**changes: Any) -> dict[str, Any]:
 
 
 def test_the_smallest_configuration_is_two_lines() -> None:
-    made = config.parse(MODEL, Path("/etc/scoreveil"))
+    made = config_file.parse(MODEL, Path("/etc/scoreveil"))
     assert made.models["m"].onnx == Path("/etc/scoreveil/m.onnx")
     assert made.secrets.file == Path("/etc/scoreveil/scoreveil.secret")
     assert made.ledger.url == "sqlite:////etc/scoreveil/scoreveil-ledger.db"
@@ -57,52 +64,89 @@ def test_the_smallest_configuration_is_two_lines() -> None:
 @pytest.mark.parametrize(
     ("tree", "message"),
     [
-        ({}, "Expected models at the top, got none"),
-        ({"models": {}}, "at least one model"),
-        (merged(modles={}), "got modles"),
-        (merged(limits__row=3), "of limits only body_bytes, .* got row"),
-        (merged(limits__rows="many"), "limits.rows to be int, got str"),
-        (merged(limits__rows=True), "limits.rows to be int, got bool"),
-        (merged(limits__rows=0), "limits.rows > 0"),
-        (merged(limits__requests_per_second=-1), "limits.requests_per_second >= 0"),
-        (merged(server__port=99999), "server.port from 1 to 65535"),
-        (merged(server__port=9090), "admin_port other than"),
-        (merged(server__workers=0), "server.workers"),
-        (merged(server__host="0.0.0.0"), "auth.mode where others can connect"),
-        (merged(server__tls_cert="c.pem"), "tls_cert and tls_key together"),
-        (merged(auth__mode="keys"), "at least one of auth.clients"),
-        (merged(auth__mode="jwt"), "auth.jwt with mode 'jwt'"),
-        (merged(auth__clients=[{"name": "a", "sha256": "00" * 32}]), "auth.mode = 'keys'"),
-        (merged(auth__mode="keys", auth__clients=[{"name": "a", "sha256": "plain key"}]), "64 hex digits"),
-        (merged(auth__mode="keys", auth__clients=[{"name": "a", "sha256": "00" * 32}] * 2), "different names"),
-        (merged(ledger__url="mysql://"), "ledger.url"),
+        ({}, "There are no models"),
+        ({"models": {}}, "models: Expected `object` of length >= 1"),
+        (merged(modles={}), "Unknown field `modles`; the fields are models, server"),
+        (merged(limits__row=3), "limits: Unknown field `row`; the fields are body_bytes, rows"),
+        (merged(limits__rows="many"), "limits.rows: Expected `int`, got `str`"),
+        (merged(limits__rows=True), "limits.rows: Expected `int`, got `bool`"),
+        (merged(limits__rows=0), "limits.rows: Expected `int` >= 1"),
+        (merged(limits__requests_per_second=-1), "limits.requests_per_second: Expected `float` >= 0"),
+        (merged(limits=3), "limits: Expected `object`, got `int`"),
+        (merged(server__port=99999), "server.port: Expected `int` <= 65535"),
+        (merged(server__port=9090), "server: port and admin_port are both 9090"),
+        (merged(server__workers=0), "server.workers: Expected `int` >= 1"),
+        (merged(server__host="0.0.0.0"), "others can connect to server.host 0.0.0.0: set auth.mode"),
+        (merged(server__tls_cert="c.pem"), "tls_cert and tls_key need each other"),
+        (merged(server__tls_cert=3), "server.tls_cert: Expected a path, got int"),
+        (merged(auth__mode="keys"), "needs at least one of auth.clients"),
+        (merged(auth__mode="jwt"), "mode 'jwt' needs the table auth.jwt"),
+        (merged(auth__mode="key"), "auth.mode: Expected one of jwt, keys, none"),
+        (merged(auth__clients=[{"name": "a", "sha256": "00" * 32}]), "only used with mode = 'keys'"),
+        (merged(auth__mode="keys", auth__clients=[{"name": "a", "sha256": "plain key"}]), "not 64 hex digits"),
+        (merged(auth__mode="keys", auth__clients=[{"name": "a", "sha256": "00" * 32}] * 2), "have the same name"),
+        (merged(ledger__url="mysql://"), "ledger: ledger.url begins with neither"),
         (merged(models__m__epsilon=-1.0), "models.m: Expected a finite epsilon > 0"),
-        (merged(models__m__mechanism="published", models__m__keep=2), "keep='all' for the published"),
-        (merged(models__m__epsilon="2"), "models.m.epsilon to be float"),
-        (merged(models__m__skops="m.skops"), "one of onnx, skops, python, upstream"),
-        (merged(models__m__repeats="budget"), "total with repeats"),
-        (merged(models__m__total=3.0), "with repeats = 'budget' only"),
-        (merged(models__m__repeats="budget", models__m__total=1.0), "one release at least"),
-        (merged(models__m__repeats="often"), "'sticky', 'budget'"),
-        (merged(models__m__scores=[]), "at least one output"),
-        (merged(models__m__passes=["scores"]), "an output once"),
-        (merged(**{"models__a/b": {"onnx": "x", "epsilon": 1.0}}), "a model's name"),
-        ({"models": {"m": {"epsilon": 1.0, "upstream": {"url": "ftp://x"}}}}, "http:// or https://"),
-        ({"models": {"m": {"epsilon": 1.0, "upstream": {"url": "http://user:pw@x"}}}}, "without query or user"),
+        (merged(models__m__mechanism="published", models__m__keep=2), "models.m: .*keep='all' for the published"),
+        (merged(models__m__mechanism="other"), "models.m: .*mechanism"),
+        (merged(models__m__epsilon="2"), "models.m: .*epsilon"),
+        (merged(models__m__levels_of_care=3), "models.m: .*'levels_of_care'"),
+        (merged(models__m__threads=3), "models.m: threads cannot be set here"),
+        (merged(models__m__skops="m.skops"), "one of onnx, skops, python and upstream; this one has 2"),
+        (merged(models__m__repeats="budget"), "repeats = 'budget' needs total"),
+        (merged(models__m__total=3.0), "only used with repeats = 'budget'"),
+        (merged(models__m__repeats="budget", models__m__total=1.0), "models.m: total = 1 allows no release"),
+        (merged(models__m__repeats="often"), "models.m.repeats: Expected one of budget, sticky"),
+        (merged(models__m__scores=[]), "models.m.scores: Expected `array` of length >= 1"),
+        (merged(models__m__passes=["scores"]), "name an output twice"),
+        (merged(**{"models__a/b": {"onnx": "x", "epsilon": 1.0}}), "models.a/b: a model's name begins with"),
+        ({"models": {"m": 3}}, "models.m is a int; begin a table with"),
+        ({"models": {"m": {"onnx": "m.onnx"}}}, "models.m: .*'epsilon'"),
+        (
+            {"models": {"m": {"epsilon": 1.0, "upstream": {"url": "ftp://x"}}}},
+            "models.m.upstream: .*http:// or https://",
+        ),
+        ({"models": {"m": {"epsilon": 1.0, "upstream": {"url": "http://user:pw@x"}}}}, "has a user, a query"),
         (
             {"models": {"m": {"epsilon": 1.0, "repeats": "budget", "total": 9.0, "upstream": {"url": "http://x"}}}},
-            "inputs with repeats = 'budget'",
+            "'budget' needs inputs",
         ),
     ],
 )
 def test_what_does_not_hold_is_refused_by_name(tree: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        config.parse(tree)
+        config_file.parse(tree)
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        merged(auth__mode="sv_a-key-in-the-wrong-place"),
+        merged(ledger__url="mysql://user:sv_a-key-in-the-wrong-place@host"),
+        merged(auth__mode="keys", auth__clients=[{"name": "a", "sha256": "sv_a-key-in-the-wrong-place"}]),
+        merged(models__m__secret="sv_a-key-in-the-wrong-place"),
+        {"models": {"m": {"epsilon": 1.0, "upstream": {"url": "http://user:sv_a-key-in-the-wrong-place@x"}}}},
+    ],
+)
+def test_a_secret_in_the_wrong_place_is_not_quoted(tree: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config_file.parse(tree)
+    assert "sv_a-key" not in str(caught.value)
+
+
+def test_options_of_a_mechanism_pass_through_and_files_are_read(tmp_path: Path) -> None:
+    np.save(tmp_path / "public.npy", np.random.default_rng(0).dirichlet(np.ones(3), size=50))
+    model = config_file.parse(merged(models__m__keep=2, models__m__reference="public.npy"), tmp_path).models["m"]
+    assert model.veil == {"epsilon": 2.0, "keep": 2, "reference": tmp_path / "public.npy"}
+    assert "reference of 3 classes" in repr(model.make_veil(SECRET, "m/1/scores"))
+    missing = config_file.parse(merged(models__m__reference="missing.npy"), tmp_path).models["m"]
+    with pytest.raises(ConfigError, match=r"missing\.npy"):
+        missing.make_veil(SECRET, "m/1/scores")
 
 
 def test_the_published_mechanism_has_no_budget() -> None:
     with pytest.raises(ConfigError, match="promises none"):
-        config.parse(merged(models__m__mechanism="published", models__m__repeats="budget", models__m__total=9.0))
+        config_file.parse(merged(models__m__mechanism="published", models__m__repeats="budget", models__m__total=9.0))
 
 
 def test_the_environment_overrides_the_file(tmp_path: Path) -> None:
@@ -113,30 +157,30 @@ def test_the_environment_overrides_the_file(tmp_path: Path) -> None:
         "SCOREVEIL__SERVER__HOST": "::1",
         "SCOREVEIL__LOGS__REQUESTS": "true",
     }
-    made = config.load(file, {"server/port": 1234}, environ)
-    assert (made.models["m"].epsilon, made.server.host, made.logs.requests, made.server.port) == (
+    made = config_file.load(file, {"server/port": 1234}, environ)
+    assert (made.models["m"].veil["epsilon"], made.server.host, made.logs.requests, made.server.port) == (
         0.5,
         "::1",
         True,
         1234,
     )
-    with pytest.raises(ConfigError, match="got typo"):
-        config.load(file, environ={"SCOREVEIL__SERVER__TYPO": "1"})
+    with pytest.raises(ConfigError, match="server: Unknown field `typo`"):
+        config_file.load(file, environ={"SCOREVEIL__SERVER__TYPO": "1"})
     file.write_text("[models")
-    with pytest.raises(ConfigError, match="Expected TOML"):
-        config.load(file, environ={})
+    with pytest.raises(ConfigError, match=r"g\.toml is not TOML"):
+        config_file.load(file, environ={})
 
 
 def test_a_budget_counts_releases_by_its_rule() -> None:
     counted = merged(models__m__epsilon=0.5, models__m__repeats="budget", models__m__total=5.0)
-    assert config.parse(counted).models["m"].allowed_releases == 10
+    assert config_file.parse(counted).models["m"].allowed_releases == 10
     counted["models"]["m"] |= {"rule": "zcdp", "delta": 1e-6, "keep": "all"}
-    assert config.parse(counted).models["m"].allowed_releases > 10
+    assert config_file.parse(counted).models["m"].allowed_releases > 10
     # two score outputs are two draws in each release
     counted = merged(
         models__m__epsilon=0.5, models__m__repeats="budget", models__m__total=5.0, models__m__scores=["a", "b"]
     )
-    assert config.parse(counted).models["m"].allowed_releases == 5
+    assert config_file.parse(counted).models["m"].allowed_releases == 5
 
 
 def test_config_check_and_key(tmp_path: Path) -> None:
@@ -154,7 +198,10 @@ def test_config_check_and_key(tmp_path: Path) -> None:
     assert key_hash(key.encode()) in table
     file.write_text("models = 3")
     checked = run("check", str(file))
-    assert (checked.returncode, checked.stderr) == (2, "Error: Expected tables under models, got int.\n")
+    assert (checked.returncode, checked.stderr) == (
+        2,
+        "Error: There are no models: begin a table with [models.NAME].\n",
+    )
 
 
 # Secrets and keys
@@ -184,7 +231,7 @@ def test_bad_secrets_are_refused_and_not_quoted(tmp_path: Path, monkeypatch: pyt
     assert "too short" not in str(caught.value)
     file.write_text("ab" * 32)
     file.chmod(0o644)
-    with pytest.raises(ValueError, match="others cannot read"):
+    with pytest.raises(ValueError, match=r"Others can read the secret file .*chmod 600"):
         secrets.load(file)
     monkeypatch.setenv("SCOREVEIL_SECRET", "cd" * 32)
     assert secrets.load(file).records == bytes.fromhex("cd" * 32)
@@ -247,46 +294,51 @@ def test_tags_need_a_secret_and_one_for_each_row() -> None:
 
 # The protocol's bytes
 
+
+def tensor(name: str, datatype: str, array: np.ndarray) -> InputTensor:
+    return InputTensor(name, array.shape, datatype, {}, array)
+
+
 NUMBERS = {"BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64"}
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.data(), st.sampled_from(sorted(NUMBERS)), st.booleans())
 def test_tensors_survive_either_form(data: st.DataObject, datatype: str, binary: bool) -> None:
-    dtype = protocol.DTYPES[datatype]
+    dtype = DTYPES[datatype]
     finite = {"allow_nan": False, "allow_infinity": False} if dtype.kind == "f" else {}
     shape = data.draw(st.tuples(st.integers(1, 5), st.integers(1, 4)))
     from hypothesis.extra.numpy import from_dtype
 
     array = data.draw(arrays(dtype, shape, elements=from_dtype(dtype, **finite)))
-    request = Request("id", [Tensor("x", datatype, array, {})], None, False, {})
-    body, length = protocol.write_request(request, ["scores"], binary)
+    request = InferenceRequest("id", [tensor("x", datatype, array)], None, False, {})
+    body, length = messages.write_request(request, ["scores"], binary)
     header = str(length).encode() if length else None
     # what we write to an upstream is also what we read from a client
-    again = protocol.read_request(body, header, frozenset(), 10)
-    np.testing.assert_array_equal(again.inputs[0].array, array)
-    assert again.inputs[0].array.dtype == dtype
+    again = messages.read_request(body, header, frozenset(), 10)
+    np.testing.assert_array_equal(again.inputs[0].data, array)
+    assert again.inputs[0].data.dtype == dtype
     assert again.outputs == {"scores": binary}
-    answer, length = protocol.write_response({"model_name": "m"}, {"x": array}, {"x": binary})
-    read = protocol.read_response(answer, str(length).encode() if length else None, ["x"])
+    answer, length = messages.write_response({"model_name": "m"}, {"x": array}, {"x": binary})
+    read = messages.read_response(answer, str(length).encode() if length else None, ["x"])
     np.testing.assert_array_equal(read["x"], array)
 
 
 def test_texts_survive_either_form() -> None:
     array = np.array([[b"a"], ["äö".encode()]], dtype=object)
     for binary in (False, True):
-        body, length = protocol.write_request(
-            Request(None, [Tensor("x", "BYTES", array, {})], None, False, {}), ["y"], binary
+        body, length = messages.write_request(
+            InferenceRequest(None, [tensor("x", "BYTES", array)], None, False, {}), ["y"], binary
         )
-        again = protocol.read_request(body, str(length).encode() if length else None, frozenset(), 10)
-        assert again.inputs[0].array.tolist() == array.tolist()
+        again = messages.read_request(body, str(length).encode() if length else None, frozenset(), 10)
+        assert again.inputs[0].data.tolist() == array.tolist()
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=200), st.none() | st.integers(0, 250).map(lambda n: str(n).encode()))
 def test_any_bytes_are_read_or_refused(body: bytes, header: bytes | None) -> None:
     with pytest.raises(Refusal):
-        protocol.read_request(body, header, frozenset(), 10)
+        messages.read_request(body, header, frozenset(), 10)
 
 
 LONG = ", ".join(map(str, range(500)))
@@ -296,11 +348,11 @@ LONG = ", ".join(map(str, range(500)))
 def test_numbers_pass_unread_as_they_came(space: str) -> None:
     data = f'"data"{space}:{space}[{LONG}]'
     body = f'{{"inputs": [{{"name": "data", "shape": [2, 250], "datatype": "INT64", {data}{space}}}]}}'.encode()
-    read = protocol.read_request(body, None, frozenset(), 10)
-    kept = protocol.read_request(body, None, frozenset(), 10, read_numbers=False)
-    assert kept.inputs[0].unread == f"[{LONG}]".encode()
+    read = messages.read_request(body, None, frozenset(), 10)
+    kept = messages.read_request(body, None, frozenset(), 10, read_numbers=False)
+    assert kept.inputs[0].data == f"[{LONG}]".encode()
     assert kept.inputs[0].shape == read.inputs[0].shape == (2, 250)
-    sent = [json.loads(protocol.write_request(each, ["scores"], False)[0]) for each in (read, kept)]
+    sent = [json.loads(messages.write_request(each, ["scores"], False)[0]) for each in (read, kept)]
     assert sent[0] == sent[1]
 
 
@@ -324,7 +376,7 @@ SMUGGLED = [
 @pytest.mark.parametrize("case", range(len(SMUGGLED)))
 def test_nothing_hides_among_unread_numbers(case: int) -> None:
     with pytest.raises(Refusal):
-        protocol.read_request(SMUGGLED[case].encode(), None, frozenset(["data"]), 4096, read_numbers=False)
+        messages.read_request(SMUGGLED[case].encode(), None, frozenset(["data"]), 4096, read_numbers=False)
 
 
 @settings(max_examples=200, deadline=None)
@@ -333,10 +385,10 @@ def test_what_passes_unread_is_one_list_of_numbers(text: str, where: int) -> Non
     pieces = ['{"inputs": [{"name": "x", "shape": [500], "datatype": "FP32", ', f'"data": [{LONG}]', "}]}"]
     pieces.insert(where, text)
     try:
-        kept = protocol.read_request("".join(pieces).encode(), None, frozenset(), 4096, read_numbers=False)
+        kept = messages.read_request("".join(pieces).encode(), None, frozenset(), 4096, read_numbers=False)
     except Refusal:
         return
-    sent = protocol.write_request(kept, ["scores"], False)[0]
+    sent = messages.write_request(kept, ["scores"], False)[0]
     numbers = re.fullmatch(
         rb'.*"data":\[([0-9eE+., \t\r\n-]*)\]\}\],"outputs":\[\{"name":"scores"\}\]\}', sent, re.DOTALL
     )
@@ -344,23 +396,42 @@ def test_what_passes_unread_is_one_list_of_numbers(text: str, where: int) -> Non
     assert numbers[1].count(b",") == 499
 
 
+def test_inputs_that_differ_in_rows_are_refused_before_any_model_is_asked() -> None:
+    one = {"name": "a", "shape": [2, 1], "datatype": "FP32", "data": [1, 2]}
+    other = {"name": "b", "shape": [3, 1], "datatype": "FP32", "data": [1, 2, 3]}
+    with pytest.raises(Refusal, match="Input 'b' has 3 rows and input 'a' has 2") as refused:
+        messages.read_request(json.dumps({"inputs": [one, other]}).encode(), None)
+    assert refused.value.status == 400
+
+
+def test_every_route_is_described() -> None:
+    upstreams = {
+        f"m{i}": {"epsilon": 1.0, "upstream": {"url": "http://x", "protocol": p}} for i, p in enumerate(SPOKEN)
+    }
+    made = config_file.parse({"models": {**upstreams, **MODEL["models"]}})
+    described = openapi.document(made)["paths"]
+    table = route_table(made.models)
+    assert {path: [route.method.lower()] for path, route in table.items()} == {p: list(o) for p, o in described.items()}
+    assert {"/health", "/ping", "/invocations", "/v2/health/ready", "/v1/models/m2:predict"} <= described.keys()
+
+
 def test_inputs_must_be_what_the_model_declares() -> None:
     declared = [TensorSpec("x", "FP32", (-1, 2))]
-    protocol.check_inputs([Tensor("x", "FP32", np.zeros((3, 2), np.float32), {})], declared)
+    messages.check_inputs([tensor("x", "FP32", np.zeros((3, 2), np.float32))], declared)
     for wrong in (
-        [Tensor("y", "FP32", np.zeros((3, 2)), {})],
-        [Tensor("x", "FP64", np.zeros((3, 2)), {})],
-        [Tensor("x", "FP32", np.zeros((3, 3)), {})],
-        [Tensor("x", "FP32", np.zeros(3), {})],
+        [tensor("y", "FP32", np.zeros((3, 2)))],
+        [tensor("x", "FP64", np.zeros((3, 2)))],
+        [tensor("x", "FP32", np.zeros((3, 3)))],
+        [tensor("x", "FP32", np.zeros(3))],
         [],
     ):
         with pytest.raises(Refusal):
-            protocol.check_inputs(wrong, declared)
+            messages.check_inputs(wrong, declared)
 
 
 def test_records_are_told_by_their_values_alone() -> None:
     def records(*tensors: tuple[str, np.ndarray]) -> list[bytes]:
-        return tensor_records([Tensor(name, "FP32", array.astype(np.float32), {}) for name, array in tensors])
+        return of_tensors((name, "FP32", array.astype(np.float32)) for name, array in tensors)
 
     a, b = np.array([[1.0, 0.0], [2.0, np.nan]]), np.array([[3.0], [4.0]])
     assert records(("a", a), ("b", b)) == records(("b", b), ("a", np.where(a == 0, -0.0, a)))
@@ -427,11 +498,28 @@ def test_deployment_files_hold() -> None:
     tomls = embedded_tomls()
     assert {name for name, _ in tomls} == {"compose.yaml", "kubernetes.yaml", "serve.md"}
     for name, text in tomls:
-        assert config.parse(tomllib.loads(text)).models, name
+        assert config_file.parse(tomllib.loads(text)).models, name
+
+
+def known_keys(kind: Any, prefix: str = "") -> Iterator[str]:
+    """Every key that a file may have, dotted; * for the name of a model, whose options are those of `Veil` too."""
+    for field in msgspec.inspect.type_info(kind).fields:
+        parts = getattr(field.type, "types", (field.type,))
+        parts = [getattr(part, "item_type", part) for part in parts]
+        nested = next((part for part in parts if isinstance(part, msgspec.inspect.StructType)), None)
+        if field.name == "models":
+            yield from known_keys(Model, "models.*.")
+        elif field.name == "veil":
+            options = set(inspect.signature(Veil).parameters) - {"secret", "model", "rng", "threads"}
+            yield from (f"{prefix}{name}" for name in options)
+        elif nested is not None:
+            yield from known_keys(nested.cls, f"{prefix}{field.name}.")
+        else:
+            yield f"{prefix}{field.name}"
 
 
 def test_environment_names_in_deploy_are_real_keys() -> None:
-    known = config.known_keys()
+    known = set(known_keys(Config))
     for file in ("compose.yaml", "kubernetes.yaml"):
         for word in (ROOT / "deploy" / file).read_text().split():
             name = word.strip("\"':,-")
@@ -445,5 +533,5 @@ def test_environment_names_in_deploy_are_real_keys() -> None:
 
 def test_the_docs_name_every_key() -> None:
     page = (ROOT / "docs" / "serve.md").read_text(encoding="utf-8")
-    for key in config.known_keys():
+    for key in known_keys(Config):
         assert f"`{key.split('.')[-1]}`" in page, key

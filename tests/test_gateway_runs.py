@@ -81,7 +81,7 @@ def test_traces_name_a_request_and_hold_no_payload(tmp_path: Path) -> None:
     collector.close()
     for word in (b"the-gateway", b"infer", b"digits", b"http.response.status_code"):
         assert word in sent
-    for word in (b"not-for-traces", b"3.25", b"Expected", b"Refusal"):
+    for word in (b"not-for-traces", b"3.25", b"the model takes", b"Refusal"):
         assert word not in sent
 
 
@@ -106,11 +106,16 @@ def test_requests_keep_coming_while_workers_reload_many_times(tmp_path: Path) ->
         assert len(done) > 10
 
 
-MISSING = [(), ("--epsilon", "2"), ("model.txt", "--epsilon", "2"), ("missing.onnx", "--epsilon", "2")]
+MISSING = {
+    (): "What shall be served? Name a MODEL",
+    ("--epsilon", "2"): "--epsilon needs a MODEL",
+    ("model.txt", "--epsilon", "2"): "model.txt is not a model that can be served",
+    ("missing.onnx", "--epsilon", "2"): "There is no model file missing.onnx",
+}
 
 
 @pytest.mark.parametrize("given", MISSING)
 def test_serve_says_what_is_missing(tmp_path: Path, given: tuple[str, ...]) -> None:
     done = subprocess.run([str(SCOREVEIL), "serve", *given], capture_output=True, text=True, cwd=tmp_path, timeout=60)
     assert done.returncode == 2
-    assert done.stderr.startswith("Error: Expected")
+    assert done.stderr.startswith(f"Error: {MISSING[given]}")

@@ -188,25 +188,28 @@ def test_allowed_parameters_pass_and_others_are_refused(front: Gateway, upstream
     upstream.asked.clear()
     assert infer(front, X, parameters={"content_type": "np"})[0] == 200
     assert json.loads(upstream.asked[0][3])["parameters"] == {"content_type": "np"}
-    refused: list[dict[str, Any]] = [
-        {"parameters": {"classification": 3}},
-        {"parameters": {"sequence_id": 1}},
-        {"parameters": {"content_type": {"nested": 1}}},
-        {"outputs": [{"name": "logits"}]},
-        {"outputs": [{"name": "scores"}, {"name": "logits"}]},
-        {"outputs": [{"name": "scores", "parameters": {"classification": 3}}]},
-        {"outputs": [{"name": "scores", "parameters": {"shared_memory_region": "r", "shared_memory_byte_size": 8}}]},
-        {"outputs": [{"name": "scores"}, {"name": "scores"}]},
-        {"extra": 1},
-        {"inputs": [{**v2(X)["inputs"][0], "parameters": {"shared_memory_region": "r"}}]},
-        {"inputs": [{**v2(X)["inputs"][0], "raw": True}]},
-        {"inputs": v2(X)["inputs"] * 2},
+    x = v2(X)["inputs"][0]
+    memory = {"shared_memory_region": "r", "shared_memory_byte_size": 8}
+    refused: list[tuple[dict[str, Any], str]] = [
+        ({"parameters": {"classification": 3}}, "Parameter 'classification' is not allowed here"),
+        ({"parameters": {"sequence_id": 1}}, "Parameter 'sequence_id' is not allowed here"),
+        ({"parameters": {"content_type": {"nested": 1}}}, "parameters[...]: Expected"),
+        ({"outputs": [{"name": "logits"}]}, "Output 'logits' is not served; ask for scores, label"),
+        ({"outputs": [{"name": "scores"}, {"name": "logits"}]}, "Output 'logits' is not served"),
+        ({"outputs": [{"name": "scores", "parameters": {"classification": 3}}]}, "Parameter 'classification'"),
+        ({"outputs": [{"name": "scores", "parameters": memory}]}, "Parameter 'shared_memory_region'"),
+        ({"outputs": [{"name": "scores"}, {"name": "scores"}]}, "Output 'scores' is asked for twice"),
+        ({"extra": 1}, "Unknown field `extra`; the fields are inputs, id"),
+        ({"inputs": [{**x, "parameters": {"shared_memory_region": "r"}}]}, "Parameter 'shared_memory_region'"),
+        ({"inputs": [{**x, "raw": True}]}, "inputs[0]: Unknown field `raw`; the fields are name, shape"),
+        ({"inputs": [x, x]}, "Two inputs have the same name"),
+        ({"inputs": [x, {**v2(X[:1])["inputs"][0], "name": "y"}]}, "Input 'y' has 1 rows and input 'x' has 2"),
     ]
     upstream.asked.clear()
-    for more in refused:
+    for more, words in refused:
         status, _, body = infer(front, X, **more)
         assert status == 400, more
-        assert json.loads(body)["error"].startswith("Expected")
+        assert json.loads(body)["error"].startswith(words)
     assert not upstream.asked
 
 

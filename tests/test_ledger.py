@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ledger_tools import key, opened, releases, with_ledger
-from scoreveil.ledger import BudgetExceeded, Grant, IdempotencyConflict, LedgerUnavailable, open_ledger, record_key
+from scoreveil.ledger import Grant, IdempotencyConflict, LedgerUnavailable, open_ledger, record_key
 
 SECRET = b"sixteen bytes, or more"
 CLIENTS = """
@@ -84,10 +84,6 @@ def test_a_grant_shows_eight_digits_of_its_key_at_most():
     grant = Grant(key(1), 2, False, 2, 2)
     assert key(1).hex()[:8] in repr(grant)
     assert key(1).hex()[:9] not in repr(grant)
-    refusal = grant.exceeded()
-    assert isinstance(refusal, BudgetExceeded)
-    assert (refusal.requested, refusal.remaining, refusal.record) == (1, 0, key(1).hex()[:8])
-    assert key(1).hex()[:9] not in str(refusal)
 
 
 # One ledger
@@ -155,13 +151,13 @@ def test_charges_outlive_the_process(ledger_url):
 
 
 UNCHARGEABLE = [
-    ({"keys": [b"short"]}, "Expected record keys of 32 bytes, got one of 5"),
+    ({"keys": [b"short"]}, "A record key has 32 bytes, and one of these has 5"),
     ({"limit": -1}, "Expected a limit between 0 and 2\\^48 units, got -1"),
     ({"limit": 2**48 + 1}, "Expected a limit between"),
     ({"units": 0}, "Expected between 1 and 2\\^48 units per release, got 0"),
-    ({"model": ""}, "Expected the name of a model, got an empty one"),
-    ({"client": "c" * 1025}, "Expected a client name of at most 1024 bytes"),
-    ({"client": "a\0b"}, "Expected a client name of at most 1024 bytes"),
+    ({"model": ""}, "The model's name is empty"),
+    ({"client": "c" * 1025}, "The client's name is longer than 1024 bytes, or has a NUL"),
+    ({"client": "a\0b"}, "The client's name is longer than 1024 bytes, or has a NUL"),
     ({"request": b""}, "Expected a request of 1 to 64 bytes, got 0"),
     ({"request": b"r" * 65}, "Expected a request of 1 to 64 bytes, got 65"),
 ]
@@ -191,7 +187,7 @@ def test_a_closed_ledger_is_unavailable(ledger_url):
 
 @pytest.mark.parametrize("url", ["mysql://user:hidden@host/db", "sqlite:///", "sqlite://", "ledger.db", ""])
 def test_other_addresses_are_refused_without_quoting_them(url):
-    with pytest.raises(ValueError, match="Expected a ledger at sqlite:///FILE or postgresql://") as refused:
+    with pytest.raises(ValueError, match="The ledger's address is neither sqlite:///FILE nor postgresql://") as refused:
         asyncio.run(open_ledger(url))
     assert "hidden" not in str(refused.value)
 
@@ -268,7 +264,7 @@ def test_a_request_for_something_else_is_a_conflict(ledger_url):
             {"client": "d"},
             {"keys": []},
         ):
-            with pytest.raises(IdempotencyConflict, match="Expected an idempotency key with the request it came with"):
+            with pytest.raises(IdempotencyConflict, match="This idempotency key came with another request before"):
                 await ledger.charge(
                     **{"model": "m", "keys": [key(1)], "limit": 5, "client": "c", "request": b"r"} | other
                 )

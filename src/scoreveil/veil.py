@@ -24,7 +24,7 @@ import numpy as np
 from scoreveil import blocks, storage
 from scoreveil.mechanisms import isotonic, published
 from scoreveil.mechanisms.guarantee import Guarantee
-from scoreveil.mechanisms.mechanism import Mechanism, Rows, make
+from scoreveil.mechanisms.mechanism import DEFAULT_MECHANISM, Mechanism, Rows, make
 from scoreveil.mechanisms.reference import Reference
 from scoreveil.mechanisms.scores import Array, check_layout, namespace, to_numpy
 from scoreveil.randomness import KeyedDraws
@@ -77,7 +77,7 @@ class Veil:
     def __init__(
         self,
         epsilon: float | Mechanism,
-        mechanism: str = "isotonic",
+        mechanism: str = DEFAULT_MECHANISM,
         *,
         secret: GivenSecret | None = None,
         model: str = "",

@@ -13,10 +13,9 @@ from rich.text import Text
 
 from scoreveil import accounting
 from scoreveil.cli import options
-from scoreveil.cli.options import DEFAULT
 from scoreveil.cli.terminal import err, out
 from scoreveil.mechanisms.guarantee import Guarantee
-from scoreveil.mechanisms.mechanism import make
+from scoreveil.mechanisms.mechanism import DEFAULT_MECHANISM, make
 from scoreveil.veil import Veil
 
 SAMPLE = 20_000  # rows that `tune` looks at, at most
@@ -30,7 +29,7 @@ def tune(
     norm: Annotated[
         str | None, typer.Option("--norm", metavar="l1|l2", help="How that is measured; by default l2.")
     ] = None,
-    mechanism: options.MechanismOption = DEFAULT,
+    mechanism: options.MechanismOption = DEFAULT_MECHANISM,
     keep: options.KeepOption = None,
     reference: options.ReferenceOption = None,
     columns: options.ColumnsOption = None,
@@ -72,7 +71,7 @@ def _next_command(
     words = ["scoreveil", "protect", str(scores), "-o", str(scores.with_stem(scores.stem + "-veiled"))]
     words += ["--epsilon", f"{epsilon:.4g}"]
     given = {
-        "--mechanism": None if mechanism == DEFAULT else mechanism,
+        "--mechanism": None if mechanism == DEFAULT_MECHANISM else mechanism,
         "--keep": keep,
         "--reference": reference,
         "--columns": columns,
@@ -85,7 +84,7 @@ def _next_command(
 def guarantee(
     epsilon: options.EpsilonOption,
     classes: Annotated[int, typer.Option("--classes", "-k", metavar="K", help="How many classes a score vector has.")],
-    mechanism: options.MechanismOption = DEFAULT,
+    mechanism: options.MechanismOption = DEFAULT_MECHANISM,
     keep: options.KeepOption = None,
     total: Annotated[
         float, typer.Option("--total", metavar="T", help="The ε that repeated releases of one record may reach.")

@@ -6,6 +6,7 @@ import io
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, TextIO, TypeVar
 
@@ -13,8 +14,9 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from scoreveil import atomic
 from scoreveil.cli.terminal import out
-from scoreveil.ledger import Books, Head, LedgerUnavailable, Scope, open_books
+from scoreveil.ledger import Books, Head, LedgerUnavailable, Record, Scope, Total, open_books
 
 T = TypeVar("T")
 
@@ -53,13 +55,12 @@ def show(url: LedgerOption = None, clients: ClientsOption = False) -> None:
         typer.echo("Nothing has been spent yet.")
         return
     table = Table()
-    names = ("model", *(("client",) if clients else ()), "records", "releases", "units", "exhausted")
-    for name in names:
+    columns = _columns(Total, clients)
+    for name in columns:
         table.add_column(name, justify="left" if name in ("model", "client") else "right")
     for total in totals:
-        client = (Text(total.client or "(none)"),) if clients else ()
-        numbers = (total.records, total.releases, total.units, total.exhausted)
-        table.add_row(Text(total.model), *client, *(f"{number:,}" for number in numbers))
+        values = [getattr(total, name) for name in columns]
+        table.add_row(*(f"{v:,}" if isinstance(v, int) else Text(v or "(none)") for v in values))
     out.print(table)
     if clients:
         out.print("A record that several clients asked for is counted for each of them; its budget is one.")
@@ -77,25 +78,25 @@ def export(
 ) -> None:
     """Write what has been spent as CSV."""
     if clients and records:
-        raise ValueError("Expected one of --clients and --records, got both.")
+        raise ValueError("--clients and --records do not go together; choose one.")
 
-    async def rows(books: Books) -> AsyncIterator[tuple[Any, ...]]:
+    columns = _columns(Record if records else Total, clients)
+
+    async def rows(books: Books) -> AsyncIterator[Any]:
         if records:
-            yield "model", "record", "releases", "units", "room"
-            async for each in books.records():
-                yield each.model, each.record, each.releases, each.units, each.room
-            return
-        yield "model", *(("client",) if clients else ()), "records", "releases", "units", "exhausted"
-        for total in await books.totals(by_client=clients):
-            client = (total.client,) if clients else ()
-            yield total.model, *client, total.records, total.releases, total.units, total.exhausted
+            async for record in books.records():
+                yield record
+        else:
+            for total in await books.totals(by_client=clients):
+                yield total
 
     async def write(books: Books) -> int:
-        count = -1  # the header is no row
+        count = 0
         with _opened(target, force) as file:
             lines = csv.writer(file, lineterminator="\n")
+            lines.writerow(columns)
             async for row in rows(books):
-                lines.writerow([_plain(value) for value in row])
+                lines.writerow([_plain(getattr(row, name)) for name in columns])
                 count += 1
         return count
 
@@ -160,7 +161,7 @@ def forget(
     """
     scope = Scope(model, client, requests)
     if not yes:
-        raise ValueError("Expected --yes to forget for good, got none; nothing was deleted.")
+        raise ValueError("Nothing was deleted: --yes is needed to forget for good.")
 
     async def delete(books: Books) -> Any:
         return await books.forget(scope)
@@ -178,14 +179,10 @@ def forget(
 
 def _with_books(url: str | None, work: Callable[[Books], Coroutine[Any, Any, T]]) -> T:
     if not url:
-        raise ValueError("Expected a ledger by --ledger or SCOREVEIL_LEDGER, got none.")
+        raise ValueError("Which ledger? Name it by --ledger or SCOREVEIL_LEDGER.")
 
     async def run() -> T:
-        books = await open_books(url)
-        try:
-            return await work(books)
-        finally:
-            await books.close()
+        return await work(await open_books(url))
 
     try:
         return asyncio.run(run())
@@ -200,10 +197,15 @@ def _opened(target: Path | None, force: bool) -> Iterator[TextIO]:
         yield sys.stdout
         return
     if target.exists() and not force:
-        raise ValueError(f"Expected a new file, got one that exists: {target} (--force replaces it).")
-    text = io.StringIO()
-    yield text
-    target.write_text(text.getvalue(), encoding="utf-8")
+        raise ValueError(f"{target} exists; --force replaces it.")
+    with atomic.replacing(target) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        yield text
+        text.detach()  # what is in its buffer goes to the file, which stays open
+
+
+def _columns(kind: type[Total | Record], clients: bool) -> list[str]:
+    return [field.name for field in fields(kind) if clients or field.name != "client"]
 
 
 def _plain(value: Any) -> Any:

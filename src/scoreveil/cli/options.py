@@ -10,8 +10,6 @@ from scoreveil import secret_file
 from scoreveil.mechanisms.mechanism import names
 from scoreveil.secret_file import Secret
 
-DEFAULT = "isotonic"  # mechanism
-
 EpsilonOption = Annotated[
     float, typer.Option("--epsilon", "-e", metavar="E", help="How much shows through; smaller hides more.")
 ]

@@ -11,9 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from scoreveil.cli import options
-from scoreveil.cli.options import DEFAULT
 from scoreveil.cli.terminal import progress_bar
-from scoreveil.mechanisms.mechanism import make
+from scoreveil.mechanisms.mechanism import DEFAULT_MECHANISM, make
 from scoreveil.veil import Veil
 
 
@@ -23,7 +22,7 @@ def protect(
     ],
     target: Annotated[str, typer.Option("--output", "-o", metavar="OUT", help="Where to write, in the same format.")],
     epsilon: options.EpsilonOption,
-    mechanism: options.MechanismOption = DEFAULT,
+    mechanism: options.MechanismOption = DEFAULT_MECHANISM,
     keep: options.KeepOption = None,
     reference: options.ReferenceOption = None,
     columns: options.ColumnsOption = None,

@@ -41,9 +41,9 @@ def serve(
     if model is not None:
         overrides |= _table(_model_name(model), _model(model, epsilon))
     elif epsilon is not None and not demo:
-        raise ValueError("Expected a MODEL with --epsilon, got none.")
+        raise ValueError("--epsilon needs a MODEL to apply to; in a --config file epsilon stands in the model's table.")
     if not overrides.keys() - given.keys() and config is None:
-        raise ValueError("Expected a MODEL, --config or --demo, got none.")
+        raise ValueError("What shall be served? Name a MODEL, a --config file, or --demo.")
     server = _gateway()
     setup = server.Setup(config, overrides)
     _say(setup.load())
@@ -54,7 +54,7 @@ def _gateway() -> Any:
     try:
         from scoreveil.gateway import server
     except ModuleNotFoundError as error:
-        message = f"Expected {error.name} for the gateway, got none: pip install 'scoreveil[serve]'."
+        message = f"The gateway needs {error.name}: pip install 'scoreveil[serve]'"
         raise ModuleNotFoundError(message, name=error.name) from None
     return server
 
@@ -66,11 +66,11 @@ def _table(name: str, settings: dict[str, Any]) -> dict[str, Any]:
 def _model(path: Path, epsilon: float | None) -> dict[str, Any]:
     kind = path.suffix.removeprefix(".")
     if kind not in ("onnx", "skops"):
-        raise ValueError(f"Expected a model that ends in .onnx or .skops, got {path.name}.")
+        raise ValueError(f"{path.name} is not a model that can be served: its name ends in neither .onnx nor .skops.")
     if not path.is_file():
-        raise ValueError(f"Expected a model, got no such file: {path}.")
+        raise ValueError(f"There is no model file {path}.")
     if epsilon is None:
-        raise ValueError("Expected --epsilon with a MODEL, got none.")
+        raise ValueError("Say how much may show through: --epsilon, such as 2; smaller hides more.")
     return {kind: str(path.absolute()), "epsilon": epsilon}
 
 
@@ -82,14 +82,14 @@ def _say(config: "Config") -> None:
     settings = config.server
     scheme = "http" if settings.tls_cert is None else "https"
     for name, model in config.models.items():
-        promise = model.guarantee
+        promise = model.bare_veil.guarantee
         typer.echo(f"Model {name}: ε = {promise.epsilon:g} a release, repeats {_repeats(model)}.")
     typer.echo(f"Gateway  {scheme}://{settings.host}:{settings.port}/v2")
     typer.echo(f"Page     http://{settings.admin_host}:{settings.admin_port}/")
 
 
 def _repeats(model: Any) -> str:
-    if model.repeats == "sticky":
+    if not model.budgeted:
         return "always get the same answer"
     return f"are counted: {model.allowed_releases} releases of a record, then {model.exhausted}"
 
@@ -97,9 +97,9 @@ def _repeats(model: Any) -> str:
 @config_app.command("check")
 def check(config: Annotated[Path, typer.Argument(metavar="FILE", help="The TOML file.")]) -> None:
     """Read a configuration as `serve` would, environment included, and say what it means."""
-    from scoreveil.gateway import config as configuration
+    from scoreveil.gateway import config_file
 
-    _say(configuration.load(config))
+    _say(config_file.load(config))
     typer.echo("The configuration holds.")
 
 
@@ -118,8 +118,7 @@ def key(name: Annotated[str, typer.Argument(metavar="NAME", help="The client's n
 @config_app.command("rotate")
 def rotate(config: Annotated[Path, typer.Argument(metavar="FILE", help="The TOML file.")]) -> None:
     """Add a secret for sticky answers; send SIGHUP to make it count. Every record is then drawn anew, once."""
-    from scoreveil.gateway import config as configuration
-    from scoreveil.gateway import secrets
+    from scoreveil.gateway import config_file, secrets
 
-    lines = secrets.rotate(configuration.load(config).secrets.file)
+    lines = secrets.rotate(config_file.load(config).secrets.file)
     typer.echo(f"The secret file has {lines} secrets now: sticky answers promise {lines}·ε in all. Send SIGHUP.")

@@ -3,11 +3,13 @@
 It stands in front of a model that already serves (KServe, Triton, MLServer, MLflow, TF Serving), or serves one
 itself, and no client ever sees a raw score. What is not allow-listed does not pass; what fails, fails closed.
 
-    config.py     one TOML file, checked whole          app.py        one request, from bytes to bytes
-    protocol.py   the Open Inference Protocol v2        upstream.py   the model behind, over HTTP
-    mlflow.py     MLflow's /invocations                 embedded.py   the model inside: ONNX, skops, Python
-    tfserving.py  TF Serving's :predict                 served.py     a model, its veils and its budget
-    auth.py       who asks                              limits.py     how much, how often
-    secrets.py    keys from files or the environment    metrics.py    what is counted
-    admin.py      the page, /metrics, /openapi.json     server.py     processes and signals
+    app.py       one request, from bytes to bytes        config.py       what a configuration is
+    routes.py    every path that is served               config_file.py  how it is read
+    handlers.py  what is done there                      secrets.py      keys from files or the environment
+    served.py    a model, its veils and its budget       auth.py         who asks
+    sources.py   where scores come from, in one shape    limits.py       how much, how often
+    upstream.py  a model behind, over HTTP               metrics.py      what is counted
+    rows.py      MLflow and TF Serving behind            admin.py        the page, /metrics, /openapi.json
+    embedded.py  a model inside: ONNX, skops, Python     worker.py       the life of one worker
+    openapi.py   the routes, described                   server.py       processes and signals
 """

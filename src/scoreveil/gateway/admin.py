@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from importlib.resources import files
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import orjson
@@ -17,11 +17,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from scoreveil import accounting
 from scoreveil.gateway import metrics, openapi
 from scoreveil.gateway.config import Config
-from scoreveil.mechanisms.isotonic import Keep
-from scoreveil.veil import Mechanism, Veil
+from scoreveil.mechanisms.mechanism import DEFAULT_MECHANISM, make
+from scoreveil.veil import Veil
 
 MOST_CLASSES = 64
 MOST_BYTES = 16384
@@ -76,11 +75,12 @@ async def _state(request: Request, load: Callable[[], Config]) -> Response:
     counted = {state.model: asdict(state) for state in metrics.states(config.models)}
     shown = []
     for name, model in config.models.items():
+        veil = model.bare_veil
         settings = {
-            "epsilon": model.epsilon,
-            "mechanism": model.mechanism or "isotonic",
+            "epsilon": veil.epsilon,
+            "mechanism": veil.mechanism.name,
             "repeats": model.repeats,
-            "releases": model.allowed_releases if model.repeats == "budget" else None,
+            "releases": model.allowed_releases if model.budgeted else None,
         }
         shown.append({**counted[name], **settings})
     return _json({"models": shown, "chunk": metrics.CHUNK})
@@ -91,28 +91,28 @@ async def _playground(request: Request) -> Response:
     try:
         declared = request.headers.get("content-length", "")
         if not declared.isdigit() or int(declared) > MOST_BYTES:
-            raise ValueError(f"Expected at most {MOST_BYTES} bytes, got more.")
+            raise ValueError(f"The request is larger than {MOST_BYTES} bytes.")
         return _json(_veiled(orjson.loads(await request.body())))
     except orjson.JSONDecodeError:
-        return _json({"error": "Expected JSON, got something else."}, 400)
-    except (ValueError, TypeError, KeyError, OverflowError) as error:
+        return _json({"error": "The request is not JSON."}, 400)
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         known = isinstance(error, ValueError)
-        return _json({"error": str(error) if known else "Expected scores, epsilon, mechanism and keep."}, 400)
+        return _json({"error": str(error) if known else "Send scores, epsilon, mechanism and its options."}, 400)
 
 
 def _veiled(asked: dict[str, Any]) -> dict[str, Any]:
-    scores = np.asarray(asked["scores"], dtype=np.float64)
+    scores = np.asarray(asked.pop("scores"), dtype=np.float64)
     if scores.ndim != 1 or not 2 <= len(scores) <= MOST_CLASSES:
-        raise ValueError(f"Expected 2 to {MOST_CLASSES} scores, got another number.")
+        raise ValueError(f"Send one list of 2 to {MOST_CLASSES} scores.")
     if not (np.isfinite(scores).all() and (scores >= 0).all() and scores.sum() > 0):
-        raise ValueError("Expected scores >= 0 with a positive sum, got others.")
+        raise ValueError("Scores are numbers >= 0 with a positive sum.")
     scores /= scores.sum()
-    mechanism, keep = cast(Mechanism, asked["mechanism"]), cast(Keep | None, asked.get("keep"))
-    veil = Veil(float(asked["epsilon"]), mechanism, keep=keep)
-    promise = accounting.guarantee(veil.settings, classes=len(scores))
+    # options of the mechanism alone: nothing that reads a file here, or starts threads
+    mechanism = make(float(asked.pop("epsilon")), asked.pop("mechanism", None) or DEFAULT_MECHANISM, **asked)
+    promise = mechanism.guarantee(len(scores))
     return {
         "before": scores.tolist(),
-        "after": veil(scores).tolist(),
+        "after": Veil(mechanism)(scores).tolist(),
         "guarantee": {
             "words": promise.words,
             "limits": promise.limits,

@@ -5,7 +5,8 @@ import hmac
 import secrets
 from collections.abc import Callable
 
-from scoreveil.gateway.config import Auth, Client, Jwt
+from scoreveil import secret_file
+from scoreveil.gateway.config import SYMMETRIC, Auth, Client, Jwt
 
 ANONYMOUS = "anonymous"
 Authenticate = Callable[[dict[bytes, bytes]], str | None]
@@ -54,11 +55,9 @@ def _by_key(clients: tuple[Client, ...]) -> Authenticate:
 def _by_token(settings: Jwt) -> Authenticate:
     import jwt
 
-    key = settings.key_file.read_bytes()
-    if settings.algorithms[0].startswith("HS"):
-        key = key.strip()
-        if len(key) < 32:
-            raise ValueError(f"Expected at least 32 bytes in auth.jwt.key_file for HS algorithms, got {len(key)}.")
+    key = secret_file.read(settings.key_file)
+    if settings.algorithms[0] in SYMMETRIC and len(key) < 32:
+        raise ValueError(f"auth.jwt.key_file holds {len(key)} bytes; HS algorithms need at least 32.")
 
     def authenticate(headers: dict[bytes, bytes]) -> str | None:
         try:

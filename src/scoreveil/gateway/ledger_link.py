@@ -1,10 +1,9 @@
 """The ledger, opened when it can be: a gateway whose ledger is down starts, answers 503 and waits for it."""
 
 import asyncio
-from collections.abc import Sequence
 
 from scoreveil.gateway import logs
-from scoreveil.ledger import Grant, Ledger, LedgerUnavailable, open_ledger
+from scoreveil.ledger import Ledger, LedgerUnavailable, open_ledger
 
 
 class LedgerLink:
@@ -15,17 +14,9 @@ class LedgerLink:
         self._ledger: Ledger | None = None
         self._opening = asyncio.Lock()
 
-    async def charge(
-        self, model: str, keys: Sequence[bytes], limit: int, client: str, request: bytes | None
-    ) -> list[Grant]:
-        """As `Ledger.charge`; LedgerUnavailable whatever goes wrong, since nothing may be released then."""
-        ledger = await self._opened()
-        return await ledger.charge(model, keys, limit, client=client, request=request)
-
     async def ready(self) -> bool:
         try:
-            ledger = await self._opened()
-            return await ledger.ready()
+            return await (await self.opened()).ready()
         except (LedgerUnavailable, OSError):
             return False
 
@@ -33,7 +24,8 @@ class LedgerLink:
         if self._ledger is not None:
             await self._ledger.close()
 
-    async def _opened(self) -> Ledger:
+    async def opened(self) -> Ledger:
+        """The ledger, or LedgerUnavailable; the next call tries again."""
         if self._ledger is None:
             async with self._opening:
                 if self._ledger is None:

@@ -8,14 +8,16 @@ import traceback
 import orjson
 
 FIELDS = frozenset(
-    {"model", "client", "status", "reason", "milliseconds", "rows", "error", "where", "worker", "rotations", "message"}
+    {"model", "client", "request", "status", "reason", "milliseconds", "rows", "error", "where", "rotations", "message"}
 )
 
 
 def event(name: str, **fields: object) -> None:
     """Write one line. A field that is not named above is a programming error."""
     if not FIELDS.issuperset(fields):
-        raise ValueError(f"Expected log fields of {', '.join(sorted(FIELDS))}, got others.")
+        raise ValueError(
+            f"{', '.join(sorted(fields.keys() - FIELDS))} cannot be logged; {', '.join(sorted(FIELDS))} can."
+        )
     time = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
     os.write(2, orjson.dumps({"time": time, "event": name, **fields}, default=str) + b"\n")
 

@@ -9,33 +9,17 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
 VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 CHUNK = 1000  # rows
-BUCKETS = (
-    0.0002,
-    0.0005,
-    0.001,
-    0.002,
-    0.003,
-    0.005,
-    0.0075,
-    0.01,
-    0.02,
-    0.05,
-    0.1,
-    0.2,
-    0.5,
-    1.0,
-    2.0,
-    5.0,
-    10.0,
-    30.0,
-)
+BUCKETS = (0.0002, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)  # s
 
 
 def use_folder(folder: Path) -> None:
@@ -46,31 +30,31 @@ def use_folder(folder: Path) -> None:
 class Metrics:
     """The counters of one worker."""
 
-    def __init__(self, models: Iterable[str]) -> None:
+    def __init__(self) -> None:
         from prometheus_client import CollectorRegistry, Counter, Histogram
 
         registry = CollectorRegistry()
-        self.requests = Counter("scoreveil_requests", "Requests, by status.", ["model", "status"], registry=registry)
-        self.rows = Counter("scoreveil_rows", "Score vectors released.", ["model"], registry=registry)
-        self.refusals = Counter("scoreveil_refusals", "Refusals, by reason.", ["model", "reason"], registry=registry)
-        self.charged = Counter("scoreveil_charged", "Releases charged to records.", ["model"], registry=registry)
-        self.replayed = Counter(
-            "scoreveil_replayed", "Answers replayed, their budget spent.", ["model"], registry=registry
-        )
-        self.distorted = Counter("scoreveil_distortion_rows", "Rows in the sum.", ["model"], registry=registry)
-        self.distortion = Counter("scoreveil_distortion_l2", "Sum of ‖z - y‖₂ over them.", ["model"], registry=registry)
+
+        def counter(name: str, words: str, *labels: str) -> Counter:
+            return Counter(f"scoreveil_{name}", words, ["model", *labels], registry=registry)
+
+        self.requests = counter("requests", "Requests, by status.", "status")
+        self.rows = counter("rows", "Score vectors released.")
+        self.refusals = counter("refusals", "Refusals, by reason.", "reason")
+        self.charged = counter("charged", "Releases charged to records.")
+        self.replayed = counter("replayed", "Answers replayed, their budget spent.")
+        self.distorted = counter("distortion_rows", "Rows in the sum.")
+        self.distortion = counter("distortion_l2", "Sum of ‖z - y‖₂ over them.")
         self.seconds = Histogram(
             "scoreveil_seconds", "Time from a request's first byte.", ["model"], buckets=BUCKETS, registry=registry
         )
-        self.of: dict[str, ModelMetrics] = {}
-        for name in models:
-            self.add(name)
+        self._models: dict[str, ModelMetrics] = {}
 
     def add(self, model: str) -> "ModelMetrics":
         """The counters of a model; a reload may bring new ones."""
-        if model not in self.of:
-            self.of[model] = ModelMetrics(self, model)
-        return self.of[model]
+        if model not in self._models:
+            self._models[model] = ModelMetrics(self, model)
+        return self._models[model]
 
 
 class ModelMetrics:
@@ -111,16 +95,22 @@ class ModelMetrics:
 
 def exposition() -> tuple[bytes, str]:
     """Everything that all workers counted, in Prometheus' text format, and its content type."""
-    from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+    from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+    return generate_latest(_registry()), CONTENT_TYPE_LATEST
+
+
+def _registry() -> "CollectorRegistry":
+    from prometheus_client import CollectorRegistry
     from prometheus_client.multiprocess import MultiProcessCollector
 
     registry = CollectorRegistry()
     MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
-    return generate_latest(registry), CONTENT_TYPE_LATEST
+    return registry
 
 
 @dataclass(frozen=True)
-class State:
+class ModelState:
     """What the page shows of one model."""
 
     model: str
@@ -133,42 +123,35 @@ class State:
     latency: dict[str, float]  # milliseconds by quantile
 
 
-def states(models: Iterable[str]) -> list[State]:
+def states(models: Iterable[str]) -> list[ModelState]:
     """The same counts, read for the page."""
-    from prometheus_client import CollectorRegistry
-    from prometheus_client.multiprocess import MultiProcessCollector
+    samples = [sample for family in _registry().collect() for sample in family.samples]
+    return [_state(model, [s for s in samples if s.labels.get("model") == model]) for model in models]
 
-    registry = CollectorRegistry()
-    MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
-    samples = [sample for family in registry.collect() for sample in family.samples]
 
-    def total(name: str, model: str) -> float:
-        return sum(s.value for s in samples if s.name == name and s.labels.get("model") == model)
-
-    def of(model: str) -> State:
-        refusals: dict[str, int] = {}
+def _state(model: str, samples: list[Any]) -> ModelState:
+    def by_label(name: str, label: str) -> dict[str, float]:
+        found: dict[str, float] = {}
         for sample in samples:
-            if sample.name == "scoreveil_refusals_total" and sample.labels["model"] == model:
-                reason = sample.labels["reason"]
-                refusals[reason] = refusals.get(reason, 0) + int(sample.value)
-        rows = total("scoreveil_distortion_rows_total", model)
-        buckets = sorted(
-            (float(s.labels["le"]), s.value)
-            for s in samples
-            if s.name == "scoreveil_seconds_bucket" and s.labels["model"] == model
-        )
-        return State(
-            model,
-            int(total("scoreveil_requests_total", model)),
-            refusals,
-            int(total("scoreveil_rows_total", model)),
-            int(total("scoreveil_charged_total", model)),
-            int(total("scoreveil_replayed_total", model)),
-            total("scoreveil_distortion_l2_total", model) / rows if rows else None,
-            {f"p{q:g}": quantile(buckets, q / 100) * 1000 for q in (50, 95, 99)},
-        )
+            if sample.name == f"scoreveil_{name}":
+                value = sample.labels[label]
+                found[value] = found.get(value, 0.0) + sample.value
+        return found
 
-    return [of(model) for model in models]
+    totals = {
+        name: sum(by_label(f"{name}_total", "model").values())
+        for name in ("requests", "rows", "charged", "replayed", "distortion_rows", "distortion_l2")
+    }
+    rows = totals.pop("distortion_rows")
+    distortion = totals.pop("distortion_l2") / rows if rows else None
+    buckets = sorted((float(upper), count) for upper, count in by_label("seconds_bucket", "le").items())
+    return ModelState(
+        model=model,
+        refusals={reason: int(count) for reason, count in by_label("refusals_total", "reason").items()},
+        distortion=distortion,
+        latency={f"p{q:g}": quantile(buckets, q / 100) * 1000 for q in (50, 95, 99)},
+        **{name: int(total) for name, total in totals.items()},
+    )
 
 
 def quantile(buckets: list[tuple[float, float]], q: float) -> float:

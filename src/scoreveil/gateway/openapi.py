@@ -1,10 +1,16 @@
-"""What the gateway serves, as an OpenAPI document: made from the configuration, so that it names what is there."""
+"""What the gateway serves, as an OpenAPI document: written from its table of routes."""
 
 from typing import Any
 
-from scoreveil import __version__
-from scoreveil.gateway.config import DATATYPES, Config, Model
+import msgspec
 
+from scoreveil import __version__
+from scoreveil.gateway.config import Config
+from scoreveil.gateway.handlers import LONGEST_KEY
+from scoreveil.gateway.routes import ServedRoute, route_table
+from scoreveil.inference_protocol.messages import RequestMessage
+
+REFERENCE = "#/components/schemas/{name}"
 ERROR = {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}}
 STATUSES = {
     "400": "malformed, or not allowed",
@@ -20,82 +26,24 @@ STATUSES = {
     "503": "the model or the ledger is not ready",
     "504": "the model was too slow",
 }
-PARAMETERS = {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}
-NAME = {"type": "string", "minLength": 1, "maxLength": 256}
-SHAPE = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1, "maxItems": 8}
-TENSOR = {
-    "type": "object",
-    "required": ["name", "shape", "datatype"],
-    "additionalProperties": False,
-    "properties": {
-        "name": NAME,
-        "shape": SHAPE,
-        "datatype": {"enum": list(DATATYPES)},
-        "parameters": PARAMETERS,
-        "data": {"type": "array", "items": {}},
-    },
+IDEMPOTENCY_KEY = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "schema": {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY},
 }
-OUTPUT = {
-    "type": "object",
-    "required": ["name"],
-    "additionalProperties": False,
-    "properties": {"name": NAME, "parameters": {"type": "object", "properties": {"binary_data": {"type": "boolean"}}}},
-}
-REQUEST = {
-    "type": "object",
-    "required": ["inputs"],
-    "additionalProperties": False,
-    "properties": {
-        "id": {"type": "string", "maxLength": 256},
-        "model_name": {"type": "string"},
-        "model_version": {"type": "string"},
-        "parameters": PARAMETERS,
-        "inputs": {"type": "array", "items": {"$ref": "#/components/schemas/Tensor"}, "minItems": 1},
-        "outputs": {"type": "array", "items": {"$ref": "#/components/schemas/Output"}},
-    },
-}
-RESPONSE = {
-    "type": "object",
-    "required": ["model_name", "model_version", "outputs"],
-    "properties": {
-        "model_name": {"type": "string"},
-        "model_version": {"type": "string"},
-        "id": {"type": "string"},
-        "outputs": {"type": "array", "items": {"$ref": "#/components/schemas/Tensor"}},
-    },
-}
-ROWS = {"type": "array", "items": {}, "minItems": 1}
-MLFLOW = {
-    "type": "object",
-    "minProperties": 1,
-    "maxProperties": 1,
-    "additionalProperties": False,
-    "properties": {"dataframe_split": {"type": "object"}, "dataframe_records": ROWS, "instances": ROWS, "inputs": {}},
-}
-TF = {
-    "type": "object",
-    "required": ["instances"],
-    "additionalProperties": False,
-    "properties": {"instances": ROWS, "signature_name": {"type": "string"}},
-}
-PREDICTIONS = {"type": "object", "required": ["predictions"], "properties": {"predictions": ROWS}}
 
 
 def document(config: Config) -> dict[str, Any]:
-    """The whole document."""
-    paths: dict[str, Any] = {
-        "/v2": {"get": _operation("The server", {"type": "object"})},
-        "/v2/health/live": {"get": _operation("Whether it lives", {"type": "object"}, open_to_all=True)},
-        "/v2/health/ready": {"get": _operation("Whether it is ready", {"type": "object"}, open_to_all=True)},
-    }
-    for name, model in config.models.items():
-        paths |= _paths(name, model)
+    """The whole document, for the models of this configuration."""
+    table = route_table(config.models)
+    bodies = {route.body for route in table.values() if route.body is not None} | {RequestMessage}
+    _, schemas = msgspec.json.schema_components(bodies, ref_template=REFERENCE)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Scoreveil gateway", "version": __version__},
-        "paths": paths,
+        "paths": {path: {route.method.lower(): _operation(route)} for path, route in table.items()},
         "components": {
-            "schemas": {"Error": ERROR, "Tensor": TENSOR, "Output": OUTPUT, "Request": REQUEST, "Response": RESPONSE},
+            "schemas": {"Error": ERROR, **schemas},
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer"},
                 "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
@@ -105,45 +53,20 @@ def document(config: Config) -> dict[str, Any]:
     }
 
 
-def _paths(name: str, model: Model) -> dict[str, Any]:
-    if model.upstream is not None and model.upstream.protocol == "mlflow":
-        return {
-            "/invocations": {"post": _operation("Predict", PREDICTIONS, MLFLOW)},
-            "/ping": {"get": _operation("Whether it is ready", {"type": "object"}, open_to_all=True)},
-        }
-    found: dict[str, Any] = {}
-    if model.upstream is not None and model.upstream.protocol == "tfserving":
-        for base in (f"/v1/models/{name}", f"/v1/models/{name}/versions/{model.version}"):
-            found[base] = {"get": _operation("The model's state", {"type": "object"})}
-            found[f"{base}:predict"] = {"post": _operation("Predict", PREDICTIONS, TF)}
-        return found
-    request, response = ({"$ref": f"#/components/schemas/{kind}"} for kind in ("Request", "Response"))
-    for base in (f"/v2/models/{name}", f"/v2/models/{name}/versions/{model.version}"):
-        found[base] = {"get": _operation("What the model is", {"type": "object"})}
-        found[f"{base}/ready"] = {"get": _operation("Whether the model is ready", {"type": "object"})}
-        found[f"{base}/infer"] = {"post": _operation("Veiled scores", response, request)}
-    return found
+def _operation(route: ServedRoute) -> dict[str, Any]:
+    answer, error = _content(route.answer), _content({"$ref": REFERENCE.format(name="Error")})
+    responses = {"200": {"description": "OK", "content": answer}}
+    responses |= {status: {"description": words, "content": error} for status, words in STATUSES.items()}
+    if route.tells_readiness:
+        responses["503"] = {"description": "not ready", "content": answer}
+    operation: dict[str, Any] = {"summary": route.summary, "responses": responses}
+    if route.open:
+        operation["security"] = []
+    if route.body is not None:
+        body = _content({"$ref": REFERENCE.format(name=route.body.__name__)})
+        operation |= {"requestBody": {"required": True, "content": body}, "parameters": [IDEMPOTENCY_KEY]}
+    return operation
 
 
-def _operation(summary: str, answer: Any, body: Any = None, open_to_all: bool = False) -> dict[str, Any]:
-    error = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
-    responses: dict[str, Any] = {
-        "200": {"description": "OK", "content": {"application/json": {"schema": answer}}},
-        **{status: {"description": words, "content": error} for status, words in STATUSES.items()},
-    }
-    made: dict[str, Any] = {"summary": summary, "responses": responses}
-    if open_to_all:
-        made["security"] = []
-        responses["503"] = {"description": "not ready", "content": {"application/json": {"schema": answer}}}
-    if summary == "Whether the model is ready":
-        responses["503"] = {"description": "not ready", "content": {"application/json": {"schema": answer}}}
-    if body is not None:
-        made["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
-        if summary == "Veiled scores":
-            header = {
-                "name": "Idempotency-Key",
-                "in": "header",
-                "schema": {"type": "string", "minLength": 1, "maxLength": 255},
-            }
-            made["parameters"] = [header]
-    return made
+def _content(schema: Any) -> dict[str, Any]:
+    return {"application/json": {"schema": schema}}

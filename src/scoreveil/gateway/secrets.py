@@ -14,6 +14,8 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
+from scoreveil import atomic, secret_file
+
 VARIABLE = "SCOREVEIL_SECRET"
 
 
@@ -30,13 +32,15 @@ def load(path: Path) -> Keys:
     """The keys; a file that is not there is made."""
     text = os.environ.get(VARIABLE)
     if text is None:
-        _make(path)
-        _check_owner(path)
+        secret_file.create(path, secrets.token_hex(32) + "\n")
+        # a group may read it: that is how Kubernetes mounts secrets for a pod's fsGroup
+        if secret_file.readable_by(path, 0o007):
+            raise ValueError(f"Others can read the secret file {path}; chmod 600 it.")
         text = path.read_text(encoding="ascii", errors="replace")
     lines = text.split()
     if not lines or not all(re.fullmatch(r"[0-9a-fA-F]{64}", line) for line in lines):
         where = VARIABLE if VARIABLE in os.environ else str(path)
-        raise ValueError(f"Expected secrets of 64 hex digits, one a line, in {where}, got others.")
+        raise ValueError(f"{where} does not hold secrets of 64 hex digits, one a line.")
     return Keys(bytes.fromhex(lines[0]), bytes.fromhex(lines[-1]), len(lines) - 1)
 
 
@@ -44,39 +48,5 @@ def rotate(path: Path) -> int:
     """Add a secret for sticky answers, in one atomic step; the number of lines now."""
     load(path)
     lines = [*path.read_text(encoding="ascii").split(), secrets.token_hex(32)]
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    _write(temporary, "\n".join(lines) + "\n")
-    temporary.replace(path)
+    atomic.write(path, "\n".join(lines) + "\n", mode=0o600)
     return len(lines)
-
-
-def _make(path: Path) -> None:
-    """Write a first secret unless there is a file; several workers may try at once."""
-    if path.exists():
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    _write(temporary, secrets.token_hex(32) + "\n")
-    try:
-        os.link(temporary, path)  # fails where another process was first
-    except FileExistsError:
-        pass
-    finally:
-        temporary.unlink()
-
-
-def _write(path: Path, text: str) -> None:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(handle)
-
-
-def _check_owner(path: Path) -> None:
-    mode = path.stat().st_mode
-    # a group may read it: that is how Kubernetes mounts secrets for a pod's fsGroup
-    if mode & 0o007:
-        raise ValueError(
-            f"Expected a secret that others cannot read, got {path} with mode {mode & 0o777:o}: chmod 600 it."
-        )

@@ -26,10 +26,11 @@ from granian import Granian
 from granian.constants import Interfaces, RuntimeModes
 from granian.server.embed import Server as EmbeddedGranian
 
-from scoreveil.gateway import config as configuration
-from scoreveil.gateway import logs, metrics, secrets
+from scoreveil import atomic
+from scoreveil.gateway import config_file, logs, metrics, secrets
 from scoreveil.gateway.app import App
 from scoreveil.gateway.config import Config, ConfigError
+from scoreveil.gateway.worker import Worker
 
 
 @dataclass(frozen=True)
@@ -40,12 +41,12 @@ class Setup:
     overrides: Mapping[str, Any]
 
     def load(self) -> Config:
-        return configuration.load(self.path, self.overrides)
+        return config_file.load(self.path, self.overrides)
 
 
 def worker(folder: Path) -> App:
     """The application of one worker process."""
-    return App(partial(last_good, folder), folder)
+    return App(Worker(partial(last_good, folder), folder))
 
 
 def last_good(folder: Path) -> Config:
@@ -55,8 +56,7 @@ def last_good(folder: Path) -> Config:
 
 
 def _keep(folder: Path, config: Config) -> None:
-    (folder / "config.new").write_bytes(pickle.dumps(config))
-    (folder / "config.new").replace(folder / "config")
+    atomic.write(folder / "config", pickle.dumps(config), mode=0o600)
 
 
 def run(setup: Setup) -> None:
@@ -125,7 +125,7 @@ def _check_free(host: str, port: int) -> None:
         try:
             probe.bind((host, port))
         except OSError as error:
-            raise ValueError(f"Expected {host}:{port} to be free, got {error.strerror}.") from None
+            raise ValueError(f"{host}:{port} cannot be listened on: {error.strerror}; choose another port.") from None
 
 
 class Admin:

@@ -1,19 +1,9 @@
 """OpenTelemetry spans: a route, a model, a status, a number of rows. Never a header, a path or a payload."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from scoreveil.gateway.config import Traces
-
-
-class Span:
-    def __init__(self, span: Any) -> None:
-        self._span = span
-
-    def finish(self, status: int, rows: int) -> None:
-        self._span.set_attribute("http.response.status_code", status)
-        self._span.set_attribute("scoreveil.rows", rows)
 
 
 class Tracer:
@@ -26,18 +16,21 @@ class Tracer:
             from opentelemetry.sdk.trace import TracerProvider
             from opentelemetry.sdk.trace.export import BatchSpanProcessor
         except ModuleNotFoundError:
-            raise ValueError("Expected OpenTelemetry for traces, got none: pip install 'scoreveil[traces]'.") from None
+            raise ValueError("Traces need OpenTelemetry: pip install 'scoreveil[traces]'") from None
         provider = TracerProvider(resource=Resource({"service.name": settings.service}))
         provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=settings.endpoint)))
         self._tracer = provider.get_tracer("scoreveil")
 
     @contextmanager
-    def span(self, name: str, model: str) -> Iterator[Span]:
+    def span(self, name: str, model: str) -> Iterator[Callable[[int, int], None]]:
+        """A span around a request, which ends with a call of what it gives, with a status and a number of rows."""
         # exceptions are not recorded: a span would carry their messages
         with self._tracer.start_as_current_span(name, record_exception=False, set_status_on_exception=False) as span:
             span.set_attribute("scoreveil.model", model)
-            yield Span(span)
+            yield lambda status, rows: span.set_attributes(
+                {"http.response.status_code": status, "scoreveil.rows": rows}
+            )
 
 
-def tracer(settings: Traces) -> Tracer | None:
+def open_tracer(settings: Traces) -> Tracer | None:
     return None if settings.endpoint is None else Tracer(settings)

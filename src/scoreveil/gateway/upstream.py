@@ -5,26 +5,25 @@ whatever is not a well-formed answer is 502.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import aiohttp
-import numpy as np
 import orjson
-from numpy.typing import NDArray
 from yarl import URL
 
-from scoreveil.gateway import protocol
-from scoreveil.gateway.config import Limits, TensorSpec, Upstream
-from scoreveil.gateway.errors import Refusal, upstream_failed
-from scoreveil.gateway.protocol import Request
+from scoreveil import secret_file, typed
+from scoreveil.gateway.config import Limits, Model, Upstream
+from scoreveil.gateway.sources import Arrays, TensorQuery, TensorSource
+from scoreveil.inference_protocol import messages
+from scoreveil.inference_protocol.refusals import Refusal, model_too_slow, upstream_failed
+from scoreveil.inference_protocol.tensors import TensorSpec
 
-PLATFORM = "scoreveil"
 READY_SECONDS = 2.0
 
 
-class Connection:
+class UpstreamPool:
     """A pool of connections to one upstream."""
 
     def __init__(self, upstream: Upstream, limits: Limits) -> None:
@@ -53,7 +52,7 @@ class Connection:
                         raise _refused(answer.status)
                     return await self._read(answer), answer.headers
         except TimeoutError:
-            raise Refusal(504, "Expected an answer from the model in time, got none.", "timeout") from None
+            raise model_too_slow() from None
         except (aiohttp.ClientError, OSError, ValueError):
             raise upstream_failed() from None
 
@@ -86,92 +85,67 @@ class Connection:
 
 
 def _token(path: Path) -> str:
-    token = path.read_text(encoding="ascii").strip()
-    if not token.isprintable() or not token:
-        raise ValueError(f"Expected one line of text in {path.name}, got another.")
+    token = secret_file.read(path).decode("ascii", "replace")
+    if not token.isprintable() or not token.isascii() or not token:
+        raise ValueError(f"The token file {path.name} does not hold one line of ASCII text.")
     return token
 
 
 def _refused(status: int) -> Refusal:
     """What an upstream's status means to the client. Its reasons may quote inputs, so they stay here."""
     if status in (400, 413, 415, 422):
-        return Refusal(400, "Expected a request that the model accepts, got another.", "upstream_refused")
+        message = "The model refused the request; check the inputs against what the model declares."
+        return Refusal(400, message, "upstream_refused")
     if status in (429, 503):
-        return Refusal(503, "Expected a model that is ready, got one that is busy or not.", "upstream_busy")
+        return Refusal(503, "The model is busy or not ready; try again later.", "upstream_busy")
     return upstream_failed()
 
 
-class V2Upstream:
+def versioned_path(prefix: str, name: str, upstream: Upstream) -> str:
+    """Where a model is on its own server."""
+    path = f"{prefix}/models/{upstream.model or name}"
+    return path if upstream.version is None else f"{path}/versions/{upstream.version}"
+
+
+class TensorUpstream(TensorSource):
     """An upstream that speaks the Open Inference Protocol: MLServer, Triton, KServe."""
 
-    platform = PLATFORM
-
-    def __init__(
-        self, name: str, version: str, upstream: Upstream, limits: Limits, inputs: tuple[TensorSpec, ...]
-    ) -> None:
-        path = f"/v2/models/{upstream.model or name}"
-        self._path = f"{path}/versions/{upstream.version}" if upstream.version is not None else path
+    def __init__(self, name: str, model: Model, upstream: Upstream, limits: Limits) -> None:
+        super().__init__(name, model, limits, model.inputs)
+        self._path = versioned_path("/v2", name, upstream)
         self._infer = f"{self._path}/infer"
         self._binary = upstream.binary
-        self.inputs = inputs
-        self._connection = Connection(upstream, limits)
+        self._pool = UpstreamPool(upstream, limits)
 
-    async def infer(self, request: Request, outputs: list[str], seconds: float) -> Mapping[str, NDArray[Any]]:
-        if self.inputs:
-            protocol.check_inputs(request.inputs, self.inputs)
-        body, length = protocol.write_request(request, outputs, self._binary)
+    async def infer(self, query: TensorQuery, seconds: float) -> Arrays:
+        body, length = messages.write_request(query.request, query.asked, self._binary)
         headers = {"Content-Type": "application/octet-stream" if length else "application/json"}
         if length:
             headers["Inference-Header-Content-Length"] = str(length)
-        answer, given = await self._connection.post(self._infer, body, headers, seconds)
+        answer, given = await self._pool.post(self._infer, body, headers, seconds)
         header = given.get("Inference-Header-Content-Length")
         try:
-            return protocol.read_response(answer, None if header is None else header.encode(), outputs)
+            return messages.read_response(answer, None if header is None else header.encode(), query.asked)
         except (Refusal, LookupError, TypeError, ValueError, AttributeError):
             raise upstream_failed("malformed") from None
 
-    async def declared(self) -> tuple[list[TensorSpec], list[TensorSpec]]:
+    async def declared(self) -> tuple[Sequence[TensorSpec], Sequence[TensorSpec]]:
         """Inputs and outputs, as the upstream names them; of all else that it says, nothing is passed on."""
-        status, body = await self._connection.get(self._path)
+        status, body = await self._pool.get(self._path)
         try:
             said = orjson.loads(body) if status == 200 else {}
             inputs, outputs = ([_spec(each) for each in said.get(kind) or []] for kind in ("inputs", "outputs"))
         except (ValueError, LookupError, TypeError, AttributeError):
             raise upstream_failed("malformed") from None
-        return list(self.inputs) or inputs, outputs
+        return self.inputs or inputs, outputs
 
     async def ready(self) -> bool:
-        status, _ = await self._connection.get(f"{self._path}/ready")
+        status, _ = await self._pool.get(f"{self._path}/ready")
         return status == 200
 
     async def close(self) -> None:
-        await self._connection.close()
+        await self._pool.close()
 
 
 def _spec(said: dict[str, Any]) -> TensorSpec:
-    return TensorSpec(str(said["name"]), said["datatype"], tuple(int(size) for size in said["shape"]))
-
-
-def matrix(rows: Any) -> NDArray[np.float64]:
-    """A list of score vectors as an array, or ValueError."""
-    if not isinstance(rows, list) or not rows:
-        raise ValueError("Expected rows, got none.")
-    array = np.array(rows)
-    if array.dtype.kind not in "fiu" or array.ndim != 2:
-        raise ValueError("Expected rows of numbers, got others.")
-    return array.astype(np.float64)
-
-
-def canonical(record: Any) -> bytes:
-    """A record as bytes that do not depend on how it was written: sorted keys, 1 as 1.0, -0.0 as 0.0."""
-    return orjson.dumps(_numbers(record), option=orjson.OPT_SORT_KEYS)
-
-
-def _numbers(value: Any) -> Any:
-    if isinstance(value, bool) or value is None or isinstance(value, str):
-        return value
-    if isinstance(value, (int, float)):
-        return float(value) + 0.0
-    if isinstance(value, list):
-        return [_numbers(each) for each in value]
-    return {key: _numbers(each) for key, each in value.items()}
+    return typed.convert({name: said[name] for name in TensorSpec.__struct_fields__}, TensorSpec)

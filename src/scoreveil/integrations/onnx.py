@@ -19,12 +19,12 @@ from scoreveil.extras import needs
 from scoreveil.integrations.records import RecordVeil
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.mechanism import Mechanism
+from scoreveil.onnx_session import FLOATS, open_session
 from scoreveil.veil import Veil, VeilOptions
 
 with needs("onnx"):
     import onnxruntime
 
-FLOATS = ("tensor(float)", "tensor(double)", "tensor(float16)")
 LABELS = ("tensor(int64)", "tensor(int32)", "tensor(string)")
 
 
@@ -53,8 +53,7 @@ class VeiledSession:
         if outputs not in ("logits", "probabilities"):
             raise ValueError(f"Expected outputs 'logits' or 'probabilities', got {outputs!r}.")
         if not isinstance(session, onnxruntime.InferenceSession):
-            model = session if isinstance(session, bytes) else str(session)
-            session = onnxruntime.InferenceSession(model, providers=onnxruntime.get_available_providers())
+            session = open_session(session, providers=None)
         self._session = session
         found = {output.name: output.type for output in session.get_outputs()}
         self._scores = _scores_output(found) if scores is None else _named(scores, found, FLOATS, "scores")

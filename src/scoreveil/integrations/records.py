@@ -12,6 +12,7 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from scoreveil import record_bytes
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.mechanism import Mechanism
 from scoreveil.veil import Veil, VeilOptions
@@ -46,23 +47,9 @@ def record_tags(rows: int, inputs: Iterable[Any]) -> list[bytes]:
     """A tag for each record, SHA-256 of its part of every input."""
     states = [hashlib.sha256() for _ in range(rows)]
     for given in inputs:
-        parts = _row_bytes(given)
+        parts = record_bytes.of_rows(given)
         if len(parts) != rows:  # no rows of its own, as with one record or a setting for all
             parts = [b"".join(parts)] * rows
         for state, part in zip(states, parts, strict=True):
-            state.update(len(part).to_bytes(8, "little") + part)
+            state.update(record_bytes.with_length(part))
     return [state.digest() for state in states]
-
-
-def _row_bytes(given: Any) -> list[bytes]:
-    """Bytes of each row, the same for the same numbers whatever their type, order or container."""
-    if hasattr(given, "tocsr"):  # scipy's sparse matrices, zeros left out
-        given = given.tocsr().sorted_indices()
-        slices = [slice(*ends) for ends in zip(given.indptr, given.indptr[1:], strict=False)]
-        return [given.indices[s].astype("<i8").tobytes() + given.data[s].astype("<f8").tobytes() for s in slices]
-    values = given.to_numpy() if hasattr(given, "to_numpy") else np.asarray(given)
-    values = np.atleast_1d(values)
-    if values.dtype.kind not in "biuf":
-        return [repr(row.tolist() if isinstance(row, np.ndarray) else row).encode() for row in values]
-    numbers = np.ascontiguousarray(values, dtype="<f8") + 0.0  # -0.0 is 0.0
-    return [row.tobytes() for row in numbers]

@@ -10,13 +10,16 @@ other, nor an older copy put back: unless an earlier head, kept elsewhere, is gi
 """
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
 from scoreveil.ledger.charges import short
 
 START = hashlib.sha256(b"scoreveil journal 1").digest()
+MOST_NAMED = 10  # faults of one kind that are named
+SUMS = "count(*), CAST(sum(releases) AS bigint), CAST(sum(spent) AS bigint), count(*) FILTER (WHERE room < 1)"
 
 
 @dataclass(frozen=True)
@@ -60,12 +63,12 @@ class Head:
         except ValueError:
             found = cls(-1, b"")
         if found.entry < 0 or len(found.digest) != 32:
-            raise ValueError("Expected a head as verify prints it, a number, a colon and 64 hex digits, got another.")
+            raise ValueError("A head is a number, a colon and 64 hex digits, as verify prints it.")
         return found
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Verification:
     """What `verify` found. Intact when `faults` is empty."""
 
     head: Head
@@ -92,11 +95,11 @@ class Scope:
     def __post_init__(self) -> None:
         given = [name for name in (self.model, self.client, self.requests_days) if name is not None]
         if len(given) != 1:
-            raise ValueError(f"Expected one of a model, a client or requests to forget, got {len(given)}.")
+            raise ValueError(f"Forget one of a model, a client and requests at a time; {len(given)} are given.")
         if given[0] == "":
-            raise ValueError("Expected the name of a model or client, got an empty one.")
+            raise ValueError("The name of the model or client to forget is empty.")
         if self.requests_days is not None and self.requests_days < 0:
-            raise ValueError(f"Expected a number of days >= 0, got {self.requests_days}.")
+            raise ValueError(f"The number of days is {self.requests_days}; it cannot be negative.")
 
 
 @dataclass(frozen=True)
@@ -108,18 +111,59 @@ class Forgotten:
     requests: int = 0
 
 
-class Books(Protocol):
-    """The books of a ledger that is open elsewhere or nowhere; reading them stops nobody."""
+class Books(ABC):
+    """The books of a ledger that is open elsewhere or nowhere. Reading stops nobody; between calls nothing is open."""
 
-    async def totals(self, by_client: bool = False) -> list[Total]: ...
+    @abstractmethod
+    async def totals(self, by_client: bool = False) -> list[Total]:
+        """What was spent on each model, by everyone, or by each client (which reads everything)."""
 
-    def records(self) -> AsyncIterator[Record]: ...
+    @abstractmethod
+    def records(self) -> AsyncIterator[Record]:
+        """Every record's counter."""
 
-    async def verify(self, earlier: Head | None = None) -> Verdict: ...
+    @abstractmethod
+    async def verify(self, earlier: Head | None = None) -> Verification:
+        """Whether the books are intact, as told above; `earlier` is the head of an earlier `verify`."""
 
-    async def forget(self, scope: Scope) -> Forgotten: ...
+    @abstractmethod
+    async def forget(self, scope: Scope) -> Forgotten:
+        """Delete a model's records, a client's name, or old requests."""
 
-    async def close(self) -> None: ...
+
+# What both stores are asked, in the SQL that both speak. `records` is their table of counters, `released` has a row for
+# each release in the journal.
+
+
+def sql_by_model(records: str) -> str:
+    return f"SELECT model, NULL, {SUMS} FROM {records} GROUP BY model"
+
+
+def sql_by_client(records: str, released: str) -> str:
+    return f"""
+    WITH counters AS (SELECT model, key, room FROM {records}),
+    spent AS (
+        SELECT model, client, key, count(*) AS releases, sum(units) AS spent FROM {released} GROUP BY model, client, key
+    )
+    SELECT model, client, {SUMS} FROM spent JOIN counters USING (model, key) GROUP BY model, client
+    """
+
+
+def sql_differences(records: str, released: str) -> str:
+    """Model, key, units by the counter and units by the journal of records where the two differ."""
+    return f"""
+    WITH sides AS (
+        SELECT model, key, releases AS counted, spent AS counted_units, 0 AS noted, 0 AS noted_units FROM {records}
+        UNION ALL SELECT model, key, 0, 0, 1, units FROM {released}
+    )
+    SELECT model, key, CAST(sum(counted_units) AS bigint), CAST(sum(noted_units) AS bigint)
+    FROM sides GROUP BY model, key
+    HAVING sum(counted_units) <> sum(noted_units) OR sum(counted) <> sum(noted) LIMIT {MOST_NAMED + 1}
+    """
+
+
+def totals(rows: Iterable[Iterable[Any]]) -> list[Total]:
+    return sorted((Total(*row) for row in rows), key=lambda total: (total.model, total.client or ""))
 
 
 class JournalHash:
@@ -141,11 +185,8 @@ class JournalHash:
             yield "the journal does not begin with what it held at the given head"
 
 
-MOST_NAMED = 10  # faults of one kind that are named
-
-
 def counter_faults(wrong: list[tuple[str, bytes, int, int]]) -> Iterable[str]:
-    """`wrong`: model, key, units by the counter and units by the journal of records where the two differ."""
+    """What is wrong with each row of `sql_differences`."""
     for model, key, counted, journaled in wrong[:MOST_NAMED]:
         way = "less than" if counted < journaled else "more than" if counted > journaled else "not"
         yield f"record {short(key)}… of model {model}: its counter is {way} what the journal adds up to"

@@ -1,20 +1,17 @@
 """What is charged and what is granted: the words that both ledgers and all workers share.
 
     key = record_key(secret, "digits", "1", record)    # 32 bytes; the record itself is never stored
-    Charge.of("digits", [key], limit=5)                # checked once, here
+    Charge("digits", joined_keys([key]), limit=5)      # checked once, here
 
 A budget is counted in whole units. A release of a record is granted while spent + units <= limit.
 """
 
 import hashlib
 import hmac
-import operator
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
-
-from scoreveil.ledger.errors import BudgetExceeded
 
 KEY = 32  # bytes of a record key
 MOST_UNITS = 2**48  # sums over many records stay within 64 bits, which is what the stores count with
@@ -24,9 +21,19 @@ MOST_REQUEST = 64  # bytes of a request
 
 
 def record_key(secret: bytes, model: str, version: str, record: bytes) -> bytes:
-    """HMAC-SHA256 over (model, version, record), each with its length before it, so that no two triples run together.
+    """The key under which a record is counted: HMAC-SHA256 over (model, version, record).
 
-    Guarantee: without the secret a key tells nothing about its record but whether two keys are equal.
+    Each has its length before it, so that no two triples run together. Without the secret a key tells nothing about
+    its record but whether two keys are equal.
+
+    Args:
+        secret: At least 16 random bytes.
+        model: The model's name.
+        version: Its version; another version has budgets of its own.
+        record: The bytes that tell the record.
+
+    Returns:
+        32 bytes.
     """
     if len(secret) < 16:
         raise ValueError(f"Expected a secret of at least 16 bytes, got {len(secret)}.")
@@ -52,9 +59,12 @@ class Grant(NamedTuple):
             f"spent={self.spent}, limit={self.limit})"
         )
 
-    def exceeded(self, units: int = 1) -> BudgetExceeded:
-        """The refusal to raise for this row, with its numbers."""
-        return BudgetExceeded(requested=units, remaining=max(0, self.limit - self.spent), record=short(self.key))
+
+def joined_keys(keys: Sequence[bytes]) -> bytes:
+    """Record keys as one string of bytes."""
+    if wrong := {len(key) for key in keys} - {KEY}:
+        raise ValueError(f"A record key has {KEY} bytes, and one of these has {wrong.pop()}; `record_key` makes them.")
+    return b"".join(keys)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -68,27 +78,13 @@ class Charge:
     client: str = ""
     request: bytes | None = None
 
-    @classmethod
-    def of(
-        cls,
-        model: str,
-        keys: Sequence[bytes],
-        limit: int,
-        units: int = 1,
-        client: str = "",
-        request: bytes | None = None,
-    ) -> "Charge":
-        if wrong := {len(key) for key in keys} - {KEY}:
-            raise ValueError(f"Expected record keys of {KEY} bytes, got one of {wrong.pop()}.")
-        return cls(model, b"".join(keys), operator.index(limit), operator.index(units), client, request)
-
     def __post_init__(self) -> None:
         if not self.model:
-            raise ValueError("Expected the name of a model, got an empty one.")
+            raise ValueError("The model's name is empty.")
         for what, name in (("model", self.model), ("client", self.client)):
             # PostgreSQL's text holds no NUL
             if len(name.encode()) > MOST_NAME or "\0" in name:
-                raise ValueError(f"Expected a {what} name of at most {MOST_NAME} bytes without NUL, got another.")
+                raise ValueError(f"The {what}'s name is longer than {MOST_NAME} bytes, or has a NUL in it.")
         if len(self.keys) > MOST_ROWS * KEY:
             raise ValueError(f"Expected at most {MOST_ROWS:,} records in one charge, got {len(self.keys) // KEY:,}.")
         if not 0 <= self.limit <= MOST_UNITS:

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import itertools
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
@@ -12,13 +11,14 @@ from scoreveil.ledger import wire
 from scoreveil.ledger.books import Books
 from scoreveil.ledger.charges import Charge, Grant
 from scoreveil.ledger.errors import IdempotencyConflict, LedgerUnavailable
+from scoreveil.ledger.ledger import Ledger
 from scoreveil.ledger.sqlite_books import SqliteBooks
 from scoreveil.ledger.writer import Writer, address, try_to_own
 
 PAUSE = 0.01  # seconds between two tries while another worker takes over
 
 
-class Connection(asyncio.Protocol):
+class WriterConnection(asyncio.Protocol):
     """A connection to the writer: any number of calls under way, each with its own future."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
 
-class SqliteLedger:
+class SqliteLedger(Ledger):
     """A ledger in a file, for all workers on one machine.
 
     When the writer's owner dies, calls under way are sent again to whoever takes over: those with a `request` are
@@ -72,7 +72,7 @@ class SqliteLedger:
 
     def __init__(self, path: Path, timeout: float) -> None:
         self._path, self._timeout = path, timeout
-        self._connection: Connection | None = None
+        self._connection: WriterConnection | None = None
         self._connecting = asyncio.Lock()
         self._writer: Writer | None = None
         self._create = True
@@ -87,16 +87,7 @@ class SqliteLedger:
             raise
         self._create = False
 
-    async def charge(
-        self,
-        model: str,
-        keys: Sequence[bytes],
-        limit: int,
-        units: int = 1,
-        client: str = "",
-        request: bytes | None = None,
-    ) -> list[Grant]:
-        charge = Charge.of(model, keys, limit, units, client, request)
+    async def grant(self, charge: Charge) -> list[Grant]:
         return wire.read_grants(charge, await self._call(wire.CHARGE, wire.charge_body(charge)))
 
     async def ready(self) -> bool:
@@ -139,7 +130,7 @@ class SqliteLedger:
             except ConnectionError:
                 await asyncio.sleep(PAUSE)
 
-    async def _connected(self) -> Connection:
+    async def _connected(self) -> WriterConnection:
         """The connection; a new one where the last one is lost, to the owner of the writer, who may be us."""
         if self._connection is not None and not self._connection.lost:
             return self._connection
@@ -152,7 +143,7 @@ class SqliteLedger:
                 try:
                     with address(self._path) as where:
                         loop = asyncio.get_running_loop()
-                        _, self._connection = await loop.create_unix_connection(Connection, where)
+                        _, self._connection = await loop.create_unix_connection(WriterConnection, where)
                 except OSError:  # whoever owns the lock does not listen yet, or does no longer
                     await asyncio.sleep(PAUSE)
             return self._connection

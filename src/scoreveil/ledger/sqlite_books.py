@@ -8,20 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from scoreveil.ledger import sqlite_file
-from scoreveil.ledger.books import (
-    MOST_NAMED,
-    START,
-    Forgotten,
-    Head,
-    JournalHash,
-    Record,
-    Scope,
-    Total,
-    Verdict,
-    counter_faults,
-    entry_faults,
-)
+from scoreveil.ledger import books, sqlite_file
 from scoreveil.ledger.charges import KEY, entry_digest
 from scoreveil.ledger.errors import LedgerUnavailable
 
@@ -29,45 +16,26 @@ T = TypeVar("T")
 PAGE = 10_000  # records read at a time
 
 RELEASED = "CREATE TEMP TABLE released (model TEXT, client TEXT, units INTEGER, key BLOB)"
-BY_MODEL = """
-SELECT model, NULL, count(*), sum(releases), sum(spent), sum(room < 1) FROM records GROUP BY model ORDER BY model
-"""
-BY_CLIENT = """
-WITH spent AS (
-    SELECT model, client, key, count(*) AS releases, sum(units) AS units FROM released GROUP BY model, client, key
-)
-SELECT model, client, count(*), sum(spent.releases), sum(units), sum(room < 1)
-FROM spent JOIN records USING (model, key) GROUP BY model, client ORDER BY model, client
-"""
-DIFFERENT = f"""
-WITH sides AS (
-    SELECT model, key, releases AS left_releases, spent AS left_units, 0 AS right_releases, 0 AS right_units
-    FROM records
-    UNION ALL SELECT model, key, 0, 0, 1, units FROM released
-)
-SELECT model, key, sum(left_units), sum(right_units) FROM sides GROUP BY model, key
-HAVING sum(left_units) <> sum(right_units) OR sum(left_releases) <> sum(right_releases)
-LIMIT {MOST_NAMED + 1}
-"""
 PAGE_OF_RECORDS = """
 SELECT model, key, releases, spent, room FROM records WHERE (model, key) > (?, ?) ORDER BY model, key LIMIT ?
 """
 OF_MODEL = "(model = :name OR substr(model, 1, length(:name) + 1) = :name || '/')"
 
 
-class SqliteBooks:
+class SqliteBooks(books.Books):
     def __init__(self, path: Path, patience: float) -> None:
         self._path, self._patience = path, patience
 
-    async def totals(self, by_client: bool = False) -> list[Total]:
-        def read(connection: sqlite3.Connection) -> list[Total]:
-            if by_client:
-                list_releases(connection)
-            return [Total(*row) for row in connection.execute(BY_CLIENT if by_client else BY_MODEL)]
+    async def totals(self, by_client: bool = False) -> list[books.Total]:
+        def read(connection: sqlite3.Connection) -> list[books.Total]:
+            if not by_client:
+                return books.totals(connection.execute(books.sql_by_model("records")))
+            list_releases(connection)
+            return books.totals(connection.execute(books.sql_by_client("records", "released")))
 
         return await self._with("ro", read)
 
-    async def records(self) -> AsyncIterator[Record]:
+    async def records(self) -> AsyncIterator[books.Record]:
         last: tuple[str, bytes] = ("", b"")
 
         def page_after_last(connection: sqlite3.Connection) -> list[Any]:
@@ -75,17 +43,14 @@ class SqliteBooks:
 
         while page := await self._with("ro", page_after_last):
             for model, key, releases, spent, room in page:
-                yield Record(model, key[:4].hex(), releases, spent, room)
+                yield books.Record(model, key[:4].hex(), releases, spent, room)
                 last = model, key
 
-    async def verify(self, earlier: Head | None = None) -> Verdict:
+    async def verify(self, earlier: books.Head | None = None) -> books.Verification:
         return await self._with("ro", lambda connection: verify(connection, earlier))
 
-    async def forget(self, scope: Scope) -> Forgotten:
+    async def forget(self, scope: books.Scope) -> books.Forgotten:
         return await self._with("rw", lambda connection: forget(connection, scope))
-
-    async def close(self) -> None:
-        """Nothing is held open between calls."""
 
     async def _with(self, mode: str, work: Callable[[sqlite3.Connection], T]) -> T:
         """`work` on one state of the file, in a thread; all of it or nothing."""
@@ -119,10 +84,10 @@ def list_releases(connection: sqlite3.Connection) -> None:
     connection.executemany("INSERT INTO released VALUES (?, ?, ?, ?)", rows)
 
 
-def verify(connection: sqlite3.Connection, earlier: Head | None) -> Verdict:
+def verify(connection: sqlite3.Connection, earlier: books.Head | None) -> books.Verification:
     if connection.execute("PRAGMA integrity_check(1)").fetchall() != [("ok",)]:
-        return Verdict(Head(0, START), 0, 0, 0, 0, ("SQLite finds the file damaged",))
-    journal = JournalHash(earlier)
+        return books.Verification(books.Head(0, books.START), 0, 0, 0, 0, ("SQLite finds the file damaged",))
+    journal = books.JournalHash(earlier)
     wrong = []
     for entry, model, client, units, most, keys, digest in connection.execute(
         "SELECT id, model, client, units, most, keys, digest FROM journal ORDER BY id"
@@ -134,37 +99,37 @@ def verify(connection: sqlite3.Connection, earlier: Head | None) -> Verdict:
     (forgotten,) = connection.execute("SELECT count(*) FROM forgotten").fetchone()
     list_releases(connection)
     faults = [
-        *entry_faults(wrong),
-        *counter_faults(connection.execute(DIFFERENT).fetchall()),
+        *books.entry_faults(wrong),
+        *books.counter_faults(connection.execute(books.sql_differences("records", "released")).fetchall()),
         *journal.faults(),
     ]
-    return Verdict(journal.head, records, journal.entries, releases, forgotten, tuple(faults))
+    return books.Verification(journal.head, records, journal.entries, releases, forgotten, tuple(faults))
 
 
-def forget(connection: sqlite3.Connection, scope: Scope) -> Forgotten:
+def forget(connection: sqlite3.Connection, scope: books.Scope) -> books.Forgotten:
     connection.execute("PRAGMA secure_delete = ON")  # what is forgotten does not stay in the file's free pages
     if scope.model is not None:
         counts = {
             table: connection.execute(f"DELETE FROM {table} WHERE {OF_MODEL}", {"name": scope.model}).rowcount
             for table in ("records", "journal", "requests")
         }
-        done, what = Forgotten(counts["records"], counts["journal"], counts["requests"]), "a model"
+        done, what = books.Forgotten(counts["records"], counts["journal"], counts["requests"]), "a model"
     elif scope.client is not None:
         done, what = _forget_client(connection, scope.client), "a client"
     else:
         assert scope.requests_days is not None
         before = int(time.time()) - scope.requests_days * 86400
         gone = connection.execute("DELETE FROM requests WHERE at <= ?", (before,)).rowcount
-        done, what = Forgotten(requests=gone), "requests"
+        done, what = books.Forgotten(requests=gone), "requests"
     if done.entries:
         connection.execute("INSERT INTO forgotten (at, what) VALUES (?, ?)", (int(time.time()), what))
     return done
 
 
-def _forget_client(connection: sqlite3.Connection, client: str) -> Forgotten:
+def _forget_client(connection: sqlite3.Connection, client: str) -> books.Forgotten:
     """The name goes; what was released stays spent, by nobody in particular."""
     requests = connection.execute("DELETE FROM requests WHERE client = ?", (client,)).rowcount
     entries = connection.execute("SELECT id, model, units, most, keys FROM journal WHERE client = ?", (client,))
     anonymous = [(entry_digest(model, "", *rest), entry) for entry, model, *rest in entries.fetchall()]
     connection.executemany("UPDATE journal SET client = '', digest = ? WHERE id = ?", anonymous)
-    return Forgotten(entries=len(anonymous), requests=requests)
+    return books.Forgotten(entries=len(anonymous), requests=requests)

@@ -39,7 +39,7 @@ def read_charge(body: bytes) -> Charge:
     start = _charge.size
     client_at, request_at, keys_at = start + model, start + model + client, start + model + client + request
     if len(body) < keys_at or (len(body) - keys_at) % KEY:
-        raise ValueError(f"Expected keys of {KEY} bytes after the names, got another length.")
+        raise ValueError(f"The keys after the names are not a whole number of {KEY} bytes.")
     return Charge(
         model=body[start:client_at].decode(),
         keys=body[keys_at:],

@@ -25,15 +25,15 @@ CHUNK = 1 << 20  # bytes read from one worker in one round
 LONGEST_ADDRESS = 100  # bytes of a unix socket's path, with a margin
 
 
-class Call(NamedTuple):
+class WriterCall(NamedTuple):
     """What a worker asks for; without a charge: whether one would be taken."""
 
-    worker: "Worker"
+    worker: "Caller"
     ident: int
     charge: Charge | None
 
 
-class Worker:
+class Caller:
     """The writer's end of one worker's connection."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -42,7 +42,7 @@ class Worker:
         self.messages = wire.Messages()
         self.unsent = bytearray()
 
-    def receive(self) -> Iterator[Call]:
+    def receive(self) -> Iterator[WriterCall]:
         """The calls that have come. ConnectionError: the worker is gone. ValueError: it is none of ours."""
         try:
             data = self.connection.recv(CHUNK)
@@ -52,7 +52,7 @@ class Worker:
             raise ConnectionError
         for ident, kind, body in self.messages.feed(data):
             # read here, so that what cannot be read never meets the calls of others
-            yield Call(self, ident, wire.read_charge(body) if kind == wire.CHARGE else None)
+            yield WriterCall(self, ident, wire.read_charge(body) if kind == wire.CHARGE else None)
 
     def send(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -70,7 +70,7 @@ class Writer:
         self._stopping, self._stopped = socket.socketpair()
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._selector.register(self._stopped, selectors.EVENT_READ)
-        self._workers: set[Worker] = set()
+        self._workers: set[Caller] = set()
         self._thread = threading.Thread(target=self._run, name="scoreveil-ledger", daemon=True)
         _owned.add(self)
         self._thread.start()
@@ -98,9 +98,9 @@ class Writer:
         finally:
             self._close()
 
-    def _gather(self) -> tuple[list[Call], bool]:
+    def _gather(self) -> tuple[list[WriterCall], bool]:
         """Wait until something comes; everything that is there by then."""
-        calls: list[Call] = []
+        calls: list[WriterCall] = []
         stopping = False
         for ready, events in self._selector.select():
             if ready.fileobj is self._stopped:
@@ -108,7 +108,7 @@ class Writer:
             elif ready.fileobj is self._listener:
                 self._welcome()
             else:
-                worker: Worker = ready.data
+                worker: Caller = ready.data
                 if events & selectors.EVENT_WRITE:
                     self._send(worker)
                 if events & selectors.EVENT_READ:
@@ -118,7 +118,7 @@ class Writer:
                         self._drop(worker)
         return calls, stopping
 
-    def _answer(self, calls: list[Call]) -> list[tuple[int, bytes]]:
+    def _answer(self, calls: list[WriterCall]) -> list[tuple[int, bytes]]:
         """All of them in one transaction, on disk before any is answered; or none of them."""
         if not calls:
             return []
@@ -129,7 +129,7 @@ class Writer:
             return [(wire.UNAVAILABLE, reason(error).encode())] * len(calls)
         return answers
 
-    def _answer_one(self, call: Call) -> tuple[int, bytes]:
+    def _answer_one(self, call: WriterCall) -> tuple[int, bytes]:
         if call.charge is None:
             self._file.beat()
             return wire.DONE, b""
@@ -140,11 +140,11 @@ class Writer:
 
     def _welcome(self) -> None:
         with contextlib.suppress(OSError):
-            worker = Worker(self._listener.accept()[0])
+            worker = Caller(self._listener.accept()[0])
             self._workers.add(worker)
             self._selector.register(worker.connection, selectors.EVENT_READ, worker)
 
-    def _send(self, worker: Worker) -> None:
+    def _send(self, worker: Caller) -> None:
         if worker not in self._workers:
             return
         try:
@@ -155,7 +155,7 @@ class Writer:
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if worker.unsent else 0)
         self._selector.modify(worker.connection, wanted, worker)
 
-    def _drop(self, worker: Worker) -> None:
+    def _drop(self, worker: Caller) -> None:
         if worker in self._workers:
             self._workers.remove(worker)
             self._selector.unregister(worker.connection)

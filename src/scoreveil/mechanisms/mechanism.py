@@ -29,6 +29,8 @@ Rows = NDArray[Any]
 Floats = NDArray[np.float64]
 Arrays = dict[str, NDArray[Any]]
 
+DEFAULT_MECHANISM = "isotonic"
+
 _registered: dict[str, type["Mechanism"]] = {}
 
 

@@ -3,9 +3,8 @@
 An upstream that answers stickily needs its inputs, and the gateway does not. A flat list that holds nothing but the
 characters of numbers can hold no key and no text, so nothing can hide in it; it is counted, and put into the request
 that goes on, as it came. Anything else is left to the parser. Whether each is a number, the upstream finds out.
+msgspec.Raw would do the same and check the numbers too, in twice the time for 256 rows.
 """
-
-import orjson
 
 KEY, SPACE, NUMBERS = b'"data"', b" \t\r\n", b"0123456789+-.eE, \t\r\n"
 SHORT = 1024  # bytes: less is parsed as fast
@@ -42,7 +41,3 @@ def _after_colon(body: bytes, after_key: int) -> int:
 def count(numbers: bytes) -> int:
     """How many numbers such a list has."""
     return numbers.count(b",") + 1 if numbers[1:-1].strip(SPACE) else 0
-
-
-def fragment(numbers: bytes) -> orjson.Fragment:
-    return orjson.Fragment(numbers)

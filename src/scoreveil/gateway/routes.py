@@ -1,0 +1,72 @@
+"""Every path that a gateway serves, in one table: who handles it, and what it takes and gives.
+
+Requests are routed by one lookup in it, and the OpenAPI document is written from it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from scoreveil.gateway import handlers
+from scoreveil.gateway.config import Model
+from scoreveil.gateway.handlers import Handler
+from scoreveil.gateway.rows import InvocationMessage, PredictMessage
+from scoreveil.inference_protocol.messages import RequestMessage
+
+OBJECT = {"type": "object"}
+ROWS = {"type": "array", "items": {}, "minItems": 1}
+PREDICTIONS = {"type": "object", "required": ["predictions"], "properties": {"predictions": ROWS}}
+RESPONSE = {
+    "type": "object",
+    "required": ["model_name", "model_version", "outputs"],
+    "properties": {
+        "model_name": {"type": "string"},
+        "model_version": {"type": "string"},
+        "id": {"type": "string"},
+        "outputs": {"type": "array", "items": {"$ref": "#/components/schemas/InputTensor"}},
+    },
+}
+
+
+@dataclass(frozen=True)
+class ServedRoute:
+    """What is done at one path, and what the document says of it."""
+
+    method: str
+    handle: Handler
+    summary: str
+    answer: Mapping[str, Any]  # the JSON schema of a 200
+    body: type | None = None  # what a request holds
+    model: str = ""
+    open: bool = False  # to everyone: health alone
+    tells_readiness: bool = False  # a 503 has the form of a 200
+
+
+SERVER = ServedRoute("GET", handlers.server, "The server", OBJECT)
+LIVE = ServedRoute("GET", handlers.live, "Whether the server lives", OBJECT, open=True)
+READY = ServedRoute("GET", handlers.server_ready, "Whether it is ready", OBJECT, open=True, tells_readiness=True)
+METADATA = ServedRoute("GET", handlers.metadata, "What the model is", OBJECT)
+MODEL_READY = ServedRoute("GET", handlers.model_ready, "Whether the model is ready", OBJECT, tells_readiness=True)
+INFER = ServedRoute("POST", handlers.infer, "Veiled scores", RESPONSE, RequestMessage)
+INVOKE = ServedRoute("POST", handlers.infer, "Veiled scores, as MLflow gives them", PREDICTIONS, InvocationMessage)
+STATUS = ServedRoute("GET", handlers.version_status, "The model's state", OBJECT)
+PREDICT = ServedRoute("POST", handlers.infer, "Veiled scores, as TF Serving gives them", PREDICTIONS, PredictMessage)
+
+
+def route_table(models: Mapping[str, Model]) -> dict[str, ServedRoute]:
+    """All routes of a gateway, by path."""
+    table = {"/v2": SERVER, "/v2/": SERVER, "/v2/health/live": LIVE, "/v2/health/ready": READY}
+    for name, model in models.items():
+        if model.upstream is not None and model.upstream.protocol == "mlflow":
+            found = {"/invocations": INVOKE, "/ping": READY, "/health": READY}
+        elif model.upstream is not None and model.upstream.protocol == "tfserving":
+            found = _both(f"/v1/models/{name}", model, {"": STATUS, ":predict": PREDICT})
+        else:
+            found = _both(f"/v2/models/{name}", model, {"": METADATA, "/ready": MODEL_READY, "/infer": INFER})
+        table |= {path: replace(route, model=name) for path, route in found.items()}
+    return table
+
+
+def _both(path: str, model: Model, ends: Mapping[str, ServedRoute]) -> dict[str, ServedRoute]:
+    """With the version and without."""
+    return {f"{base}{end}": r for base in (path, f"{path}/versions/{model.version}") for end, r in ends.items()}

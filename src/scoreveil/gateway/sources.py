@@ -1,0 +1,104 @@
+"""Where a model's scores come from, in one shape: read a request, ask the model, write the answer.
+
+query = source.read(body, header)              # checked, or a Refusal
+outputs = await source.infer(query, seconds)   # raw: for `served.release` alone
+source.write(query, veiled)
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from scoreveil import record_bytes
+from scoreveil.gateway.config import Limits, Model
+from scoreveil.inference_protocol import messages
+from scoreveil.inference_protocol.messages import InferenceRequest
+from scoreveil.inference_protocol.tensors import Array, TensorSpec
+
+Arrays = Mapping[str, Array]
+
+
+class Query(Protocol):
+    """A request that was read and checked; the model has not been asked yet."""
+
+    @property
+    def rows(self) -> int: ...
+
+    def records(self) -> list[bytes]:
+        """Each row's inputs, as the bytes that tell a record."""
+
+
+Q = TypeVar("Q", bound=Query)
+
+
+class Source(ABC, Generic[Q]):
+    """A model that can be asked."""
+
+    platform = "scoreveil"
+
+    @abstractmethod
+    def read(self, body: bytes, header: bytes | None) -> Q:
+        """A client's request; `header` is the length of its JSON part, where the client says it."""
+
+    @abstractmethod
+    async def infer(self, query: Q, seconds: float) -> Arrays:
+        """The model's answer: an array for each output that was asked for."""
+
+    @abstractmethod
+    def write(self, query: Q, outputs: Arrays) -> tuple[bytes, int]:
+        """The answer to the client, and the length of its JSON part; 0 where it has no other."""
+
+    async def declared(self) -> tuple[Sequence[TensorSpec], Sequence[TensorSpec]]:
+        """The inputs and outputs that the model says it has."""
+        return (), ()
+
+    async def ready(self) -> bool:
+        return True
+
+    @abstractmethod
+    async def close(self) -> None: ...
+
+
+@dataclass(slots=True)
+class TensorQuery:
+    """A request of the Open Inference Protocol: the outputs that the client wants, and those the model is asked for."""
+
+    request: InferenceRequest
+    wanted: dict[str, bool]
+    asked: list[str]
+
+    @property
+    def rows(self) -> int:
+        return self.request.rows
+
+    def records(self) -> list[bytes]:
+        return record_bytes.of_tensors((tensor.name, tensor.datatype, tensor.data) for tensor in self.request.inputs)
+
+
+class TensorSource(Source[TensorQuery]):
+    """A model whose clients speak the Open Inference Protocol."""
+
+    def __init__(self, name: str, model: Model, limits: Limits, inputs: tuple[TensorSpec, ...]) -> None:
+        self.inputs = inputs
+        self._about = {"model_name": name, "model_version": model.version}
+        self._offered = (*model.scores, *model.passes)
+        self._passed = frozenset(model.parameters)
+        self._most = limits.rows
+        self._budgeted = model.budgeted
+        # the gateway itself needs the inputs to run a model, to count a record, and to write tensors in binary
+        self._reads_numbers = model.budgeted or model.upstream is None or model.upstream.binary
+
+    def read(self, body: bytes, header: bytes | None) -> TensorQuery:
+        request = messages.read_request(body, header, self._passed, self._most, self._reads_numbers)
+        if self.inputs:
+            messages.check_inputs(request.inputs, self.inputs)
+        wanted = request.wanted(self._offered)
+        # a release counts for all score outputs, so all are asked for, whatever the client wants to see
+        return TensorQuery(request, wanted, list(self._offered if self._budgeted else wanted))
+
+    def write(self, query: TensorQuery, outputs: Arrays) -> tuple[bytes, int]:
+        about: Mapping[str, Any] = self._about
+        if query.request.id is not None:
+            about = {**about, "id": query.request.id}
+        return messages.write_response(about, outputs, query.wanted)

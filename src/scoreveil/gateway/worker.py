@@ -1,0 +1,113 @@
+"""The life of one worker: it opens what the configuration names, reloads on SIGHUP, and closes what it opened."""
+
+import asyncio
+import gc
+import os
+import signal
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from scoreveil.gateway import logs, secrets
+from scoreveil.gateway.app import Gateway, Send
+from scoreveil.gateway.config import Config
+from scoreveil.gateway.handlers import Receive
+from scoreveil.gateway.ledger_link import LedgerLink
+from scoreveil.gateway.limits import Buckets
+from scoreveil.gateway.metrics import Metrics
+from scoreveil.gateway.served import ServedModel, open_source
+from scoreveil.gateway.traces import open_tracer
+
+
+class Worker:
+    """Holds the gateway that requests are answered with."""
+
+    gateway: Gateway  # from when the worker has started
+
+    def __init__(self, load: Callable[[], Config], folder: Path) -> None:
+        self._load, self._folder = load, folder
+        self._ledgers: dict[str, LedgerLink] = {}
+        self._metrics: Metrics | None = None
+        self._buckets = Buckets(folder / "rates")
+        self._reloading = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def live(self, receive: Receive, send: Send) -> None:
+        """From start to end, as ASGI's lifespan asks for it."""
+        await receive()
+        try:
+            self.gateway = await self._open()
+        except Exception as error:
+            message = str(error) if isinstance(error, (ValueError, OSError)) else ""
+            logs.failure("start_failed", error, message=message)
+            await send({"type": "lifespan.startup.failed", "message": ""})
+            return
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGHUP, lambda: self._begin(self._reload()))
+        (self._folder / f"worker-{os.getpid()}").touch()  # from now on SIGHUP may come
+        self._begin(_watch_parent(os.getppid()))
+        # what was loaded stays: the garbage collector need not look at it again and again
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(20_000, 20, 50)
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self._close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _open(self) -> Gateway:
+        config = await asyncio.to_thread(self._load)
+        keys = await asyncio.to_thread(secrets.load, config.secrets.file)
+        if self._metrics is None:
+            self._metrics = Metrics()
+        ledger = None
+        if config.budgeted:  # one that is open stays open, with all that was charged
+            ledger = self._ledgers.setdefault(config.ledger.url, LedgerLink(config.ledger.url))
+        models = {}
+        for name, model in config.models.items():
+            counters = self._metrics.add(name)
+            if model.upstream is None:
+                source = await asyncio.to_thread(open_source, name, model, config.limits)
+            else:  # its connections belong to this event loop
+                source = open_source(name, model, config.limits)
+            models[name] = await asyncio.to_thread(ServedModel, name, model, source, keys, config.limits, counters)
+        gateway = Gateway(config, models, ledger, self._buckets, open_tracer(config.traces))
+        logs.event("serving", model=",".join(models), rotations=keys.rotations)
+        return gateway
+
+    async def _reload(self) -> None:
+        """Read the configuration and the secrets again; where they do not hold, everything stays as it was."""
+        async with self._reloading:
+            before = self.gateway
+            try:
+                self.gateway = await self._open()
+            except Exception as error:
+                logs.failure("reload_failed", error)
+                return
+            logs.event("reloaded")
+        try:
+            await asyncio.sleep(before.config.limits.seconds + 1)  # requests under way keep what they began with
+        finally:
+            await before.close()
+
+    async def _close(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.gateway.close()
+        for ledger in self._ledgers.values():
+            await ledger.close()
+        self._buckets.close()
+
+
+async def _watch_parent(parent: int) -> None:
+    """Leave when the main process is gone: nobody else would stop this one."""
+    while os.getppid() == parent:
+        await asyncio.sleep(1)
+    os.kill(os.getpid(), signal.SIGTERM)

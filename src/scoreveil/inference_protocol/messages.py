@@ -1,0 +1,320 @@
+"""Requests and answers of the protocol: JSON, and tensors in binary after it.
+
+Requests are read whole and strictly: what the protocol or the server's configuration does not name is refused, never
+passed on. Answers are written from named arrays alone.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+import orjson
+from msgspec import Meta
+
+from scoreveil import typed
+from scoreveil.inference_protocol import unread
+from scoreveil.inference_protocol.refusals import bad_request, not_allowed, too_many_rows
+from scoreveil.inference_protocol.tensors import (
+    CODES,
+    NAMES,
+    Array,
+    Datatype,
+    TensorSpec,
+    check_count,
+    from_binary,
+    from_json,
+    to_binary,
+    to_json,
+)
+
+T = TypeVar("T")
+HEADER_LENGTH = b"inference-header-content-length"
+NUMPY = orjson.OPT_SERIALIZE_NUMPY
+
+Name = Annotated[str, Meta(min_length=1, max_length=256)]
+Size = Annotated[int, Meta(ge=0, lt=2**31)]
+Shape = Annotated[tuple[Size, ...], Meta(min_length=1, max_length=8)]
+Parameters = dict[str, str | bool | int | float]
+
+
+class InputTensor(msgspec.Struct, forbid_unknown_fields=True):
+    """An input. Its data are what JSON held; once read, an array, or the bytes of a list that stays unread."""
+
+    name: Name
+    shape: Shape
+    datatype: Datatype
+    parameters: Parameters | None = None
+    data: Annotated[Any, Meta(extra_json_schema={"type": "array"})] = msgspec.UNSET
+
+
+class WantedOutput(msgspec.Struct, forbid_unknown_fields=True):
+    """An output that a client wants."""
+
+    name: Name
+    parameters: Parameters | None = None
+
+
+class RequestMessage(msgspec.Struct, forbid_unknown_fields=True):
+    """A request as it stands in JSON. The kserve client names the model here too; the path says which one is meant."""
+
+    inputs: Annotated[list[InputTensor], Meta(min_length=1)]
+    id: Annotated[str, Meta(max_length=256)] | None = None
+    parameters: Parameters | None = None
+    outputs: list[WantedOutput] | None = None
+    model_name: Any = None
+    model_version: Any = None
+
+
+@dataclass(slots=True)
+class InferenceRequest:
+    """What a client asks: inputs with the same number of rows, and the outputs it wants, each in binary or not.
+
+    Without `outputs` it wants all of them, as `binary` says. `parameters` are those that may go to the model.
+    """
+
+    id: str | None
+    inputs: list[InputTensor]
+    outputs: dict[str, bool] | None
+    binary: bool
+    parameters: dict[str, Any]
+
+    @property
+    def rows(self) -> int:
+        return self.inputs[0].shape[0]
+
+    def wanted(self, offered: Sequence[str]) -> dict[str, bool]:
+        """The outputs to give, by name: whether in binary."""
+        if self.outputs is None:
+            return dict.fromkeys(offered, self.binary)
+        for name in self.outputs:
+            if name not in offered:
+                raise not_allowed(f"Output {name!r} is not served; ask for {', '.join(offered)}.")
+        return self.outputs
+
+
+# Reading
+
+
+def split(body: bytes, header: bytes | None) -> tuple[Any, memoryview]:
+    """The JSON part and the binary part of a body."""
+    length = len(body)
+    if header is not None:
+        if not header.isdigit() or len(header) > 12 or int(header) > len(body):
+            raise bad_request(f"Inference-Header-Content-Length is not a number of bytes from 0 to {len(body)}.")
+        length = int(header)
+    return parsed(memoryview(body)[:length]), memoryview(body)[length:]
+
+
+def parsed(body: bytes | memoryview) -> Any:
+    """What a client sent as JSON."""
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise bad_request(f"The request is not JSON: {error.msg} at character {error.pos}.") from None
+
+
+def fitted(tree: Any, kind: type[T]) -> T:
+    """What a client sent, as the type that its route takes."""
+    try:
+        return typed.convert(tree, kind)
+    except typed.Misfit as error:
+        raise (not_allowed if error.unknown_field else bad_request)(str(error)) from None
+
+
+def read_request(
+    body: bytes,
+    header: bytes | None,
+    passed: frozenset[str] = frozenset(),
+    most_rows: int | None = None,
+    read_numbers: bool = True,
+) -> InferenceRequest:
+    """A request, checked; `passed` are the parameters that may go to the model.
+
+    `header` is the value of Inference-Header-Content-Length. Without `read_numbers`, long lists of them stay as they
+    came.
+    """
+    lists: list[bytes] = []
+    if not read_numbers and header is None and len(body) > unread.SHORT:
+        body, lists = unread.cut(body)
+    tree, rest = split(body, header)
+    message = fitted(tree, RequestMessage)
+    parameters = _parameters(message.parameters, "binary_data_output", passed)
+    binary = _flag(parameters, "binary_data_output")
+    for i, tensor in enumerate(message.inputs):
+        if most_rows is not None and tensor.shape[0] > most_rows:
+            raise too_many_rows(tensor.shape[0], most_rows)
+        rest = _read_values(tensor, rest, passed, lists[i] if i < len(lists) else None, i)
+    if len(lists) > len(message.inputs):
+        raise not_allowed("The request has data outside of its inputs; put all of them into inputs.")
+    if len(rest):
+        raise bad_request(f"The body is {len(rest)} bytes longer than the inputs' binary_data_size add up to.")
+    _check_together(message.inputs)
+    outputs = _read_outputs(message.outputs, binary)
+    return InferenceRequest(message.id, message.inputs, outputs, binary, parameters)
+
+
+def _check_together(inputs: list[InputTensor]) -> None:
+    first = inputs[0]
+    if not first.shape[0]:
+        raise bad_request(f"Input {first.name!r} has no rows; send at least one.")
+    for tensor in inputs[1:]:
+        if tensor.shape[0] != first.shape[0]:
+            raise bad_request(
+                f"Input {tensor.name!r} has {tensor.shape[0]} rows and input {first.name!r} has {first.shape[0]}; "
+                "every input needs one row for each record."
+            )
+    if len({tensor.name for tensor in inputs}) != len(inputs):
+        raise bad_request("Two inputs have the same name; give each its own.")
+
+
+def _read_outputs(given: list[WantedOutput] | None, default: bool) -> dict[str, bool] | None:
+    if not given:
+        return None
+    wanted: dict[str, bool] = {}
+    for output in given:
+        if output.name in wanted:
+            raise bad_request(f"Output {output.name!r} is asked for twice; once is enough.")
+        parameters = _parameters(output.parameters, "binary_data", frozenset())
+        wanted[output.name] = _flag(parameters, "binary_data") if parameters else default
+    return wanted
+
+
+def _read_values(
+    tensor: InputTensor, rest: memoryview, passed: frozenset[str], numbers: bytes | None, place: int
+) -> memoryview:
+    """Put the values of an input in the place of its data; what is left of the binary part after it."""
+    name, datatype, shape, data = tensor.name, tensor.datatype, tensor.shape, tensor.data
+    tensor.parameters = _parameters(tensor.parameters, "binary_data_size", passed)
+    size: Any = tensor.parameters.pop("binary_data_size", None)
+    if size is not None:
+        if data is not msgspec.UNSET:
+            raise bad_request(f"Input {name!r} has both data and binary_data_size; send one of them.")
+        if type(size) is not int or not 0 <= size <= len(rest):
+            raise bad_request(f"The binary_data_size of input {name!r} is not a number of bytes from 0 to {len(rest)}.")
+        tensor.data = from_binary(rest[:size], datatype, shape, name)
+        return rest[size:]
+    if data is msgspec.UNSET:
+        raise bad_request(f"Input {name!r} has neither data nor binary_data_size.")
+    if numbers is None:
+        tensor.data = from_json(data, datatype, shape, name)
+        return rest
+    # the list was cut out, and its place among the lists stands where it was
+    if type(data) is not int or data != place or datatype not in CODES:
+        raise bad_request(f"The data of input {name!r} are not a list of {datatype} values.")
+    check_count(unread.count(numbers), shape, name)
+    tensor.data = numbers
+    return rest
+
+
+def _parameters(given: Parameters | None, own: str, passed: frozenset[str]) -> dict[str, Any]:
+    """The parameter that the protocol needs, and those that the configuration passes; any other is refused."""
+    if not given:
+        return {}
+    for name in given:
+        if name != own and name not in passed:
+            shown = name[: typed.LONGEST_NAME]
+            raise not_allowed(
+                f"Parameter {shown!r} is not allowed here; {', '.join(sorted({own, *passed}))} may be sent."
+            )
+    return given
+
+
+def _flag(parameters: dict[str, Any], name: str) -> bool:
+    value = parameters.pop(name, False)
+    if not isinstance(value, bool):
+        raise bad_request(f"Parameter {name} is not true or false.")
+    return value
+
+
+def check_inputs(inputs: Sequence[InputTensor], declared: Sequence[TensorSpec]) -> None:
+    """Refuse what the model does not declare: another name, datatype or shape, or one missing."""
+    specs = {spec.name: spec for spec in declared}
+    given = {tensor.name for tensor in inputs}
+    if given != set(specs):
+        raise bad_request(f"The model takes the inputs {', '.join(specs)}; the request has {', '.join(sorted(given))}.")
+    for tensor in inputs:
+        spec, shape = specs[tensor.name], tensor.shape
+        if tensor.datatype != spec.datatype:
+            raise bad_request(f"Input {spec.name!r} is {tensor.datatype}; the model takes {spec.datatype}.")
+        if len(shape) != len(spec.shape) or any(e not in (-1, s) for e, s in zip(spec.shape, shape, strict=True)):
+            raise bad_request(f"Input {spec.name!r} has shape {list(shape)}; the model takes {list(spec.shape)}.")
+
+
+# Writing
+
+
+def write_response(
+    about: Mapping[str, Any], arrays: Mapping[str, Array], wanted: Mapping[str, bool]
+) -> tuple[bytes, int]:
+    """A body, and the length of its JSON part; 0 where it has no other."""
+    blobs: list[bytes] = []
+    outputs = []
+    for name, binary in wanted.items():
+        array = arrays[name]
+        shown = {"name": name, "datatype": NAMES[array.dtype], "shape": array.shape}
+        outputs.append({**shown, **_values(array, binary, blobs)})
+    return _body({**about, "outputs": outputs}, blobs)
+
+
+def write_request(request: InferenceRequest, outputs: Sequence[str], binary: bool) -> tuple[bytes, int]:
+    """A request of our own to an upstream, built from what was checked: nothing else of the client's goes on."""
+    blobs: list[bytes] = []
+    inputs = []
+    for tensor in request.inputs:
+        shown: dict[str, Any] = {"name": tensor.name, "datatype": tensor.datatype, "shape": tensor.shape}
+        if tensor.parameters:
+            shown["parameters"] = tensor.parameters
+        if isinstance(tensor.data, bytes):
+            inputs.append({**shown, "data": orjson.Fragment(tensor.data)})
+        else:
+            inputs.append({**shown, **_values(tensor.data, binary, blobs, tensor.parameters)})
+    asked = [{"name": name, "parameters": {"binary_data": True}} if binary else {"name": name} for name in outputs]
+    tree: dict[str, Any] = {"inputs": inputs, "outputs": asked}
+    if request.parameters:
+        tree["parameters"] = request.parameters
+    return _body(tree, blobs)
+
+
+def _values(array: Array, binary: bool, blobs: list[bytes], parameters: Mapping[str, Any] | None = None) -> Any:
+    """The values of a tensor: in JSON, or as one more blob."""
+    if not binary:
+        return {"data": to_json(array)}
+    blobs.append(to_binary(array))
+    return {"parameters": {**(parameters or {}), "binary_data_size": len(blobs[-1])}}
+
+
+def _body(tree: Mapping[str, Any], blobs: list[bytes]) -> tuple[bytes, int]:
+    head = orjson.dumps(tree, option=NUMPY)
+    return (b"".join([head, *blobs]), len(head)) if blobs else (head, 0)
+
+
+# Reading what an upstream answers
+
+
+class OutputTensor(msgspec.Struct):
+    """An output as an upstream writes it; whatever else it says of it is left behind."""
+
+    name: str
+    shape: Shape
+    datatype: Datatype
+    data: Any = None
+
+
+def read_response(body: bytes, header: bytes | None, outputs: Sequence[str]) -> dict[str, Array]:
+    """The named outputs of an upstream's answer; all else in it is left behind."""
+    tree, rest = split(body, header)
+    found: dict[str, Array] = {}
+    for each in tree["outputs"]:
+        size = (each.get("parameters") or {}).get("binary_data_size")
+        data, rest = (rest[:size], rest[size:]) if size is not None else (None, rest)
+        if each["name"] not in outputs:
+            continue
+        output = fitted(each, OutputTensor)
+        if data is not None:
+            found[output.name] = from_binary(data, output.datatype, output.shape, output.name)
+        else:
+            found[output.name] = from_json(output.data, output.datatype, output.shape, output.name)
+    if set(found) != set(outputs):
+        raise bad_request(f"The answer lacks {', '.join(sorted(set(outputs) - set(found)))}.")
+    return found

@@ -1,0 +1,63 @@
+"""A record as bytes: the same bytes for the same values, however they were written or held.
+
+What names a record must not depend on who sent it: -0.0 is 0.0, there is one NaN, and the order of keys does not count.
+Ledgers and keyed answers are made from these bytes, so they never change.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+def of_tensors(tensors: Iterable[tuple[str, str, Array]]) -> list[bytes]:
+    """Bytes of each row of named tensors, given as (name, datatype, array), in any order."""
+    parts: list[list[bytes]] = []
+    for name, datatype, array in sorted(tensors, key=lambda tensor: tensor[0]):
+        rows = array.reshape(len(array), -1)
+        head = f"{name}\0{datatype}\0{array.shape[1:]}\0".encode()
+        if rows.dtype == object:
+            values = [b"".join(with_length(value) for value in row) for row in rows]
+        else:
+            if rows.dtype.kind == "f":
+                rows = np.where(np.isnan(rows), rows.dtype.type("nan"), rows + rows.dtype.type(0))
+            values = [row.tobytes() for row in np.ascontiguousarray(rows)]
+        parts.append([with_length(head + value) for value in values])
+    return [b"".join(row) for row in zip(*parts, strict=True)]
+
+
+def of_json(record: Any) -> bytes:
+    """Bytes of a record that came as JSON: sorted keys, 1 as 1.0."""
+    import orjson
+
+    return orjson.dumps(_as_floats(record), option=orjson.OPT_SORT_KEYS)
+
+
+def _as_floats(value: Any) -> Any:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value) + 0.0
+    if isinstance(value, list):
+        return [_as_floats(each) for each in value]
+    return {key: _as_floats(each) for key, each in value.items()} if isinstance(value, dict) else value
+
+
+def of_rows(given: Any) -> list[bytes]:
+    """Bytes of each row of an array, frame or sparse matrix, the same whatever their type, order or container."""
+    if hasattr(given, "tocsr"):  # scipy's sparse matrices, zeros left out
+        given = given.tocsr().sorted_indices()
+        slices = [slice(*ends) for ends in zip(given.indptr, given.indptr[1:], strict=False)]
+        return [given.indices[s].astype("<i8").tobytes() + given.data[s].astype("<f8").tobytes() for s in slices]
+    values = given.to_numpy() if hasattr(given, "to_numpy") else np.asarray(given)
+    values = np.atleast_1d(values)
+    if values.dtype.kind not in "biuf":
+        return [repr(row.tolist() if isinstance(row, np.ndarray) else row).encode() for row in values]
+    numbers = np.ascontiguousarray(values, dtype="<f8") + 0.0  # -0.0 is 0.0
+    return [row.tobytes() for row in numbers]
+
+
+def with_length(part: bytes) -> bytes:
+    """A part with its length before it, so that no two lists of parts run together."""
+    return len(part).to_bytes(8, "little") + part
