@@ -98,7 +98,7 @@ class KeyedDraws:
     `context` names what the draws are for (the mechanism, its settings, the model): other contexts are independent,
     so that the same secret can serve many; one of them always asks for the same number of draws. CBC-MAC under AES-256,
     with the length first, makes 16 bytes of each message: one draw or two. More are these, counted up under another
-    key. A whole batch takes a few calls.
+    key. A whole batch takes a few calls. Why that is a pseudo-random function: docs/derivations/keyed-draws.md.
     """
 
     def __init__(self, secret: bytes, context: bytes) -> None:

@@ -2,7 +2,8 @@
 
 Classes are ranked ascending by (score, -index): the class that `numpy.argmax` picks, the first of the largest,
 is ranked last, i.e. on top. The order of the scores is the one thing both mechanisms promise to keep, and floating
-point can lose it at the very end (a tiny ε, a float16 output, a subnormal score); `lift` puts it back.
+point can lose it at the very end (a tiny ε, a float16 output, a subnormal score); `lift` puts it back. How far apart
+scores must be, and why: docs/derivations/order-repair.md.
 """
 
 from dataclasses import dataclass

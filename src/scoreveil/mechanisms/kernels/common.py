@@ -173,7 +173,8 @@ def sorted_group(
     """Rows first… side by side in s, sorted ascending by (score, -index), their classes in ix, their sums in total.
 
     Returns the first row that is no score vector, or -1. The network sorts integer keys: the bits of a score >= 0
-    ascend with it, and its last six make room for the index; scores that differ in those alone are put right after.
+    ascend with it, and its last six make room for the index; scores that differ in those alone are put right after
+    (docs/derivations/sorting-keys.md).
     """
     k = rows.shape[1]
     for l in range(lanes):

@@ -39,6 +39,7 @@ def _top(
 
     below[t, g] = Σ_{g' <= g} q(g')·e^{-a(g-g')step} and above[t, g] = Σ_{g' >= g} q(g')·e^{-a(g'-g)step}; decay[t, d] =
     e^{-a·d·step}. With v between levels c and c+1, the levels up to g <= c weigh e^{-a(v-c·step)}·decay[c-g]·below[g].
+    Step by step, with numbers: docs/derivations/isotonic-top.md.
     """
     n, k = rows.shape
     levels = below.shape[1]
@@ -117,6 +118,7 @@ def _chain(
     """Any number of kept classes: forward over the ranks, lowest first, then backward, `lanes` rows side by side.
 
     The weight e^{-a|g·step - v|} is the smaller of e^{a·g·step}·e^{-a·v}, which rises with g, and its inverse.
+    Why the draw is exact, with an example: docs/derivations/isotonic-chain.md.
     """
     n, k = rows.shape
     tables, kept, levels = measure.shape
