@@ -77,6 +77,10 @@ async def measure(url: str, rows: int, batch: int, clients: int, full: int) -> d
         "known": await rate(ledger, keys, batch, clients),
         "one by one": await rate(ledger, keys[: rows // 10], 1, 64),
     }
+    # what was timed was charged: three times where single rows were too, twice elsewhere; and once more now
+    numbers = [grant.number for grant in await ledger.charge("bench", [keys[0], keys[-1]], LIMIT)]
+    if numbers != [4, 3]:
+        raise SystemExit(f"Two records should have been charged 4 and 3 times; the ledger counted {numbers}.")
     await ledger.close()
     return found
 

@@ -46,8 +46,8 @@ def write(folder: Path, size: Size) -> None:
         (folder / f"part-{i}.parquet").hardlink_to(folder / "part-0.parquet")
 
 
-def seconds(source: Path, target: Path, workers: int) -> float:
-    """To protect it all, with workers that are up and warm."""
+def run(source: Path, target: Path, workers: int) -> dict[str, float]:
+    """Seconds to protect it all, with workers that are up and warm; what they were, and what they wrote."""
     veil = Veil(2.0)
     one = partial(dataset.protect_partition, veil=veil, columns=None, one_core=True)
     engine.start(workers)
@@ -57,9 +57,12 @@ def seconds(source: Path, target: Path, workers: int) -> float:
         todo = dataset.begin(str(source), str(target), veil, None)
         started = time.perf_counter()
         list(engine.each(one, todo))
-        return time.perf_counter() - started
+        taken = time.perf_counter() - started
+        cores = ray.cluster_resources()["CPU"]
     finally:
         ray.shutdown()
+    written = sum(pq.ParquetFile(part).metadata.num_rows for part in target.glob("*.parquet"))
+    return {"seconds": taken, "cores": cores, "written": written}
 
 
 def measure(size: Size) -> dict[str, float | str]:
@@ -67,8 +70,11 @@ def measure(size: Size) -> dict[str, float | str]:
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "in"
         write(source, size)
-        taken = {workers: seconds(source, Path(folder) / f"out-{workers}", workers) for workers in (1, 2)}
-    times = {"one": taken[1], "two": taken[2], "ratio": taken[1] / taken[2], "goal": GOAL}
+        one, two = (run(source, Path(folder) / f"out-{workers}", workers) for workers in (1, 2))
+    for workers, found in ((1, one), (2, two)):
+        if (found["cores"], found["written"]) != (workers, size.vectors):
+            raise SystemExit(f"Expected {size.vectors:,} vectors from {workers} cores; found {found}.")
+    times = {"one": one["seconds"], "two": two["seconds"], "ratio": one["seconds"] / two["seconds"], "goal": GOAL}
     return {"day": day, "load before": load, "vectors": size.vectors, **times}
 
 

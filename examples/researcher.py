@@ -2,8 +2,8 @@
 
 Two forests learn quarters of scikit-learn's digits: one is the target, the other the attacker's shadow. The attack is
 logistic regression on log-scores. It is fitted once as in the paper, on the shadow's undefended scores, and once
-adapted, on the shadow's scores under the same defense. The published mechanism holds off the first and not the second at
-all; a promise in ε holds off both.
+adapted, on the shadow's scores under the same defense. The published mechanism holds off the first and not the second
+at all; a promise in ε holds off both.
 
     pip install 'scoreveil[sklearn]'
     python examples/researcher.py

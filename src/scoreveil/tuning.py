@@ -66,7 +66,10 @@ def epsilon_star(scores: Floats, modified: Floats, form: Form = "kl") -> Floats:
 
 
 def _root(excess: Callable[[Floats], Floats], rows: int) -> Floats:
-    """Where an increasing function of ε crosses 0, per row; 0 or inf where it does not (derivations/tuning-solver.md)."""
+    """Where an increasing function of ε crosses 0, per row; 0 or inf where it does not.
+
+    The functions and why they increase: docs/derivations/tuning-solver.md.
+    """
     low, high = np.full(rows, SMALLEST), np.full(rows, LARGEST)
     above, below = excess(low) >= 0, excess(high) <= 0
     low, _ = _bisect(lambda e: excess(e) < 0, low, high)

@@ -296,7 +296,8 @@ def choose(tops: Array, top_class: Array, plan: IsotonicPlan, uniforms: Array) -
     """Draw c ∈ C exactly, as level numbers (n, j), top first: forward over the ranks, then backward.
 
     Forward, lowest rank first: F_i(g) = Σ_{g' <= g} w_i(g')·F_{i-1}(g'), w_i(g) = q_i(g)·exp(-a·|g/(G-1) - v_i|).
-    Backward, top rank first: one inversion of F_i cut at the level above. Why it is exact: docs/derivations/isotonic-chain.md.
+    Backward, top rank first: one inversion of F_i cut at the level above.
+    Why it is exact: docs/derivations/isotonic-chain.md.
     """
     xp = namespace(tops)
     weights = [rank_weights(tops, top_class, plan, i) for i in range(plan.kept)]

@@ -176,8 +176,8 @@ def _choices(settings: Published) -> NDArray[np.uint8]:
 
     The choice depends on the position p and the draw u alone: it is the number of j with P(choice <= j | p) <= u. Where
     that number is not the same all over a cell, the table says DOUBT. Over a cell the probability moves by at most a
-    quarter of the spread of the exponents' slopes; cells are cut so that no slope jumps inside one. The argument in full:
-    docs/derivations/published-choices.md.
+    quarter of the spread of the exponents' slopes; cells are cut so that no slope jumps inside one.
+    The argument in full: docs/derivations/published-choices.md.
     """
     m, scale = settings.m, settings.epsilon / (2 * settings.sensitivity)
     per_half, columns = max(1, 512 // (2 * m)), 512
