@@ -10,10 +10,10 @@ import time
 
 import numpy as np
 
-from scoreveil.audit import study
-from scoreveil.audit.records import Membership, Records
-from scoreveil.audit.study import Plan
-from scoreveil.audit.subjects import Subject
+from scoreveil.audit.data.records import Membership, Records
+from scoreveil.audit.study import run as study
+from scoreveil.audit.study.run import Plan
+from scoreveil.audit.study.subjects import Subject
 
 CLASSES = 10
 

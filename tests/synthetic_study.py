@@ -7,7 +7,7 @@ import zlib
 import numpy as np
 from sklearn.datasets import load_digits
 
-from scoreveil.audit.results import AttackResult, DefenseResult, InversionResult, Study
+from scoreveil.audit.study.results import AttackResult, DefenseResult, InversionResult, Study
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 # AUC of the best attack on scores alone, with the true label; ℓ2 distortion; AUROC of confidence

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from scoreveil.audit import data
+from scoreveil.audit.data import images as data
 
 RNG = np.random.default_rng(0)
 REAL = Path(os.environ.get("SCOREVEIL_DATA") or Path(__file__).parents[2] / "shared" / "data")

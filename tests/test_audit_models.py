@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from scoreveil.audit import cache, data, models
-from scoreveil.audit.models import TrainSettings
+from scoreveil.audit import cache
+from scoreveil.audit.data import images as data
+from scoreveil.audit.networks import classifier as models
+from scoreveil.audit.networks.classifier import TrainSettings
 
 TINY = TrainSettings(width=8, epochs=5, bf16=False)
 
@@ -268,7 +270,8 @@ def test_training_is_the_same_for_a_seed_and_leaves_the_process_as_it_was(parts)
 
 def test_a_training_that_is_killed_goes_on_and_gives_the_same_numbers(parts, tmp_path):
     code = f"""
-from scoreveil.audit import data, models
+from scoreveil.audit.data import images as data
+from scoreveil.audit.networks import classifier as models
 parts = data.five_way_split(data.load("digits"), size=400, reference=100, seed=0)
 settings = models.TrainSettings(width=8, epochs=5, bf16=False)
 import time

@@ -2,8 +2,8 @@
 
 import pytest
 
-from scoreveil.audit import digits
-from scoreveil.audit.results import best
+from scoreveil.audit.study import digits
+from scoreveil.audit.study.results import best
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from scoreveil import Veil
-from scoreveil.audit import data, inversion, models
-from scoreveil.audit.inversion import InversionSettings
+from scoreveil.audit.data import images as data
+from scoreveil.audit.networks import classifier as models
+from scoreveil.audit.networks import inverter as inversion
+from scoreveil.audit.networks.inverter import InversionSettings
 
 # small batches: the form of the authors' code, offset by 50, needs many steps
 SETTINGS = InversionSettings(epochs=40, batch=16, bf16=False)

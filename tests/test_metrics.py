@@ -5,9 +5,9 @@ import pytest
 from scipy.stats import norm
 from sklearn.metrics import balanced_accuracy_score, brier_score_loss, roc_auc_score, roc_curve
 
-from scoreveil.audit import metrics
-from scoreveil.audit.records import Records
-from scoreveil.audit.results import AttackResult
+from scoreveil.audit.data.records import Records
+from scoreveil.audit.study import metrics
+from scoreveil.audit.study.results import AttackResult
 
 
 @pytest.fixture

@@ -9,12 +9,13 @@ from html.parser import HTMLParser
 import pytest
 from playwright.sync_api import sync_playwright
 
-from scoreveil.audit import figures, report
-from scoreveil.audit.charts.panel import Axis, lay_out
-from scoreveil.audit.charts.svg import svg
-from scoreveil.audit.results import SLACK, from_json, to_json
-from scoreveil.audit.verdict import CHANCE, exceeds, excess, gaps, parse_limit, strongest, verdict
-from scoreveil.audit.wording import interval, number, percent, seconds
+from scoreveil.audit.report import figures
+from scoreveil.audit.report import page as report
+from scoreveil.audit.report.charts.panel import Axis, lay_out
+from scoreveil.audit.report.charts.svg import svg
+from scoreveil.audit.report.verdict import CHANCE, exceeds, excess, gaps, parse_limit, strongest, verdict
+from scoreveil.audit.report.wording import interval, number, percent, seconds
+from scoreveil.audit.study.results import SLACK, from_json, to_json
 from synthetic_study import EPSILONS, attack_result, make_study
 
 QUIET = "--disable-background-networking --disable-component-update --disable-sync --no-first-run"

@@ -12,12 +12,16 @@ import pytest
 from sklearn.datasets import load_digits
 from typer.testing import CliRunner
 
-from scoreveil.audit import data, folders, models, paper_figures, tables
-from scoreveil.audit import reproduce as reproduction
-from scoreveil.audit.inversion import InversionSettings
-from scoreveil.audit.paper import TABLE_2
-from scoreveil.audit.reproduce import DATASETS, PROFILES, parts_of, reproduce
-from scoreveil.audit.results import best, from_json, to_json
+from scoreveil.audit.data import images as data
+from scoreveil.audit.networks import classifier as models
+from scoreveil.audit.networks.inverter import InversionSettings
+from scoreveil.audit.paper import experiments as reproduction
+from scoreveil.audit.paper import figures as paper_figures
+from scoreveil.audit.paper import folder as folders
+from scoreveil.audit.paper import tables
+from scoreveil.audit.paper.experiments import DATASETS, PROFILES, parts_of, reproduce
+from scoreveil.audit.paper.printed import TABLE_2
+from scoreveil.audit.study.results import best, from_json, to_json
 from scoreveil.cli import app
 
 SETTINGS = (
@@ -189,7 +193,7 @@ def test_killed_in_training_it_loses_one_epoch_at_most(place, tmp_path):
     settings = models.TrainSettings(width=4, epochs=30, bf16=False)
     script = tmp_path / "train.py"
     script.write_text(
-        "import sys\nfrom scoreveil.audit import data, models\n"
+        "import sys\nfrom scoreveil.audit.data import images as data\nfrom scoreveil.audit.networks import classifier as models\n"
         "images = data.load('mnist', sys.argv[1]).take(slice(400))\n"
         "models.cached_classifier(images, models.TrainSettings(width=4, epochs=30, bf16=False), sys.argv[2],\n"
         "    lambda done: print(round(done * 30), flush=True))\n"

@@ -8,13 +8,14 @@ import pytest
 from sklearn.datasets import load_digits
 from sklearn.neighbors import KNeighborsClassifier
 
-from scoreveil.audit import report, study
-from scoreveil.audit.inversion import InversionSettings
-from scoreveil.audit.records import Records
-from scoreveil.audit.results import best
-from scoreveil.audit.shadows import halves, many_shadows
-from scoreveil.audit.study import Plan, grid
-from scoreveil.audit.subjects import Asked, from_model
+from scoreveil.audit.data.records import Records
+from scoreveil.audit.networks.inverter import InversionSettings
+from scoreveil.audit.report import page as report
+from scoreveil.audit.study import run as study
+from scoreveil.audit.study.results import best
+from scoreveil.audit.study.run import Plan, grid
+from scoreveil.audit.study.shadows import halves, many_shadows
+from scoreveil.audit.study.subjects import Asked, from_model
 
 SETTINGS = grid(("isotonic_reference", "label_only"), (0.5,))
 RNG = np.random.default_rng(0)

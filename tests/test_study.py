@@ -9,12 +9,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from scoreveil.audit import study
-from scoreveil.audit.membership import repeated
-from scoreveil.audit.records import Membership, Records
-from scoreveil.audit.results import best, from_json, to_json
-from scoreveil.audit.study import Plan, grid
-from scoreveil.audit.subjects import Subject
+from scoreveil.audit.data.records import Membership, Records
+from scoreveil.audit.study import run as study
+from scoreveil.audit.study.membership import repeated
+from scoreveil.audit.study.results import best, from_json, to_json
+from scoreveil.audit.study.run import Plan, grid
+from scoreveil.audit.study.subjects import Subject
 
 K = 5
 SMALL = Plan(

@@ -5,8 +5,8 @@ import sys
 import numpy as np
 import pytest
 
-from scoreveil.audit.records import Records
-from scoreveil.audit.subjects import Asked, checked, from_model, from_scores, load_object, load_predict
+from scoreveil.audit.data.records import Records
+from scoreveil.audit.study.subjects import Asked, checked, from_model, from_scores, load_object, load_predict
 
 K = 4
 

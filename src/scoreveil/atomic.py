@@ -1,7 +1,7 @@
 """Files that are complete or absent: written beside their place, then renamed.
 
-    with atomic.replacing(path) as file:
-        file.write(content)
+with atomic.replacing(path) as file:
+    file.write(content)
 """
 
 import os

@@ -14,10 +14,10 @@ from rich.table import Table
 from scoreveil.cli.terminal import out, progress_steps
 
 if TYPE_CHECKING:  # the audit wing brings torch and scikit-learn; only those who audit wait for them
-    from scoreveil.audit.records import Records
-    from scoreveil.audit.results import AttackResult, Study, Verdict
-    from scoreveil.audit.study import Plan, Progress
-    from scoreveil.audit.subjects import Asked, Subject
+    from scoreveil.audit.data.records import Records
+    from scoreveil.audit.study.results import AttackResult, Study, Verdict
+    from scoreveil.audit.study.run import Plan, Progress
+    from scoreveil.audit.study.subjects import Asked, Subject
 
 Given = tuple[Path | None, Path | None]  # scores, and their labels
 
@@ -104,8 +104,10 @@ def audit(
     what leaks, what remains, the floor that no defense that keeps the label can pass, and which ε to take.
     """
     try:
-        from scoreveil.audit import report, study, verdict
-        from scoreveil.audit.subjects import Asked, load_object
+        from scoreveil.audit.report import page as report
+        from scoreveil.audit.report import verdict
+        from scoreveil.audit.study import run as study
+        from scoreveil.audit.study.subjects import Asked, load_object
     except ModuleNotFoundError as error:
         message = f"Expected {error.name} for an audit, got none: pip install 'scoreveil[audit]'."
         raise ModuleNotFoundError(message) from None
@@ -156,8 +158,8 @@ def _engine(engine: str, jobs: int) -> AbstractContextManager[None]:
 
 
 def _plan(epsilons: str | None, defenses: str | None, attacks: str | None, seed: int, jobs: int) -> "Plan":
-    from scoreveil.audit import study
     from scoreveil.audit.defenses import DEFENSES
+    from scoreveil.audit.study import run as study
 
     tried = study.EPSILONS if epsilons is None else tuple(_numbers(epsilons))
     settings = study.grid(_names(defenses) or tuple(DEFENSES), tried)
@@ -175,7 +177,7 @@ def _from_scores(
     seed: int,
 ) -> "Subject":
     """Files of scores, each with a file of labels or none."""
-    from scoreveil.audit.subjects import from_scores
+    from scoreveil.audit.study.subjects import from_scores
 
     both = [_records("members", *members), _records("nonmembers", *nonmembers)]
     shadow = None
@@ -187,7 +189,7 @@ def _from_scores(
 
 def _records(name: str, scores: Path | None, labels: Path | None) -> "Records":
     from scoreveil import files
-    from scoreveil.audit.subjects import checked
+    from scoreveil.audit.study.subjects import checked
 
     if scores is None:
         raise ValueError(f"Expected --{name}, a file of scores, got none (or --model with its data).")
@@ -211,7 +213,7 @@ def _from_model(
     asked: "Asked",
     progress: "Progress",
 ) -> "Subject":
-    from scoreveil.audit.subjects import from_model, load_predict
+    from scoreveil.audit.study.subjects import from_model, load_predict
 
     if members is None or nonmembers is None:
         raise ValueError("Expected --member-data and --nonmember-data with --model, got one of them or none.")
@@ -221,7 +223,7 @@ def _from_model(
 
 def _data(path: Path) -> tuple[Any, Any]:
     """Inputs and labels: x and y of an .npz, or pictures with a directory for each class."""
-    from scoreveil.audit import data
+    from scoreveil.audit.data import images as data
 
     if path.suffix != ".npz":
         pictures = data.load(path)
@@ -237,8 +239,10 @@ def _data(path: Path) -> tuple[Any, Any]:
 
 def attack_digits(folder: Path) -> None:
     """The second half of the demo: what attackers make of such scores, as in the paper and adaptively."""
-    from scoreveil.audit import digits, report, wording
-    from scoreveil.audit.results import best
+    from scoreveil.audit.report import page as report
+    from scoreveil.audit.report import wording
+    from scoreveil.audit.study import digits
+    from scoreveil.audit.study.results import best
 
     with progress_steps("Attacking") as progress:
         found = digits.run("scoreveil demo --attack", progress)
@@ -271,7 +275,7 @@ def _told(result: "AttackResult | None") -> str:
 
 def _gate(found: "Study", said: "Verdict", limit: str, setting: str | None) -> None:
     """Exit code 3 where the chosen setting leaks more than the limit allows."""
-    from scoreveil.audit import verdict
+    from scoreveil.audit.report import verdict
 
     chosen = said.recommended if setting is None else _setting(setting)
     if chosen is None:

@@ -11,8 +11,8 @@ import typer
 from scoreveil.cli.terminal import err, progress_bar, progress_steps
 
 if TYPE_CHECKING:
-    from scoreveil.audit.reproduce import Profile
-    from scoreveil.audit.results import Study
+    from scoreveil.audit.paper.experiments import Profile
+    from scoreveil.audit.study.results import Study
 
 
 def reproduce(
@@ -54,8 +54,9 @@ def reproduce(
     """
     try:
         from scoreveil.audit import cache as caches
-        from scoreveil.audit import data, folders
-        from scoreveil.audit.reproduce import reproduce as run
+        from scoreveil.audit.data import images as data
+        from scoreveil.audit.paper import folder as folders
+        from scoreveil.audit.paper.experiments import reproduce as run
     except ModuleNotFoundError as error:
         message = f"Expected {error.name} for the experiments, got none: pip install 'scoreveil[audit]'."
         raise ModuleNotFoundError(message) from None
@@ -76,7 +77,7 @@ def reproduce(
 
 
 def _profile(name: str, epochs: int | None, shadows: int | None) -> "Profile":
-    from scoreveil.audit.reproduce import PROFILES
+    from scoreveil.audit.paper.experiments import PROFILES
 
     if name not in PROFILES:
         raise ValueError(f"Expected a profile among {', '.join(PROFILES)}, got {name!r}.")
@@ -90,7 +91,7 @@ def _profile(name: str, epochs: int | None, shadows: int | None) -> "Profile":
 
 
 def _datasets(given: str | None, profile: "Profile") -> tuple[str, ...]:
-    from scoreveil.audit.reproduce import DATASETS
+    from scoreveil.audit.paper.experiments import DATASETS
 
     if given is None:
         return profile.datasets
@@ -105,8 +106,8 @@ def _datasets(given: str | None, profile: "Profile") -> tuple[str, ...]:
 
 def _get(name: str, place: Path, download: bool) -> None:
     """Make sure that a dataset is there: found, or fetched if the user wants it."""
-    from scoreveil.audit import data
-    from scoreveil.audit import download as downloads
+    from scoreveil.audit.data import download as downloads
+    from scoreveil.audit.data import images as data
 
     try:
         data.find(name, place)

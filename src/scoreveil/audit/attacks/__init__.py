@@ -10,8 +10,8 @@ With many shadow models, see `likelihood` (LiRA, RMIA).
 
 from scoreveil.audit.attacks import labels, ml_leaks, nsh, thresholds, trees
 from scoreveil.audit.attacks.features import true_labels
-from scoreveil.audit.attacks.shape import EVERY_FEATURE, Attack
-from scoreveil.audit.records import Integers, Records
+from scoreveil.audit.attacks.interface import EVERY_FEATURE, Attack
+from scoreveil.audit.data.records import Integers, Records
 
 
 def _predicted(records: Records) -> Integers:

@@ -6,7 +6,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from scoreveil.audit.records import Floats, Integers, Membership, Records
+from scoreveil.audit.data.records import Floats, Integers, Membership, Records
 
 Bools = NDArray[np.bool_]
 Number = TypeVar("Number", np.float64, np.int64)

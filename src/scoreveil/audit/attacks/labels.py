@@ -7,8 +7,8 @@ Rare cells are drawn towards a coarser table.
 import numpy as np
 
 from scoreveil.audit.attacks.features import balancing_weights, is_right, true_labels
-from scoreveil.audit.attacks.shape import Features, Scorer
-from scoreveil.audit.records import Floats, Integers, Membership, Records
+from scoreveil.audit.attacks.interface import Features, Scorer
+from scoreveil.audit.data.records import Floats, Integers, Membership, Records
 
 STRENGTH = 20.0  # the coarser table counts as much as this many records
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scoreveil.audit.attacks.features import SMALLEST_FLOAT, Bools, at, log_odds, true_labels
-from scoreveil.audit.records import Floats, Integers, Records
+from scoreveil.audit.data.records import Floats, Integers, Records
 
 ENOUGH_SHADOWS = 64  # with fewer on a side, one variance for all records is better than one for each (Carlini et al.)
 

@@ -12,8 +12,8 @@ import numpy as np
 from scipy.special import expit
 
 from scoreveil.audit.attacks.features import balancing_weights, descending, log_ratios, standardiser
-from scoreveil.audit.attacks.shape import Features, Scorer
-from scoreveil.audit.records import Floats, Integers, Membership
+from scoreveil.audit.attacks.interface import Features, Scorer
+from scoreveil.audit.data.records import Floats, Integers, Membership
 from scoreveil.mechanisms.kernels.common import options
 
 HIDDEN, EPOCHS, BATCH, STEP, L2 = 64, 50, 10, 1e-2, 1e-6

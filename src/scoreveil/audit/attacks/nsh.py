@@ -17,8 +17,8 @@ import torch
 from torch.nn import functional
 
 from scoreveil.audit.attacks.features import at, balancing_weights, log_ratios, logarithms, standardiser, true_labels
-from scoreveil.audit.attacks.shape import Features, Scorer
-from scoreveil.audit.records import Floats, Membership, Records
+from scoreveil.audit.attacks.interface import Features, Scorer
+from scoreveil.audit.data.records import Floats, Membership, Records
 
 SCORES, LABEL, JOINT = (1024, 512, 64), (512, 64), (256, 64, 1)
 DEVIATION, STEP, EPOCHS, BATCH = 0.1, 1e-3, 50, 128

@@ -12,8 +12,8 @@ from collections.abc import Callable
 import numpy as np
 
 from scoreveil.audit.attacks.features import SMALLEST_FLOAT, Bools, at, balancing_weights, log_odds, true_labels
-from scoreveil.audit.attacks.shape import Features, Scorer
-from scoreveil.audit.records import Floats, Integers, Membership, Records
+from scoreveil.audit.attacks.interface import Features, Scorer
+from scoreveil.audit.data.records import Floats, Integers, Membership, Records
 
 Signal = Callable[[Records], Floats]  # the higher, the more likely a member
 CLEARLY = 3.0  # standard errors

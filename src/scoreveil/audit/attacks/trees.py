@@ -22,8 +22,8 @@ from scoreveil.audit.attacks.features import (
     ranks,
     true_labels,
 )
-from scoreveil.audit.attacks.shape import Features, Scorer
-from scoreveil.audit.records import Floats, Membership, Records
+from scoreveil.audit.attacks.interface import Features, Scorer
+from scoreveil.audit.data.records import Floats, Membership, Records
 
 Columns = NDArray[np.float32]  # trees read float32; everything fine-grained is a logarithm by then
 Fit = Callable[[Membership, Features, np.random.Generator], Scorer]

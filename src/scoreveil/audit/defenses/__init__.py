@@ -6,10 +6,10 @@ defense = DEFENSES["memguard"].make(Given(known, reference, seed=0))
 released = defense(scores)
 """
 
+from scoreveil.audit.data.records import Defense
 from scoreveil.audit.defenses import labels, ours, simple
-from scoreveil.audit.defenses.shape import Given, Method
+from scoreveil.audit.defenses.interface import Given, Method
 from scoreveil.audit.defenses.timing import Timing, timed
-from scoreveil.audit.records import Defense
 
 __all__ = ["DEFENSES", "Given", "Method", "Timing", "timed"]
 

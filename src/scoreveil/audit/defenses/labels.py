@@ -17,10 +17,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from scoreveil.audit.defenses.shape import Given
+from scoreveil.audit.data.records import Defense, Floats, Integers, Records
+from scoreveil.audit.defenses.interface import Given
 from scoreveil.audit.defenses.simple import one_hot
 from scoreveil.audit.defenses.sticky import sticky_uniforms
-from scoreveil.audit.records import Defense, Floats, Integers, Records
 
 LARGEST = 2.0**20  # beyond it the label is released as it is
 

@@ -25,11 +25,11 @@ import numpy as np
 import torch
 from torch import nn
 
+from scoreveil.audit.data.records import Defense, Floats, Membership
+from scoreveil.audit.defenses.interface import Given
 from scoreveil.audit.defenses.networks import one_thread
-from scoreveil.audit.defenses.shape import Given
 from scoreveil.audit.defenses.sticky import sticky_uniforms
-from scoreveil.audit.models import seeded
-from scoreveil.audit.records import Defense, Floats, Membership
+from scoreveil.audit.networks.classifier import seeded
 
 Tensor = Any
 Network = Callable[[Tensor], Tensor]  # h: (n, k) scores in any order -> (n,), before the sigmoid

@@ -7,8 +7,8 @@ import hashlib
 
 import numpy as np
 
-from scoreveil.audit.defenses.shape import Given
-from scoreveil.audit.records import Defense
+from scoreveil.audit.data.records import Defense
+from scoreveil.audit.defenses.interface import Given
 from scoreveil.mechanisms import loading
 from scoreveil.mechanisms.published import normalize
 from scoreveil.veil import Veil

@@ -19,10 +19,10 @@ import numpy as np
 import torch
 from torch import nn
 
+from scoreveil.audit.data.records import Defense, Floats
+from scoreveil.audit.defenses.interface import Given
 from scoreveil.audit.defenses.networks import one_thread
-from scoreveil.audit.defenses.shape import Given
-from scoreveil.audit.models import seeded
-from scoreveil.audit.records import Defense, Floats
+from scoreveil.audit.networks.classifier import seeded
 
 WIDTHS = {10: (7, 4), 100: (50, 20, 10)}  # on the way in; the way out is their mirror image
 LAMBDA = 0.2

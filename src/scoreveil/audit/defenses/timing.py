@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from time import perf_counter
 
-from scoreveil.audit.defenses.shape import Given, Method
-from scoreveil.audit.records import Defense, Floats
+from scoreveil.audit.data.records import Defense, Floats
+from scoreveil.audit.defenses.interface import Given, Method
 from scoreveil.mechanisms import loading
 
 

@@ -7,11 +7,11 @@ import re
 from collections.abc import Sequence
 from itertools import cycle
 
-from scoreveil.audit.charts.marks import Mark, Picture, Sheet, Text
-from scoreveil.audit.charts.panel import SHAPES, TONES, Axis, Panel, Series, sheet
-from scoreveil.audit.results import AttackResult, DefenseResult, InversionResult, Study, Verdict
-from scoreveil.audit.verdict import gaps, knowledge, strongest
-from scoreveil.audit.wording import UNDEFENDED, attack, interval, number, percent, setting, words
+from scoreveil.audit.report.charts.marks import Mark, Picture, Sheet, Text
+from scoreveil.audit.report.charts.panel import SHAPES, TONES, Axis, Panel, Series, sheet
+from scoreveil.audit.report.verdict import gaps, knowledge, strongest
+from scoreveil.audit.report.wording import UNDEFENDED, attack, interval, number, percent, setting, words
+from scoreveil.audit.study.results import AttackResult, DefenseResult, InversionResult, Study, Verdict
 
 Setting = tuple[str, float | None]
 

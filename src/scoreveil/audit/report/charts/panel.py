@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
-from scoreveil.audit.charts.marks import Dot, Line, Mark, Point, Sheet, Text, shifted
-from scoreveil.audit.charts.placing import Box, Placer
+from scoreveil.audit.report.charts.marks import Dot, Line, Mark, Point, Sheet, Text, shifted
+from scoreveil.audit.report.charts.placing import Box, Placer
 
 WIDTH, HEIGHT = 540, 430
 LEFT, RIGHT, TOP, BOTTOM = 54, 14, 34, 48

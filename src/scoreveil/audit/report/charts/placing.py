@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from scoreveil.audit.charts.marks import Point
+from scoreveil.audit.report.charts.marks import Point
 
 Boxes = NDArray[np.float64]  # (n, 4): left, top, right, bottom
 

@@ -18,8 +18,9 @@ import torch
 from torch import nn
 
 from scoreveil.audit import cache
-from scoreveil.audit.data import Images, Pixels
-from scoreveil.audit.models import (
+from scoreveil.audit.data.images import Images, Pixels
+from scoreveil.audit.data.records import Floats
+from scoreveil.audit.networks.classifier import (
     Progress,
     Shape,
     Training,
@@ -33,7 +34,6 @@ from scoreveil.audit.models import (
     using,
     with_state,
 )
-from scoreveil.audit.records import Floats
 from scoreveil.mechanisms.ordering import rank
 
 Form = Literal["scores", "log_scores", "log_ratios", "ranks", "all", "label", "ranking"]

@@ -13,8 +13,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from scoreveil.audit.results import SLACK, AttackResult, DefenseResult, Study, Verdict
-from scoreveil.audit.wording import UNDEFENDED, attack, interval, number, percent, setting
+from scoreveil.audit.report.wording import UNDEFENDED, attack, interval, number, percent, setting
+from scoreveil.audit.study.results import SLACK, AttackResult, DefenseResult, Study, Verdict
 
 KEEP_ONE = ("isotonic_reference", "isotonic")  # the isotonic defenses that keep the label and nothing else, best first
 CHANCE = 0.5

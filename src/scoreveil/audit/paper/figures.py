@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Mapping
 
-from scoreveil.audit import figures
-from scoreveil.audit.charts.marks import Sheet
-from scoreveil.audit.charts.panel import Axis, Panel, Series, sheet
-from scoreveil.audit.paper import Row
-from scoreveil.audit.results import DefenseResult, InversionResult, Study, best
-from scoreveil.audit.subjects import Setting
-from scoreveil.audit.wording import number, percent, setting, words
+from scoreveil.audit.paper.printed import Row
+from scoreveil.audit.report import figures
+from scoreveil.audit.report.charts.marks import Sheet
+from scoreveil.audit.report.charts.panel import Axis, Panel, Series, sheet
+from scoreveil.audit.report.wording import number, percent, setting, words
+from scoreveil.audit.study.results import DefenseResult, InversionResult, Study, best
+from scoreveil.audit.study.subjects import Setting
 
 CURVES = ("published", "isotonic_reference", "isotonic_all_reference")
 TONES = {"published": "c1", "isotonic_reference": "c0", "isotonic_all_reference": "c2"}

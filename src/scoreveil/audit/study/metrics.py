@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import binomtest, rankdata
 from sklearn.metrics import roc_auc_score, roc_curve
 
-from scoreveil.audit.records import Floats, Integers, Records
+from scoreveil.audit.data.records import Floats, Integers, Records
 from scoreveil.tuning import Norm, distances
 
 Pictures = NDArray[np.float32] | NDArray[np.float64]

@@ -10,14 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from scoreveil.audit import cache, metrics
+from scoreveil.audit import cache
 from scoreveil.audit.attacks import ATTACKS, likelihood
-from scoreveil.audit.attacks.shape import Attack, Features, Reads
+from scoreveil.audit.attacks.interface import Attack, Features, Reads
+from scoreveil.audit.data.records import Defense, Floats, Membership, Records
 from scoreveil.audit.defenses import DEFENSES, Timing, timed
-from scoreveil.audit.defenses.shape import Method
-from scoreveil.audit.records import Defense, Floats, Membership, Records
-from scoreveil.audit.results import AttackResult, DefenseResult, Form
-from scoreveil.audit.subjects import Setting, Subject
+from scoreveil.audit.defenses.interface import Method
+from scoreveil.audit.study import metrics
+from scoreveil.audit.study.results import AttackResult, DefenseResult, Form
+from scoreveil.audit.study.subjects import Setting, Subject
 
 VERSION = 2  # of what a cell computes: cells of another version are made anew
 VIEWS = 1_000_003  # between the seeds of two views

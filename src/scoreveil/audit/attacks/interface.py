@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from scoreveil.audit.records import Floats, Membership, Records
+from scoreveil.audit.data.records import Floats, Membership, Records
 
 Scorer = Callable[[Records], Floats]  # one number for each record: the higher, the more likely a member
 Features = Literal["scores", "standardised", "log_ratios"]

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from scoreveil.audit.records import Defense, Membership, Records
+from scoreveil.audit.data.records import Defense, Membership, Records
 
 
 @dataclass(frozen=True, eq=False)

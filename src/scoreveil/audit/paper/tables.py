@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from scoreveil.audit.membership import LIKELIHOOD
-from scoreveil.audit.paper import TABLE_2, Row
-from scoreveil.audit.results import AttackResult, DefenseResult, InversionResult, Study, best
-from scoreveil.audit.subjects import Setting
-from scoreveil.audit.wording import NOTHING, attack, number, seconds, setting, words
+from scoreveil.audit.paper.printed import TABLE_2, Row
+from scoreveil.audit.report.wording import NOTHING, attack, number, seconds, setting, words
+from scoreveil.audit.study.membership import LIKELIHOOD
+from scoreveil.audit.study.results import AttackResult, DefenseResult, InversionResult, Study, best
+from scoreveil.audit.study.subjects import Setting
 
 NAMES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}
 OURS = ("isotonic_reference", "isotonic_all_reference")

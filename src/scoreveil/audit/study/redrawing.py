@@ -6,13 +6,15 @@ from pathlib import Path
 
 import numpy as np
 
-from scoreveil.audit import cache, inversion, metrics
+from scoreveil.audit import cache
+from scoreveil.audit.data.records import Floats
 from scoreveil.audit.defenses import DEFENSES
-from scoreveil.audit.inversion import InversionSettings, Inverter
-from scoreveil.audit.pictures import Pictures, data_uris
-from scoreveil.audit.records import Floats
-from scoreveil.audit.results import InversionForm, InversionResult
-from scoreveil.audit.subjects import Setting, Subject, name_of
+from scoreveil.audit.networks import inverter as inversion
+from scoreveil.audit.networks.inverter import InversionSettings, Inverter
+from scoreveil.audit.study import metrics
+from scoreveil.audit.study.pictures import Pictures, data_uris
+from scoreveil.audit.study.results import InversionForm, InversionResult
+from scoreveil.audit.study.subjects import Setting, Subject, name_of
 
 VERSION = 2  # of what a cell computes: cells of another version are made anew
 PAPER: inversion.Form = "log_scores"  # as in the authors' code

@@ -18,17 +18,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoreveil import randomness
-from scoreveil.audit import cache, data, models, study
+from scoreveil.audit import cache
 from scoreveil.audit.attacks import ATTACKS
-from scoreveil.audit.data import Images, Parts
+from scoreveil.audit.data import images as data
+from scoreveil.audit.data.images import Images, Parts
+from scoreveil.audit.data.records import Floats, Integers, Membership, Records
 from scoreveil.audit.defenses import DEFENSES, timed
-from scoreveil.audit.inversion import InversionSettings
-from scoreveil.audit.models import Classifier, TrainSettings
-from scoreveil.audit.pictures import Pictures
-from scoreveil.audit.records import Floats, Integers, Membership, Records
-from scoreveil.audit.results import Study
-from scoreveil.audit.shadows import ManyShadows, many_shadows
-from scoreveil.audit.subjects import Setting, Subject, name_of
+from scoreveil.audit.networks import classifier as models
+from scoreveil.audit.networks.classifier import Classifier, TrainSettings
+from scoreveil.audit.networks.inverter import InversionSettings
+from scoreveil.audit.study import run as study
+from scoreveil.audit.study.pictures import Pictures
+from scoreveil.audit.study.results import Study
+from scoreveil.audit.study.shadows import ManyShadows, many_shadows
+from scoreveil.audit.study.subjects import Setting, Subject, name_of
 from scoreveil.mechanisms import isotonic, published
 from scoreveil.mechanisms.isotonic import IsotonicSettings, Keep
 from scoreveil.mechanisms.published import PublishedSettings

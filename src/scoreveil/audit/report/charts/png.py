@@ -5,7 +5,7 @@ import io
 import warnings
 from typing import Any
 
-from scoreveil.audit.charts.marks import LIGHT, Dot, Line, Mark, Picture, Sheet, Text, outline
+from scoreveil.audit.report.charts.marks import LIGHT, Dot, Line, Mark, Picture, Sheet, Text, outline
 
 NARROWER = 0.62  # matplotlib counts in points of 1/72 inch, here 100 pixels to the inch, and its own font is wide
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from scoreveil.audit.subjects import Setting
+from scoreveil.audit.study.subjects import Setting
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import joblib
 import numpy as np
 from numpy.typing import NDArray
 
-from scoreveil.audit.records import Floats, Integers, Records
+from scoreveil.audit.data.records import Floats, Integers, Records
 
 Train = Callable[[Integers, int], tuple[Floats, Floats]]
 """Train on these of the records, with this seed; scores of all the records, and of the population."""

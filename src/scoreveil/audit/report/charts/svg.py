@@ -2,7 +2,7 @@
 
 from html import escape
 
-from scoreveil.audit.charts.marks import LIGHT, Dot, Line, Mark, Picture, Sheet, Text, outline
+from scoreveil.audit.report.charts.marks import LIGHT, Dot, Line, Mark, Picture, Sheet, Text, outline
 
 
 def svg(sheet: Sheet, alone: bool = False) -> str:

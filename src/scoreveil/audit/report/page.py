@@ -16,14 +16,24 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from scoreveil.audit import figures
-from scoreveil.audit.charts.panel import Panel, sheet
-from scoreveil.audit.charts.png import png
-from scoreveil.audit.charts.svg import svg
-from scoreveil.audit.results import AttackResult, DefenseResult, InversionResult, Study, Verdict, to_json
-from scoreveil.audit.verdict import Gap, gaps, knowledge, strongest
-from scoreveil.audit.verdict import verdict as judge
-from scoreveil.audit.wording import NOTHING, UNDEFENDED, attack, interval, number, percent, seconds, setting, words
+from scoreveil.audit.report import figures
+from scoreveil.audit.report.charts.panel import Panel, sheet
+from scoreveil.audit.report.charts.png import png
+from scoreveil.audit.report.charts.svg import svg
+from scoreveil.audit.report.verdict import Gap, gaps, knowledge, strongest
+from scoreveil.audit.report.verdict import verdict as judge
+from scoreveil.audit.report.wording import (
+    NOTHING,
+    UNDEFENDED,
+    attack,
+    interval,
+    number,
+    percent,
+    seconds,
+    setting,
+    words,
+)
+from scoreveil.audit.study.results import AttackResult, DefenseResult, InversionResult, Study, Verdict, to_json
 
 FIGURES = ("frontier", "roc", "sweeps", "reconstructions")
 
@@ -62,7 +72,7 @@ class Card:
 
 def html(study: Study, verdict: Verdict) -> str:
     """The whole report. Names come from users: everything but our own SVG is escaped."""
-    loader = jinja2.PackageLoader("scoreveil.audit", "templates")
+    loader = jinja2.PackageLoader("scoreveil.audit.report", "templates")
     templates = jinja2.Environment(
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )

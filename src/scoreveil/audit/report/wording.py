@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 
-from scoreveil.audit.results import AttackResult
+from scoreveil.audit.study.results import AttackResult
 
 UNDEFENDED = "none"
 IN_WORDS = {

@@ -21,11 +21,11 @@ import joblib
 
 from scoreveil.audit.attacks import ATTACKS
 from scoreveil.audit.defenses import DEFENSES
-from scoreveil.audit.inversion import InversionSettings
-from scoreveil.audit.membership import Bench
-from scoreveil.audit.redrawing import Studio
-from scoreveil.audit.results import AttackResult, DefenseResult, InversionResult, Study
-from scoreveil.audit.subjects import Setting, Subject, digest, name_of
+from scoreveil.audit.networks.inverter import InversionSettings
+from scoreveil.audit.study.membership import Bench
+from scoreveil.audit.study.redrawing import Studio
+from scoreveil.audit.study.results import AttackResult, DefenseResult, InversionResult, Study
+from scoreveil.audit.study.subjects import Setting, Subject, digest, name_of
 
 Progress = Callable[[str, int, int], None]  # what was done, how many steps are, of how many
 Findings = tuple[tuple[DefenseResult, ...], tuple[AttackResult, ...], tuple[InversionResult, ...]]

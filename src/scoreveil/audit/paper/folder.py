@@ -3,12 +3,14 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from scoreveil.audit import paper_figures, report, tables
 from scoreveil.audit.cache import put
-from scoreveil.audit.charts.png import png
-from scoreveil.audit.charts.svg import svg
-from scoreveil.audit.paper import TABLE_2
-from scoreveil.audit.results import Study
+from scoreveil.audit.paper import figures as paper_figures
+from scoreveil.audit.paper import tables
+from scoreveil.audit.paper.printed import TABLE_2
+from scoreveil.audit.report import page as report
+from scoreveil.audit.report.charts.png import png
+from scoreveil.audit.report.charts.svg import svg
+from scoreveil.audit.study.results import Study
 
 
 def write(studies: Mapping[str, Study], folder: Path, command: str) -> Path:

@@ -6,10 +6,10 @@ their scores are put together; as many again are the attacker's shadows.
 
 import numpy as np
 
-from scoreveil.audit import study
-from scoreveil.audit.records import Membership, Records, joined
-from scoreveil.audit.results import Study
-from scoreveil.audit.subjects import Subject
+from scoreveil.audit.data.records import Membership, Records, joined
+from scoreveil.audit.study import run as study
+from scoreveil.audit.study.results import Study
+from scoreveil.audit.study.subjects import Subject
 
 MODELS, RECORDS = 8, 100  # targets and shadows each; training, test and reference records of each
 EPSILONS = (0.5, 2.0)

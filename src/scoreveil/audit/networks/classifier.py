@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from scoreveil.audit import cache
-from scoreveil.audit.data import Images, Pixels, variants
-from scoreveil.audit.records import Floats, Integers
+from scoreveil.audit.data.images import Images, Pixels, variants
+from scoreveil.audit.data.records import Floats, Integers
 
 Made = TypeVar("Made")
 Progress = Callable[[float], None]  # told the fraction that is done

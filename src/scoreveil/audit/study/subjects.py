@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from scoreveil.audit.data import Images, variants
-from scoreveil.audit.defenses.shape import Given
-from scoreveil.audit.pictures import Pictures
-from scoreveil.audit.records import Floats, Integers, Membership, Records
-from scoreveil.audit.shadows import ManyShadows, many_shadows
+from scoreveil.audit.data.images import Images, variants
+from scoreveil.audit.data.records import Floats, Integers, Membership, Records
+from scoreveil.audit.defenses.interface import Given
+from scoreveil.audit.study.pictures import Pictures
+from scoreveil.audit.study.shadows import ManyShadows, many_shadows
 from scoreveil.mechanisms.scores import SUM_TOLERANCE, check_layout, check_rows
 
 FEWEST = 100  # members and non-members each, before any split: fewer cannot tell an attack from luck
