@@ -200,7 +200,7 @@ def test_no_records_or_no_labels_are_refused(measure: object) -> None:
     assert callable(measure)
     with pytest.raises(ValueError, match=r"Expected at least 1 record, got 0\."):
         measure(Records(np.empty((0, 3)), np.empty(0, dtype=np.int64)))
-    with pytest.raises(ValueError, match=r"Expected records with their true labels, got none\."):
+    with pytest.raises(ValueError, match=r"Expected true labels with the 3 records, got scores alone\."):
         measure(Records(np.eye(3)))
 
 

@@ -17,11 +17,10 @@ if TYPE_CHECKING:
 
 def reproduce(
     profile: Annotated[
-        str, typer.Option("--profile", metavar="quick|standard|paper", help="How large: minutes, hours, or a GPU.")
+        str, typer.Option(metavar="quick|standard|paper", help="How large: minutes, hours, or a GPU.")
     ] = "quick",
     dataset: Annotated[
-        str | None,
-        typer.Option("--dataset", metavar="NAME", help="mnist, fashion-mnist, cifar10, with commas between, or all."),
+        str | None, typer.Option(metavar="NAME", help="mnist, fashion-mnist, cifar10, with commas between, or all.")
     ] = None,
     folder: Annotated[
         Path | None,
@@ -30,22 +29,19 @@ def reproduce(
         ),
     ] = None,
     data_dir: Annotated[
-        Path | None, typer.Option("--data-dir", metavar="DIR", help="Where the datasets are; else $SCOREVEIL_DATA.")
+        Path | None, typer.Option(metavar="DIR", help="Where the datasets are; else $SCOREVEIL_DATA.")
     ] = None,
     download: Annotated[
         bool, typer.Option("--download", help="Fetch datasets that are missing, without asking.")
     ] = False,
     cache: Annotated[
-        Path | None, typer.Option("--cache", metavar="DIR", help="Where work is kept, to go on after a stop.")
+        Path | None, typer.Option(metavar="DIR", help="Where work is kept, to go on after a stop.")
     ] = None,
-    epochs: Annotated[
-        int | None, typer.Option("--epochs", help="Train that many epochs instead of the profile's.")
-    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Train that many epochs instead of the profile's.")] = None,
     shadows: Annotated[
-        int | None,
-        typer.Option("--shadows", help="Shadow models for LiRA and RMIA instead of the profile's; 0 for none."),
+        int | None, typer.Option(help="Shadow models for LiRA and RMIA instead of the profile's; 0 for none.")
     ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", help="Processes at a time.")] = 2,
+    jobs: Annotated[int, typer.Option(help="Processes at a time.")] = 2,
 ) -> None:
     """Run the paper's experiments again.
 
@@ -54,17 +50,17 @@ def reproduce(
     """
     try:
         from scoreveil.audit import cache as caches
-        from scoreveil.audit.data import images as data
+        from scoreveil.audit.data import benchmarks
         from scoreveil.audit.paper import folder as folders
         from scoreveil.audit.paper.experiments import reproduce as run
     except ModuleNotFoundError as error:
-        message = f"Expected {error.name} for the experiments, got none: pip install 'scoreveil[audit]'."
+        message = f"The experiments need {error.name}: pip install 'scoreveil[audit]'."
         raise ModuleNotFoundError(message) from None
 
     chosen = _profile(profile, epochs, shadows)
     names = _datasets(dataset, chosen)
     for name in names:
-        _get(name, data.place(data_dir), download)
+        _get(name, benchmarks.place(data_dir), download)
     command = shlex.join(["scoreveil", *sys.argv[1:]])
     studies: dict[str, Study] = {}
     for name in names:
@@ -106,11 +102,11 @@ def _datasets(given: str | None, profile: "Profile") -> tuple[str, ...]:
 
 def _get(name: str, place: Path, download: bool) -> None:
     """Make sure that a dataset is there: found, or fetched if the user wants it."""
+    from scoreveil.audit.data import benchmarks
     from scoreveil.audit.data import download as downloads
-    from scoreveil.audit.data import images as data
 
     try:
-        data.find(name, place)
+        benchmarks.find(name, place)
     except FileNotFoundError as missing:
         size = f"{downloads.size(name):.0f} MB"
         if not download:

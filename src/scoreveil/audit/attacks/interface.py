@@ -1,4 +1,4 @@
-"""The one shape of a membership attack: fit on a shadow whose members are known, then score any records."""
+"""What every membership attack is: it is fitted on a shadow whose members are known, then scores any records."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from scoreveil.audit.data.records import Floats, Membership, Records
 
 Scorer = Callable[[Records], Floats]  # one number for each record: the higher, the more likely a member
 Features = Literal["scores", "standardised", "log_ratios"]
-Reads = Literal["scores", "ranking", "label"]
+Fit = Callable[[Membership, Features, np.random.Generator], Scorer]
 
 EVERY_FEATURE: tuple[Features, ...] = ("scores", "standardised", "log_ratios")
 
@@ -31,10 +31,9 @@ class Attack:
     """
 
     name: str
-    fit: Callable[[Membership, Features, np.random.Generator], Scorer]
-    reads: Reads = "scores"
+    fit: Fit
+    reads: Literal["scores", "ranking", "label"] = "scores"
     knows_label: bool = False
     features: tuple[Features, ...] = ("scores",)
-    from_the_paper: bool = False
     knows_half: bool = False
     needs: Literal["", "variants"] = ""

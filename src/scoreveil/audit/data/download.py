@@ -15,6 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from scoreveil import atomic
+
 BLOCK = 1 << 20
 PATIENCE = 30  # seconds without a byte
 
@@ -115,10 +117,10 @@ def _append(url: str, part: Path, progress: Callable[[float], None]) -> None:
     except urllib.error.HTTPError as error:
         if error.code == 416:  # nothing is missing
             return
-        raise ConnectionError(f"Expected {url}, got {error.code} {error.reason}.") from None
+        raise ConnectionError(f"{url} answered {error.code} {error.reason}.") from None
     except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
         reason = getattr(error, "reason", error)
-        raise ConnectionError(f"Expected {url}, got no answer ({reason}); what came so far is kept.") from None
+        raise ConnectionError(f"{url} did not answer ({reason}). What came so far is kept: try again.") from None
 
 
 def _sha256(path: Path) -> str:
@@ -135,13 +137,12 @@ def _sha256(path: Path) -> str:
 
 
 def _unpack(archive: Path) -> None:
-    """The archive's files beside it, whole or not at all."""
-    inside = archive.with_name(archive.name + ".unpacked")
-    shutil.rmtree(inside, ignore_errors=True)
+    """The archive's files beside it, each complete or absent."""
     with tarfile.open(archive) as opened:
-        opened.extractall(inside, filter="data")
-    for made in inside.iterdir():
-        place = archive.parent / made.name
-        if not place.exists():
-            os.replace(made, place)
-    shutil.rmtree(inside)
+        for member in opened:
+            member = tarfile.data_filter(member, str(archive.parent))  # refuses what would lie outside
+            place, content = archive.parent / member.name, opened.extractfile(member)
+            if content is not None and not place.exists():
+                place.parent.mkdir(parents=True, exist_ok=True)
+                with atomic.replacing(place) as out:
+                    shutil.copyfileobj(content, out, BLOCK)

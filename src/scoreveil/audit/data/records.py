@@ -1,11 +1,14 @@
 """What attacks and defenses work on: score vectors of records, and who was a member of the training set."""
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Defense = Callable[[Floats], Floats]  # (n, k) scores in, (n, k) scores out: ours and every rival
@@ -26,7 +29,22 @@ class Records:
     def predicted(self) -> Integers:
         return np.asarray(self.scores.argmax(axis=1))
 
-    def take(self, index: NDArray[np.int64] | NDArray[np.bool_] | slice) -> "Records":
+    @property
+    def true_labels(self) -> Integers:
+        """The labels; a ValueError where they are not known."""
+        if self.labels is None:
+            raise ValueError(f"Expected true labels with the {len(self)} records, got scores alone.")
+        return self.labels
+
+    @property
+    def is_right(self) -> Bools:
+        return np.asarray(self.predicted == self.true_labels)
+
+    @cached_property
+    def digest(self) -> str:
+        return digest(self.scores, self.labels, self.variants)
+
+    def take(self, index: Integers | Bools | slice) -> "Records":
         labels = None if self.labels is None else self.labels[index]
         variants = None if self.variants is None else self.variants[index]
         return Records(self.scores[index], labels, variants)
@@ -49,10 +67,10 @@ class Membership:
     @property
     def records(self) -> Records:
         """Members first, then non-members."""
-        return joined(self.members, self.nonmembers)
+        return joined([self.members, self.nonmembers])
 
     @property
-    def truth(self) -> NDArray[np.bool_]:
+    def truth(self) -> Bools:
         return np.arange(len(self.members) + len(self.nonmembers)) < len(self.members)
 
     def defended(self, defense: Defense) -> "Membership":
@@ -71,9 +89,21 @@ class Membership:
         return Membership(*first), Membership(*second)
 
 
-def joined(first: Records, second: Records) -> Records:
-    def both(a: Integers | None, b: Integers | None) -> Integers | None:
-        return None if a is None or b is None else np.concatenate([a, b])
+def joined(parts: Iterable[Records]) -> Records:
+    """All records after each other; labels and variants are kept where every part has them."""
+    each = list(parts)
 
-    scores = np.concatenate([first.scores, second.scores])
-    return Records(scores, both(first.labels, second.labels), both(first.variants, second.variants))
+    def together(arrays: list[Integers | None]) -> Integers | None:
+        known = [array for array in arrays if array is not None]
+        return np.concatenate(known) if len(known) == len(arrays) else None
+
+    scores = np.concatenate([part.scores for part in each])
+    return Records(scores, together([part.labels for part in each]), together([part.variants for part in each]))
+
+
+def digest(*arrays: ArrayLike | None) -> str:
+    """SHA-256 of the arrays' bytes, one after the other."""
+    state = hashlib.sha256()
+    for array in arrays:
+        state.update(b"-" if array is None else np.ascontiguousarray(array).tobytes())
+    return state.hexdigest()

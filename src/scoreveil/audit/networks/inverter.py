@@ -1,15 +1,16 @@
 """Adversarial model inversion (Yang et al. 2019): a network that draws the image that a score vector came from.
 
-    inverter = inversion.fit(auxiliary, model.scores(auxiliary), "log_scores", InversionSettings())
+    inverter = inverter.fit(auxiliary, model.scores(auxiliary), "log_scores", InversionSettings())
     inverter.reconstruct(veil(model.scores(images)))        # (n, channels, height, width)
 
 The paper's attacker fits on undefended scores and meets defended ones; the adaptive attacker fits on defended scores of
-the auxiliary images, in whatever form serves best. Two forms are floors: what can be drawn from the label, or from
-the ranking, alone, no defense that keeps it can hide.
+the auxiliary images, in whatever form serves best. What can be drawn from the label alone, no defense that keeps the
+label can hide.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -20,23 +21,10 @@ from torch import nn
 from scoreveil.audit import cache
 from scoreveil.audit.data.images import Images, Pixels
 from scoreveil.audit.data.records import Floats
-from scoreveil.audit.networks.classifier import (
-    Progress,
-    Shape,
-    Training,
-    TrainSettings,
-    device,
-    evaluate,
-    kept,
-    seeded,
-    state_of,
-    tensor,
-    using,
-    with_state,
-)
+from scoreveil.audit.networks.training import Progress, Shape, TrainingRun, TrainSettings, device, evaluate, tensor
 from scoreveil.mechanisms.ordering import rank
 
-Form = Literal["scores", "log_scores", "log_ratios", "ranks", "all", "label", "ranking"]
+ScoreForm = Literal["scores", "log_scores", "log_ratios", "ranks", "all", "label"]
 
 LIGHT, PAPER = 64, 128  # widths: 256/128/64 and 512/256/128 channels
 SMALLEST = 1e-40  # a score below it counts as it; softmax of float32 logits rarely goes there
@@ -56,57 +44,50 @@ class Inverter:
     """A trained network, and how scores are put into it."""
 
     network: nn.Module
-    form: Form
+    form: ScoreForm
     classes: int
     mean: Floats  # (inputs,): taken off the features, which are then divided by `scale`
     scale: Floats
-    threads: int = 1
 
     def reconstruct(self, scores: Floats) -> Pixels:
         """An image in [0, 1] for each score vector."""
         if scores.ndim != 2 or scores.shape[1] != self.classes:
             raise ValueError(f"Expected scores of shape (n, {self.classes}), got {scores.shape}.")
         inputs = (features(scores, self.form) - self.mean) / self.scale
-        return evaluate(self.network, inputs[:, :, None, None], self.threads)
+        return evaluate(self.network, inputs[:, :, None, None])
 
 
 def cached_inverter(
     images: Images,
     scores: Floats,
-    form: Form,
+    form: ScoreForm,
     settings: InversionSettings,
     cache_dir: cache.Directory = None,
     progress: Progress = lambda done: None,
-    threads: int = 1,
 ) -> Inverter:
     """The inverter fitted on these, from the cache or fitted now; one that was killed goes on."""
-
-    def load(arrays: cache.Arrays) -> Inverter:
-        mean, scale = arrays.pop("mean"), arrays.pop("scale")
-        network = inversion_network(len(mean), images.shape, settings.width)
-        return Inverter(with_state(network, arrays), form, scores.shape[1], mean, scale, threads)
-
-    return kept(
-        "inverters",
-        cache.key("inverter", images, np.asarray(scores), form, settings),
-        fit=lambda checkpoint: fit(images, scores, form, settings, checkpoint, progress, threads),
-        save=lambda made: {**state_of(made.network), "mean": made.mean, "scale": made.scale},
-        load=load,
-        cache_dir=cache_dir,
-        progress=progress,
-    )
+    key = cache.key("inverter", images, np.asarray(scores), form, settings)
+    run, inverter = _run(images, scores, form, settings)
+    return inverter(run.cached("inverters", key, cache_dir, progress))
 
 
 def fit(
     images: Images,
     scores: Floats,
-    form: Form,
+    form: ScoreForm,
     settings: InversionSettings,
     checkpoint: Path | None = None,
     progress: Progress = lambda done: None,
-    threads: int = 1,
 ) -> Inverter:
     """Learn to draw the attacker's own images from their scores."""
+    run, inverter = _run(images, scores, form, settings)
+    return inverter(run.train(checkpoint, progress))
+
+
+def _run(
+    images: Images, scores: Floats, form: ScoreForm, settings: InversionSettings
+) -> tuple[TrainingRun, Callable[[nn.Module], Inverter]]:
+    """The training, and what makes an inverter of the network that it trains."""
     if scores.ndim != 2 or not len(images) or len(scores) != len(images):
         raise ValueError(f"Expected a score vector for each of {len(images)} images, got {scores.shape}.")
     seen = features(scores, form)
@@ -117,12 +98,10 @@ def fit(
     def loss(network: nn.Module, index: torch.Tensor) -> torch.Tensor:
         return nn.functional.mse_loss(network(inputs[index].to(device())).float(), pixels[index].to(device()))
 
-    with seeded(settings.seed), using(threads):
-        network = inversion_network(inputs.shape[1], images.shape, settings.width).to(device())
-        optimizer = torch.optim.Adam(network.parameters(), settings.lr, betas=(0.5, 0.999))
-        job = Training(network, optimizer, loss, len(images), settings)
-        job.run(cache.key("inversion", images, np.asarray(scores), form, settings), checkpoint, progress)
-    return Inverter(network, form, scores.shape[1], mean, scale, threads)
+    make = partial(inversion_network, inputs.shape[1], images.shape, settings.width)
+    identity = cache.key("inversion", images, np.asarray(scores), form, settings)
+    run = TrainingRun(make, loss, len(images), settings, identity, betas=(0.5, 0.999))
+    return run, lambda network: Inverter(network, form, scores.shape[1], mean, scale)
 
 
 def inversion_network(inputs: int, shape: Shape, width: int) -> nn.Module:
@@ -143,7 +122,7 @@ def inversion_network(inputs: int, shape: Shape, width: int) -> nn.Module:
 # What of the scores the network is given
 
 
-def features(scores: Floats, form: Form) -> Floats:
+def features(scores: Floats, form: ScoreForm) -> Floats:
     """The scores in one of the forms, (n, inputs)."""
     if form not in FORMS:
         raise ValueError(f"Expected one of {', '.join(FORMS)}, got {form!r}.")
@@ -178,19 +157,18 @@ def everything(scores: Floats) -> Floats:
     return np.concatenate([scores, log_scores(scores), log_ratios(scores), ranks(scores), label(scores)], axis=1)
 
 
-FORMS: dict[Form, Callable[[Floats], Floats]] = {
+FORMS: dict[ScoreForm, Callable[[Floats], Floats]] = {
     "scores": lambda scores: scores,
     "log_scores": log_scores,
     "log_ratios": log_ratios,
     "ranks": ranks,
     "all": everything,
     "label": label,
-    "ranking": ranks,
 }
 AS_THEY_ARE = ("scores", "log_scores", "label")  # the paper's attacker does not standardise
 
 
-def _standard(seen: Floats, form: Form) -> tuple[Floats, Floats]:
+def _standard(seen: Floats, form: ScoreForm) -> tuple[Floats, Floats]:
     """What makes features have mean 0 and deviation 1; constant ones are only centred."""
     if form in AS_THEY_ARE:
         return np.zeros(seen.shape[1]), np.ones(seen.shape[1])

@@ -20,18 +20,19 @@ from numpy.typing import NDArray
 from scoreveil import randomness
 from scoreveil.audit import cache
 from scoreveil.audit.attacks import ATTACKS
-from scoreveil.audit.data import images as data
-from scoreveil.audit.data.images import Images, Parts
+from scoreveil.audit.data import benchmarks
+from scoreveil.audit.data.images import Images, Parts, five_way_split, split
 from scoreveil.audit.data.records import Floats, Integers, Membership, Records
 from scoreveil.audit.defenses import DEFENSES, timed
-from scoreveil.audit.networks import classifier as models
-from scoreveil.audit.networks.classifier import Classifier, TrainSettings
+from scoreveil.audit.networks import classifier
+from scoreveil.audit.networks.classifier import ImageClassifier
 from scoreveil.audit.networks.inverter import InversionSettings
+from scoreveil.audit.networks.training import TrainSettings
 from scoreveil.audit.study import run as study
 from scoreveil.audit.study.pictures import Pictures
-from scoreveil.audit.study.results import Study
-from scoreveil.audit.study.shadows import ManyShadows, many_shadows
-from scoreveil.audit.study.subjects import Setting, Subject, name_of
+from scoreveil.audit.study.results import UNDEFENDED, Setting, Study, setting_name
+from scoreveil.audit.study.shadows import ManyShadows, Progress, many_shadows, silent
+from scoreveil.audit.study.subjects import Subject
 from scoreveil.mechanisms import isotonic, published
 from scoreveil.mechanisms.isotonic import IsotonicSettings, Keep
 from scoreveil.mechanisms.published import PublishedSettings
@@ -48,7 +49,7 @@ OVERLAP = (
 SHADOW_SEED = 1  # an attacker does not know the target's initial weights
 
 ROWS: tuple[Setting, ...] = (
-    ("none", None),
+    UNDEFENDED,
     *(("published", e) for e in PAPER_EPSILONS),
     ("memguard", None),
     ("purification", None),
@@ -62,7 +63,7 @@ INVERTED: tuple[Setting, ...] = (
     *((name, e) for name in ("isotonic_reference", "isotonic_all_reference") for e in (2.0, 8.0)),
 )
 LIKELIHOOD: tuple[Setting, ...] = (
-    ("none", None),
+    UNDEFENDED,
     ("published", 0.1),
     ("published", 2.0),
     ("isotonic_reference", 2.0),
@@ -102,17 +103,17 @@ PROFILES: dict[str, Profile] = {
     "quick": Profile(
         size=2_000,
         reference=1_000,
-        width=models.QUICK,
+        width=classifier.QUICK,
         epochs=_each(20),
         inversion={name: InversionSettings(width=32, epochs=10, batch=32, lr=1e-3) for name in DATASETS},
         datasets=("fashion-mnist",),
         settings=(*ROWS[:2], *ROWS[4:8], ("isotonic_reference", 2.0), ("isotonic_all_reference", 2.0)),
-        inverted=(("none", None), ("published", 0.1), ("isotonic_reference", 2.0), ("isotonic_all_reference", 2.0)),
+        inverted=(UNDEFENDED, ("published", 0.1), ("isotonic_reference", 2.0), ("isotonic_all_reference", 2.0)),
     ),
     "standard": Profile(
         size=10_000,
         reference=5_000,
-        width=models.STANDARD,
+        width=classifier.STANDARD,
         epochs=_each(25, mnist=10),
         # smaller batches and a larger rate than the authors': more progress in few epochs
         inversion={name: InversionSettings(epochs=6, batch=32, lr=1e-3) for name in DATASETS},
@@ -121,7 +122,7 @@ PROFILES: dict[str, Profile] = {
     "paper": Profile(
         size=60_000,
         reference=2_500,
-        width=models.PAPER,
+        width=classifier.PAPER,
         epochs=_each(50),
         inversion={name: InversionSettings(width=128, epochs=100) for name in DATASETS},
         shadows={"cifar10": 16},
@@ -133,18 +134,17 @@ PROFILES: dict[str, Profile] = {
 def parts_of(images: Images, profile: Profile) -> Parts:
     """The parts of a profile. With overlapping ones a class of its own: all images twice, split two ways."""
     if not profile.overlapping:
-        return data.five_way_split(images, profile.size, profile.reference, profile.seed)
+        return five_way_split(images, profile.size, profile.reference, profile.seed)
     test = len(images) - min(profile.size, len(images) * 5 // 6)  # CIFAR-10 has 50,000 for training
-    train, held_out, reference = data.split(
-        images, (len(images) - test, test - profile.reference, profile.reference), profile.seed
-    )
-    shadow_train, shadow_test = data.split(images, (len(images) - test, test), profile.seed + 1)
+    sizes = len(images) - test, test - profile.reference, profile.reference
+    train, held_out, reference = split(images, sizes, profile.seed)
+    shadow_train, shadow_test = split(images, (len(images) - test, test), profile.seed + 1)
     return Parts(train, held_out, shadow_train, shadow_test, reference)
 
 
 @dataclass(frozen=True, eq=False)
-class Training:
-    """Trains classifiers of a dataset and asks them for scores; both are kept on disk."""
+class ClassifierCache:
+    """Classifiers of a dataset and what they answer, trained and asked where they are not on disk."""
 
     profile: Profile
     dataset: str
@@ -154,8 +154,8 @@ class Training:
         """For another process, which has nothing to send back."""
         self.classifier(images, seed)
 
-    def classifier(self, images: Images, seed: int, progress: models.Progress = lambda done: None) -> Classifier:
-        return models.cached_classifier(images, self._settings(seed), self.cache_dir, progress)
+    def classifier(self, images: Images, seed: int) -> ImageClassifier:
+        return classifier.cached_classifier(images, self._settings(seed), self.cache_dir)
 
     def scores(self, trained_on: Images, seed: int, images: Images) -> Floats:
         """What the classifier says of the images."""
@@ -166,8 +166,13 @@ class Training:
         copies = self._asked("variants", trained_on, seed, images, lambda model: model.labels_of_variants(images))
         return Records(self.scores(trained_on, seed, images), images.labels, copies)
 
+    def shadow(self, pool: Images, population: Images, index: Integers, seed: int) -> tuple[Floats, Floats]:
+        """Scores of the pool and of the population by a classifier that is trained on some of the pool."""
+        trained_on = pool.take(index)
+        return self.scores(trained_on, seed, pool), self.scores(trained_on, seed, population)
+
     def _asked(
-        self, what: str, trained_on: Images, seed: int, images: Images, ask: Callable[[Classifier], Any]
+        self, what: str, trained_on: Images, seed: int, images: Images, ask: Callable[[ImageClassifier], Any]
     ) -> NDArray[Any]:
         return cache.load_or_make(
             "answers",
@@ -182,47 +187,38 @@ class Training:
         return TrainSettings(width=self.profile.width, epochs=self.profile.epochs[self.dataset], seed=seed)
 
 
-@dataclass(frozen=True, eq=False)
-class Shadow:
-    """Trains one of many shadows, in any process."""
-
-    training: Training
-    pool: Images
-    population: Images
-
-    def __call__(self, index: Integers, seed: int) -> tuple[Floats, Floats]:
-        trained_on = self.pool.take(index)
-        own, others = (self.training.scores(trained_on, seed, images) for images in (self.pool, self.population))
-        return own, others
-
-
-def many(training: Training, parts: Parts, jobs: int, progress: study.Progress) -> ManyShadows:
+def many(classifiers: ClassifierCache, parts: Parts, jobs: int, progress: Progress) -> ManyShadows:
     """The target's records under many shadows, each trained on half of them."""
-    pool, seed = joined(parts.target_train, parts.target_test), training.profile.seed
+    pool, seed = joined(parts.target_train, parts.target_test), classifiers.profile.seed
     population = parts.shadow_test.take(slice(POPULATION))
-    under_target = training.records(parts.target_train, seed, population)
-    count = training.profile.shadows[training.dataset]
-    return many_shadows(Shadow(training, pool, population), len(pool), under_target, count, seed, jobs, progress)
+    under_target = classifiers.records(parts.target_train, seed, population)
+    count = classifiers.profile.shadows[classifiers.dataset]
+    train = partial(classifiers.shadow, pool, population)
+    return many_shadows(train, len(pool), under_target, count, seed, jobs, progress)
 
 
-def subject_of(training: Training, parts: Parts, jobs: int, progress: study.Progress) -> Subject:
+def subject_of(classifiers: ClassifierCache, parts: Parts, jobs: int, progress: Progress) -> Subject:
     """The paper's subject: a target, a shadow like it, and pictures to redraw."""
-    profile = training.profile
+    profile = classifiers.profile
     target, shadow = (parts.target_train, profile.seed), (parts.shadow_train, profile.seed + SHADOW_SEED)
     # other processes train; the answers are asked for here
     both = joblib.Parallel(n_jobs=min(jobs, 2), return_as="generator")(
-        joblib.delayed(training.train)(*each) for each in (target, shadow)
+        joblib.delayed(classifiers.train)(*each) for each in (target, shadow)
     )
     for done, _ in enumerate(both, 1):
         progress("a classifier", done, 2)
     asked, drawn = parts.shadow_train, parts.target_test
     return Subject(
-        target=Membership(*(training.records(*target, images) for images in (parts.target_train, parts.target_test))),
-        shadow=Membership(*(training.records(*shadow, images) for images in (parts.shadow_train, parts.shadow_test))),
-        reference=training.records(*target, parts.reference),
+        target=Membership(
+            *(classifiers.records(*target, images) for images in (parts.target_train, parts.target_test))
+        ),
+        shadow=Membership(
+            *(classifiers.records(*shadow, images) for images in (parts.shadow_train, parts.shadow_test))
+        ),
+        reference=classifiers.records(*target, parts.reference),
         notes=(OVERLAP,) if profile.overlapping else (),
-        many=many(training, parts, jobs, progress) if profile.shadows.get(training.dataset) else None,
-        pictures=Pictures(asked, training.scores(*target, asked), drawn, training.scores(*target, drawn)),
+        many=many(classifiers, parts, jobs, progress) if profile.shadows.get(classifiers.dataset) else None,
+        pictures=Pictures(asked, classifiers.scores(*target, asked), drawn, classifiers.scores(*target, drawn)),
         title=f"{asked.name}: the paper's classifier, {len(parts.target_train):,} training images",
     )
 
@@ -234,13 +230,13 @@ def reproduce(
     cache_dir: Path,
     command: str = "",
     jobs: int = 2,
-    progress: study.Progress = lambda what, done, total: None,
+    progress: Progress = silent,
 ) -> Study:
     """One dataset's study: trained, attacked and timed, or read from the cache as far as it is there."""
-    parts = parts_of(data.load(dataset, data_dir), profile)
-    training = Training(profile, dataset, cache_dir)
-    subject = subject_of(training, parts, jobs, progress)
-    plan = study.Plan(
+    parts = parts_of(benchmarks.load(dataset, data_dir), profile)
+    classifiers = ClassifierCache(profile, dataset, cache_dir)
+    subject = subject_of(classifiers, parts, jobs, progress)
+    plan = study.StudyPlan(
         settings=profile.settings,
         attacks=profile.attacks,
         likelihood=LIKELIHOOD,
@@ -253,17 +249,17 @@ def reproduce(
     times = cache.kept_json(
         "times",
         cache.key("times", subject.digest, profile.settings),
-        lambda: overheads(training.classifier(parts.target_train, profile.seed), parts.target_test, subject, plan),
+        lambda: overheads(classifiers.classifier(parts.target_train, profile.seed), parts.target_test, subject, plan),
         cache_dir,
     )
     images = {name: getattr(parts, name).digest for name in ("target_train", "target_test", "shadow_train")}
     meta = {**found.meta, "images, sha256": images, "model, seconds per image": times["model_seconds_per_image"]}
     # the study ran several processes at once; these times were taken by one that was alone
-    defenses = tuple(replace(d, **times["defenses"][name_of((d.defense, d.epsilon))]) for d in found.defenses)
+    defenses = tuple(replace(d, **times["defenses"][setting_name(d.setting)]) for d in found.defenses)
     return replace(found, meta=meta, defenses=defenses)
 
 
-def overheads(model: Classifier, images: Images, subject: Subject, plan: study.Plan) -> dict[str, Any]:
+def overheads(model: ImageClassifier, images: Images, subject: Subject, plan: study.StudyPlan) -> dict[str, Any]:
     """What each defense adds to the model's own time: all in one process, one after the other, in this run."""
     images = images.take(slice(TIMED))
     scores = model.scores(images)
@@ -274,7 +270,7 @@ def overheads(model: Classifier, images: Images, subject: Subject, plan: study.P
         slow = timing.seconds_per_vector * len(scores) > 1
         each = timing.seconds_per_vector if slow else _seconds(partial(defense, scores)) / len(scores)
         plain = _in_numpy(name, epsilon, subject, scores)
-        rows[name_of((name, epsilon))] = {
+        rows[setting_name((name, epsilon))] = {
             "fit_seconds": timing.fit_seconds,
             "seconds_per_vector": each,
             "ratio_to_numpy": None if plain is None else each / (_seconds(plain) / len(scores)),

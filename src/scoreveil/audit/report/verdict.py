@@ -2,66 +2,56 @@
 
     found = verdict(study)
     found.recommended                                              # ("isotonic_reference", 2.0), or None
-    exceeds(study, "isotonic_reference", 2.0, "tpr@1%=0.05")       # a gate for CI
+    exceeds(study, ("isotonic_reference", 2.0), "tpr@1%=0.05")     # a gate for CI
 
 An attacker who knows the true label may also ignore it: "with the label" is the best of all attacks, "without" the best
 of those that are not told it. Every form counts, the paper's too: a defense is as good as the best attack tried on it.
+Settings are compared by the attacks that were run on all of them; the gate looks at one setting, and at every attack.
 """
 
 import math
 import re
-from dataclasses import dataclass
-from typing import Literal, get_args
+from dataclasses import dataclass, replace
 
-from scoreveil.audit.report.wording import UNDEFENDED, attack, interval, number, percent, setting
-from scoreveil.audit.study.results import SLACK, AttackResult, DefenseResult, Study, Verdict
+from scoreveil.audit.report.wording import attack, attack_list, interval, number, percent, setting_in_words
+from scoreveil.audit.study.results import UNDEFENDED, AttackResult, Measure, Setting, Study, best, left_out, shared
 
 KEEP_ONE = ("isotonic_reference", "isotonic")  # the isotonic defenses that keep the label and nothing else, best first
 CHANCE = 0.5
-
-Measure = Literal["auc", "tpr_at_1pct", "tpr_at_01pct"]
+SLACK = 0.02  # how far above its floor the best attack may come for a setting to count as holding
 WRITTEN: dict[str, Measure] = {"auc": "auc", "tpr@1%": "tpr_at_1pct", "tpr@0.1%": "tpr_at_01pct"}
+
+
+@dataclass(frozen=True)
+class AuditVerdict:
+    """The study in a few sentences, with the setting it recommends."""
+
+    undefended: AttackResult
+    floors: tuple[AttackResult, ...]  # what the label alone gives, without and with the true label
+    recommended: Setting | None  # None where nothing holds
+    remaining: AttackResult | None  # the best attack on the recommended setting
+    compared: Study  # with the attacks that it was found by
+    sentences: tuple[str, ...]
 
 
 # What an attacker gets
 
 
-def strongest(
-    study: Study,
-    defense: str,
-    epsilon: float | None,
-    knows_label: bool,
-    reads: str | None = None,
-    measure: Measure = "auc",
-) -> AttackResult | None:
-    """The best attack on a setting that such an attacker can run; with `reads`, among those that read only that."""
-    open_to = [
-        r
-        for r in study.results
-        if (r.defense, r.epsilon) == (defense, epsilon)
-        and (knows_label or not r.knows_label)
-        and (reads is None or r.reads == reads)
-    ]
-    return max(open_to, key=lambda r: float(getattr(r, measure)), default=None)
-
-
 def knowledge(study: Study) -> tuple[bool, ...]:
     """The attackers that were studied: without the true label (False), with it (True)."""
-    told = {r.knows_label for r in study.results}
-    return tuple(sorted(told))
+    return tuple(sorted({r.knows_label for r in study.results}))
 
 
-def floor(study: Study, defense: str, epsilon: float | None, knows_label: bool) -> AttackResult | None:
+def floor(study: Study, setting: Setting, told: bool) -> AttackResult | None:
     """What the label alone gives on this setting; it is the same label without a defense, so that stands in."""
-    own = strongest(study, defense, epsilon, knows_label, reads="label")
-    return own or strongest(study, UNDEFENDED, None, knows_label, reads="label")
+    return best(study, setting, told=told, reads="label") or best(study, UNDEFENDED, told=told, reads="label")
 
 
 @dataclass(frozen=True)
-class Gap:
+class Leak:
     """How far the best attack on a setting comes above its floor, for one kind of attacker."""
 
-    knows_label: bool
+    told: bool
     best: AttackResult
     floor: AttackResult | None
 
@@ -79,18 +69,19 @@ class Gap:
         return max((r.auc_high - r.auc_low) / 2 for r in (self.best, self.floor or self.best))
 
 
-def gaps(study: Study, defense: str, epsilon: float | None) -> tuple[Gap, ...]:
-    found = ((knows, strongest(study, defense, epsilon, knows)) for knows in knowledge(study))
-    return tuple(Gap(knows, best, floor(study, defense, epsilon, knows)) for knows, best in found if best)
+def leaks(study: Study, setting: Setting) -> tuple[Leak, ...]:
+    """One for each kind of attacker that was studied."""
+    found = ((told, best(study, setting, told=told)) for told in knowledge(study))
+    return tuple(Leak(told, strongest, floor(study, setting, told)) for told, strongest in found if strongest)
 
 
-def excess(study: Study, defense: str, epsilon: float | None) -> float:
+def excess(study: Study, setting: Setting) -> float:
     """The worse of the two attackers' excess over the floor."""
-    return max((gap.excess for gap in gaps(study, defense, epsilon)), default=math.inf)
+    return max((leak.excess for leak in leaks(study, setting)), default=math.inf)
 
 
-def holds(study: Study, defense: str, epsilon: float | None) -> bool:
-    return excess(study, defense, epsilon) <= SLACK + 1e-12
+def holds(study: Study, setting: Setting) -> bool:
+    return excess(study, setting) <= SLACK + 1e-12
 
 
 def epsilons(study: Study, defense: str) -> list[float]:
@@ -98,37 +89,53 @@ def epsilons(study: Study, defense: str) -> list[float]:
     return sorted({r.epsilon for r in study.results if r.defense == defense and r.epsilon is not None})
 
 
+def candidates(study: Study) -> list[Setting]:
+    """The settings that could be recommended."""
+    return [(defense, epsilon) for defense in KEEP_ONE for epsilon in epsilons(study, defense)]
+
+
 # The verdict
 
 
-def verdict(study: Study) -> Verdict:
-    """The study in a few sentences. ValueError where nothing was attacked undefended: there is nothing to compare."""
-    undefended = strongest(study, UNDEFENDED, None, knows_label=True)
+def verdict(study: Study) -> AuditVerdict:
+    """The study in a few sentences.
+
+    Raises:
+        ValueError: Nothing was attacked undefended, so there is nothing to compare with.
+    """
+    everything, study = study, shared(study, [UNDEFENDED, *candidates(study)])
+    undefended = best(study, UNDEFENDED)
     if undefended is None:
-        raise ValueError(f"Expected attacks on the undefended scores (defense {UNDEFENDED!r}), got none.")
-    floors = [floor(study, UNDEFENDED, None, knows) for knows in knowledge(study)]
+        there = ", ".join(sorted({r.defense for r in everything.results})) or "no results"
+        raise ValueError(f"Expected attacks on the undefended scores (defense 'none'), got {there}.")
+    floors = [floor(study, UNDEFENDED, told) for told in knowledge(study)]
     recommended = _recommended(study)
-    remaining = strongest(study, *recommended, knows_label=True) if recommended else None
     sentences = [_undefended(study), _floors(study), _recommendation(study, recommended)]
     if recommended:
         sentences += [_cost(study, recommended), _promise(recommended)]
-    sentences += [_inversion(study, recommended), _noise(study, recommended)]
-    return Verdict(undefended, tuple(f for f in floors if f), recommended, remaining, tuple(s for s in sentences if s))
+    sentences += [_inversion(study, recommended), _noise(study, recommended), _left_out(everything, study)]
+    return AuditVerdict(
+        undefended,
+        tuple(f for f in floors if f),
+        recommended,
+        best(study, recommended) if recommended else None,
+        study,
+        tuple(s for s in sentences if s),
+    )
 
 
-def _recommended(study: Study) -> tuple[str, float | None] | None:
+def _recommended(study: Study) -> Setting | None:
     """The largest ε that holds, of the first defense of which one holds: the most useful scores that leak no more."""
     for defense in KEEP_ONE:
-        holding = [e for e in epsilons(study, defense) if holds(study, defense, e)]
+        holding = [e for e in epsilons(study, defense) if holds(study, (defense, e))]
         if holding:
             return defense, max(holding)
     return None
 
 
-def _closest(study: Study) -> tuple[str, float] | None:
+def _closest(study: Study) -> Setting | None:
     """Of the settings that could be recommended, the one nearest to its floor."""
-    tried = [(defense, e) for defense in KEEP_ONE for e in epsilons(study, defense)]
-    return min(tried, key=lambda s: excess(study, *s), default=None)
+    return min(candidates(study), key=lambda one: excess(study, one), default=None)
 
 
 def _auc(result: AttackResult) -> str:
@@ -137,34 +144,34 @@ def _auc(result: AttackResult) -> str:
 
 def _undefended(study: Study) -> str:
     said: list[str] = []
-    for gap in gaps(study, UNDEFENDED, None):
-        best = gap.best
-        found = interval(best.tpr_at_1pct, best.tpr_at_1pct_low, best.tpr_at_1pct_high, percent)
-        who = "Told the true label, the best" if gap.knows_label else "Undefended, the best attack"
-        if gap.knows_label and not said:
+    for leak in leaks(study, UNDEFENDED):
+        top = leak.best
+        found = interval(top.tpr_at_1pct, top.tpr_at_1pct_low, top.tpr_at_1pct_high, percent)
+        who = "Told the true label, the best" if leak.told else "Undefended, the best attack"
+        if leak.told and not said:
             who = "Undefended, the best attack, told the true label,"
         verb = "reaches" if said else "tells members from non-members with"
-        said.append(f"{who} ({attack(best)}) {verb} {_auc(best)} and finds {found} of the members at 1 % false alarms.")
+        said.append(f"{who} ({attack(top)}) {verb} {_auc(top)} and finds {found} of the members at 1 % false alarms.")
     return " ".join(said)
 
 
 def _floors(study: Study) -> str:
-    found = [(gap.knows_label, gap.floor) for gap in gaps(study, UNDEFENDED, None) if gap.floor]
+    found = [(leak.told, leak.floor) for leak in leaks(study, UNDEFENDED) if leak.floor]
     if not found:
         return f"No attack that reads only the label was run, so chance (AUC {number(CHANCE)}) stands in for the floor."
-    parts = [f"{_auc(result)} {'with' if knows else 'without'} the true label" for knows, result in found]
+    parts = [f"{_auc(result)} {'with' if told else 'without'} the true label" for told, result in found]
     return f"The predicted label alone gives {' and '.join(parts)}: no defense that keeps the label can go below that."
 
 
-def _levels(study: Study, defense: str, epsilon: float | None) -> str:
+def _levels(study: Study, setting: Setting) -> str:
     return "; ".join(
-        f"{_auc(gap.best)} {'with' if gap.knows_label else 'without'} the true label, where the floor is "
-        f"{number(gap.floor_auc)}"
-        for gap in gaps(study, defense, epsilon)
+        f"{_auc(leak.best)} {'with' if leak.told else 'without'} the true label, where the floor is "
+        f"{number(leak.floor_auc)}"
+        for leak in leaks(study, setting)
     )
 
 
-def _recommendation(study: Study, recommended: tuple[str, float | None] | None) -> str:
+def _recommendation(study: Study, recommended: Setting | None) -> str:
     if recommended is None:
         closest = _closest(study)
         if closest is None:
@@ -172,31 +179,28 @@ def _recommendation(study: Study, recommended: tuple[str, float | None] | None) 
                 f"No isotonic defense that keeps the label alone ({', '.join(KEEP_ONE)}) was studied: no advice on ε."
             )
         return (
-            f"No setting holds: even the closest, {setting(*closest)}, lets the best attack come more than "
-            f"{number(SLACK)} above its floor ({_levels(study, *closest)}). Try a smaller ε."
+            f"None of the tested settings met the limit: even with the closest, {setting_in_words(closest)}, the best "
+            f"attack comes more than {number(SLACK)} above its floor ({_levels(study, closest)}). Try a smaller ε."
         )
     defense, epsilon = recommended
     tried = epsilons(study, defense)
-    listed = ", ".join(f"{e:g}" for e in tried)
     said = (
-        f"Take {setting(defense, epsilon)}: of the ε tried ({listed}) the largest at which the best attack stays "
-        f"within {number(SLACK)} of what the label alone gives: {_levels(study, defense, epsilon)}."
+        f"Take {setting_in_words(recommended)}: of the ε tried ({', '.join(f'{e:g}' for e in tried)}) the largest at "
+        f"which the best attack stays within {number(SLACK)} of what the label alone gives: "
+        f"{_levels(study, recommended)}."
     )
     larger = [e for e in tried if epsilon is not None and e > epsilon]
     if larger:
-        said += f" At ε = {larger[0]:g}, the next one, it comes {number(excess(study, defense, larger[0]))} above."
-    odd = [f"{e:g}" for e in tried if epsilon is not None and e < epsilon and not holds(study, defense, e)]
+        said += f" At ε = {larger[0]:g}, the next one, it comes {number(excess(study, (defense, larger[0])))} above."
+    odd = [f"{e:g}" for e in tried if epsilon is not None and e < epsilon and not holds(study, (defense, e))]
     if odd:
         said += f" A smaller ε ({', '.join(odd)}) came out worse, though it shows less: that is sampling noise."
     return said
 
 
-def _cost_of(study: Study, defense: str, epsilon: float | None) -> DefenseResult | None:
-    return next((d for d in study.defenses if (d.defense, d.epsilon) == (defense, epsilon)), None)
-
-
-def _cost(study: Study, recommended: tuple[str, float | None]) -> str:
-    cost, before = _cost_of(study, *recommended), _cost_of(study, UNDEFENDED, None)
+def _cost(study: Study, recommended: Setting) -> str:
+    costs = {d.setting: d for d in study.defenses}
+    cost, before = costs.get(recommended), costs.get(UNDEFENDED)
     if cost is None:
         return ""
     said = [f"It moves a score vector by {number(cost.distortion_l2)} on average (ℓ2)"]
@@ -212,10 +216,8 @@ def _cost(study: Study, recommended: tuple[str, float | None]) -> str:
     return "; ".join(said) + "."
 
 
-def _promise(recommended: tuple[str, float | None]) -> str:
-    epsilon = recommended[1]
-    if epsilon is None:
-        return ""
+def _promise(recommended: Setting) -> str:
+    epsilon = recommended[1] or 0.0
     factor = f"e^ε = {math.exp(epsilon):.3g}" if epsilon <= 5 else "e^ε, which at this ε is no real limit"
     return (
         "These attacks were tried; there may be better ones. Whatever the attack, one answer changes the odds of "
@@ -223,26 +225,25 @@ def _promise(recommended: tuple[str, float | None]) -> str:
     )
 
 
-def _inversion(study: Study, recommended: tuple[str, float | None] | None) -> str:
+def _inversion(study: Study, recommended: Setting | None) -> str:
     """Smallest reconstruction error undefended, on the recommended setting, and from the label alone."""
 
-    def least(defense: str, epsilon: float | None) -> float | None:
-        rows = [i for i in study.inversions if (i.defense, i.epsilon) == (defense, epsilon) and i.form != "floor"]
-        return min((i.mse for i in rows), default=None)
+    def least(setting: Setting | None) -> float | None:
+        return min((i.mse for i in study.inversions if i.setting == setting and i.form != "floor"), default=None)
 
-    before = least(UNDEFENDED, None)
-    after = least(*recommended) if recommended else None
+    before, after = least(UNDEFENDED), least(recommended)
     label = min((i.mse for i in study.inversions if i.form == "floor" and i.features == "label"), default=None)
     if before is None:
         return ""
     said = f"Pictures rebuilt from the undefended scores miss by a mean squared error of {number(before, 3)}"
-    said += f", from {setting(*recommended)} by {number(after, 3)}" if recommended and after is not None else ""
+    if recommended and after is not None:
+        said += f", from {setting_in_words(recommended)} by {number(after, 3)}"
     return said + (f", from the label alone by {number(label, 3)}." if label is not None else ".")
 
 
-def _noise(study: Study, recommended: tuple[str, float | None] | None) -> str:
-    judged = recommended or _closest(study) or (UNDEFENDED, None)
-    noise = max((gap.noise for gap in gaps(study, *judged)), default=0.0)
+def _noise(study: Study, recommended: Setting | None) -> str:
+    judged = recommended or _closest(study) or UNDEFENDED
+    noise = max((leak.noise for leak in leaks(study, judged)), default=0.0)
     if noise <= SLACK:
         return ""
     return (
@@ -250,6 +251,18 @@ def _noise(study: Study, recommended: tuple[str, float | None] | None) -> str:
         "sample cannot tell a setting that holds from one that leaks a little. "
         f"About {math.ceil((noise / SLACK) ** 2)} times as many records could."
     )
+
+
+def _left_out(everything: Study, compared: Study) -> str:
+    """The attacks that were run on some of the compared settings only, and how far they got."""
+    others = left_out(everything, compared)
+    alone = replace(everything, results=tuple(others))
+    reached = [r for one in [UNDEFENDED, *candidates(everything)] if (r := best(alone, one))]
+    if not reached:
+        return ""
+    levels = "; ".join(f"{_auc(r)} on {setting_in_words(r.setting)}" for r in reached)
+    names = attack_list(others)
+    return f"Not compared, since not every setting was attacked with them: {names}. The best of them reaches {levels}."
 
 
 # A gate for CI
@@ -262,10 +275,6 @@ class Limit:
     measure: Measure
     most: float
 
-    def __post_init__(self) -> None:
-        if self.measure not in get_args(Measure) or not 0 <= self.most <= 1:
-            raise ValueError(f"Expected a measure of {get_args(Measure)} and 0 ≤ limit ≤ 1, got {self}.")
-
 
 def parse_limit(text: str) -> Limit:
     """`auc=0.55`, `tpr@1%=0.05` or `tpr@0.1%=0.01`; ValueError for anything else."""
@@ -276,16 +285,15 @@ def parse_limit(text: str) -> Limit:
     return Limit(WRITTEN[parts[1].lower()], float(parts[2]))
 
 
-def reached(study: Study, defense: str, epsilon: float | None, measure: Measure) -> AttackResult:
-    """The attack that gets furthest on a setting, by this measure."""
-    found = strongest(study, defense, epsilon, knows_label=True, measure=measure)
-    if found is None:
-        there = sorted({setting(r.defense, r.epsilon) for r in study.results})
-        raise ValueError(f"Expected a setting of the study ({'; '.join(there)}), got {setting(defense, epsilon)}.")
-    return found
+def exceeds(study: Study, setting: Setting, limit: str) -> bool:
+    """Whether any attack on this setting passes the limit, e.g. "auc=0.55".
 
-
-def exceeds(study: Study, defense: str, epsilon: float | None, limit: str) -> bool:
-    """Whether any attack on this setting passes the limit, e.g. "auc=0.55"."""
+    Raises:
+        ValueError: The limit cannot be read, or the setting was not studied.
+    """
     wanted = parse_limit(limit)
-    return float(getattr(reached(study, defense, epsilon, wanted.measure), wanted.measure)) > wanted.most
+    found = best(study, setting, wanted.measure)
+    if found is None:
+        there = "; ".join(sorted({setting_in_words(r.setting) for r in study.results}))
+        raise ValueError(f"Expected a setting of the study ({there}), got {setting_in_words(setting)}.")
+    return float(getattr(found, wanted.measure)) > wanted.most

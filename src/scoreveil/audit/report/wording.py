@@ -1,13 +1,12 @@
 """Names and numbers of a study as people read them. `.80 (.79–.81)`, `isotonic + reference, ε = 2`."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from scoreveil.audit.study.results import AttackResult
+from scoreveil.audit.study.results import AttackResult, Setting
 
-UNDEFENDED = "none"
 IN_WORDS = {
-    UNDEFENDED: "no defense",
+    "none": "no defense",
     "phase_2_alone": "Phase 2 alone",
     "isotonic_reference": "isotonic + reference",
     "isotonic_sticky": "isotonic + reference, sticky",
@@ -36,7 +35,9 @@ def words(name: str) -> str:
     return IN_WORDS.get(name) or re.sub(r"_+", " ", name).strip() or name
 
 
-def setting(defense: str, epsilon: float | None) -> str:
+def setting_in_words(setting: Setting) -> str:
+    """`isotonic + reference, ε = 2`."""
+    defense, epsilon = setting
     return words(defense) if epsilon is None else f"{words(defense)}, ε = {epsilon:g}"
 
 
@@ -48,6 +49,11 @@ def attack(result: AttackResult) -> str:
     elif result.reads not in result.attack:
         name += f" on the {result.reads} alone"
     return name + (", over repeated queries" if result.form == "averaging" else "")
+
+
+def attack_list(results: Iterable[AttackResult]) -> str:
+    """The attacks, each named once, whether or not it is told the label, online or offline."""
+    return ", ".join(dict.fromkeys(words(r.attack.removesuffix("_known")).partition(",")[0] for r in results))
 
 
 def number(value: float | None, digits: int = 2) -> str:

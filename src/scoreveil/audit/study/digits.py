@@ -9,11 +9,12 @@ import numpy as np
 from scoreveil.audit.data.records import Membership, Records, joined
 from scoreveil.audit.study import run as study
 from scoreveil.audit.study.results import Study
+from scoreveil.audit.study.shadows import Progress, silent
 from scoreveil.audit.study.subjects import Subject
 
 MODELS, RECORDS = 8, 100  # targets and shadows each; training, test and reference records of each
 EPSILONS = (0.5, 2.0)
-PLAN = study.Plan(
+PLAN = study.StudyPlan(
     settings=study.grid(("published", "isotonic_reference"), EPSILONS),
     attacks=(
         *("ml_leaks", "nsh", "max_confidence", "modified_entropy"),
@@ -22,7 +23,7 @@ PLAN = study.Plan(
 )
 
 
-def run(command: str, progress: study.Progress = lambda what, done, total: None) -> Study:
+def run(command: str, progress: Progress = silent) -> Study:
     """Train, attack, and return what was found."""
     target, reference = trained(range(MODELS))
     shadow, _ = trained(range(MODELS, 2 * MODELS))
@@ -43,12 +44,5 @@ def trained(seeds: range) -> tuple[Membership, Records]:
         model = MLPClassifier((128,), alpha=0.0, learning_rate_init=0.005, tol=1e-5, max_iter=2000, random_state=seed)
         model.fit(x[training] / 16, y[training])
         parts.append([Records(model.predict_proba(x[i] / 16), y[i]) for i in (training, test, reference)])
-    members, others, reference_records = (_all(column) for column in zip(*parts, strict=True))
+    members, others, reference_records = (joined(column) for column in zip(*parts, strict=True))
     return Membership(members, others), reference_records
-
-
-def _all(records: tuple[Records, ...]) -> Records:
-    whole = records[0]
-    for more in records[1:]:
-        whole = joined(whole, more)
-    return whole

@@ -12,14 +12,15 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import binomtest, rankdata
 from sklearn.metrics import roc_auc_score, roc_curve
 
-from scoreveil.audit.data.records import Floats, Integers, Records
+from scoreveil.audit.data.records import Bools, Floats, Integers, Records
+from scoreveil.audit.study.results import InversionMetrics, MembershipMetrics
 from scoreveil.tuning import Norm, distances
 
-Pictures = NDArray[np.float32] | NDArray[np.float64]
+Pixels = NDArray[np.float32] | NDArray[np.float64]
 
 CONFIDENCE = 0.95
 LOW_FALSE_ALARMS = (0.01, 0.001)
-CURVE_POINTS = 128
+CURVE_POINTS = 64
 CHUNK = 1024  # reconstructions compared with every original at a time
 
 # Utility: what the scores are still good for
@@ -40,9 +41,8 @@ def ece(records: Records, bins: int = 15) -> float:
 
 def brier(records: Records) -> float:
     """The mean of Σ_c (y_c - 1{c is true})², from 0 to 2."""
-    labels = _labels(records)
-    squares = (records.scores**2).sum(axis=1)
-    return float(np.mean(squares - 2 * records.scores[np.arange(len(labels)), labels] + 1))
+    one_hot = np.eye(records.scores.shape[1])[_labels(records)]
+    return float(np.mean(((records.scores - one_hot) ** 2).sum(axis=1)))
 
 
 def auroc_of_confidence(records: Records) -> float:
@@ -63,12 +63,10 @@ def distortion(released: Floats, scores: Floats, norm: Norm = "l2") -> float:
 def _labels(records: Records) -> Integers:
     if len(records) == 0:
         raise ValueError("Expected at least 1 record, got 0.")
-    if records.labels is None:
-        raise ValueError("Expected records with their true labels, got none.")
-    return records.labels
+    return records.true_labels
 
 
-def _right(records: Records) -> NDArray[np.bool_]:
+def _right(records: Records) -> Bools:
     return np.asarray(_labels(records) == records.predicted)
 
 
@@ -82,30 +80,6 @@ class Estimate:
     value: float
     low: float
     high: float
-
-
-@dataclass(frozen=True)
-class MembershipMetrics:
-    """How well an attack tells members from others.
-
-    accuracy      on balanced sets, with the threshold 0.5 that the attack was fitted to
-    auc           with DeLong's interval
-    tpr_at_1pct   share of the members found at 1 % false alarms; Clopper-Pearson, for a given threshold
-    tpr_at_01pct  the same at 0.1 %
-    roc           points (false positive rate, true positive rate), evenly spread on a logarithmic axis
-    """
-
-    accuracy: float
-    auc: float
-    auc_low: float
-    auc_high: float
-    tpr_at_1pct: float
-    tpr_at_1pct_low: float
-    tpr_at_1pct_high: float
-    tpr_at_01pct: float
-    tpr_at_01pct_low: float
-    tpr_at_01pct_high: float
-    roc: tuple[tuple[float, float], ...]
 
 
 def membership_metrics(truth: ArrayLike, attack_scores: ArrayLike) -> MembershipMetrics:
@@ -138,7 +112,7 @@ def membership_metrics(truth: ArrayLike, attack_scores: ArrayLike) -> Membership
     )
 
 
-def auc(is_member: NDArray[np.bool_], scores: Floats) -> Estimate:
+def auc(is_member: Bools, scores: Floats) -> Estimate:
     """AUC = P(member's score > other's) + P(equal)/2, and DeLong's interval by midranks (Sun & Xu 2014).
 
     At an AUC of 0 or 1 the variance is nil; there the interval is that of as many trials as the smaller side has.
@@ -178,21 +152,7 @@ def _thinned(fpr: Floats, tpr: Floats, nonmembers: int) -> tuple[tuple[float, fl
 # Inversion
 
 
-@dataclass(frozen=True)
-class InversionMetrics:
-    """How near reconstructions come to the originals.
-
-    mse               mean squared error per pixel
-    ssim              mean structural similarity; it favours blurry class means, so do not rely on it alone
-    nearest_original  how often the original nearest to a reconstruction is its own; 1/n by chance
-    """
-
-    mse: float
-    ssim: float
-    nearest_original: float
-
-
-def inversion_metrics(originals: Pictures, reconstructions: Pictures) -> InversionMetrics:
+def inversion_metrics(originals: Pixels, reconstructions: Pixels) -> InversionMetrics:
     """Images in [0, 1]: grey (n, h, w), or (n, channels, h, w)."""
     if originals.shape != reconstructions.shape or originals.ndim not in (3, 4) or len(originals) == 0:
         raise ValueError(
@@ -204,11 +164,12 @@ def inversion_metrics(originals: Pictures, reconstructions: Pictures) -> Inversi
     )
 
 
-def mse(originals: Pictures, reconstructions: Pictures) -> float:
+def mse(originals: Pixels, reconstructions: Pixels) -> float:
+    """Mean squared error per pixel."""
     return float(np.mean((np.asarray(originals, np.float64) - reconstructions) ** 2))
 
 
-def ssim(originals: Pictures, reconstructions: Pictures) -> float:
+def ssim(originals: Pixels, reconstructions: Pixels) -> float:
     """Mean structural similarity, scikit-image's."""
     from skimage.metrics import structural_similarity
 
@@ -217,7 +178,7 @@ def ssim(originals: Pictures, reconstructions: Pictures) -> float:
     return float(np.mean([structural_similarity(a, b, data_range=1.0, channel_axis=channel) for a, b in pairs]))
 
 
-def nearest_original(originals: Pictures, reconstructions: Pictures) -> float:
+def nearest_original(originals: Pixels, reconstructions: Pixels) -> float:
     """How often a reconstruction's nearest original is its own; equally near ones share the point."""
     there = np.asarray(originals, np.float64).reshape(len(originals), -1)
     guesses = np.asarray(reconstructions, np.float64).reshape(len(there), -1)

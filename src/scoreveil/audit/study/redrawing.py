@@ -1,7 +1,9 @@
 """The inversion attack on each defense: as the paper runs it, adaptive, and from the label or the ranking alone."""
 
+import functools
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,15 +15,15 @@ from scoreveil.audit.networks import inverter as inversion
 from scoreveil.audit.networks.inverter import InversionSettings, Inverter
 from scoreveil.audit.study import metrics
 from scoreveil.audit.study.pictures import Pictures, data_uris
-from scoreveil.audit.study.results import InversionForm, InversionResult
-from scoreveil.audit.study.subjects import Setting, Subject, name_of
+from scoreveil.audit.study.results import UNDEFENDED, Findings, InversionForm, InversionResult, Setting, setting_name
+from scoreveil.audit.study.subjects import Subject
 
-VERSION = 2  # of what a cell computes: cells of another version are made anew
-PAPER: inversion.Form = "log_scores"  # as in the authors' code
-ADAPTIVE: inversion.Form = "all"
+VERSION = 2  # of what is kept on disk: what another version computed is made anew
+PAPER: inversion.ScoreForm = "log_scores"  # as in the authors' code
+ADAPTIVE: inversion.ScoreForm = "all"
 COMPARED = 2_000  # pictures that SSIM and the nearest original are taken on: both take long
 
-Redrawing = tuple[InversionForm, str]  # and what the attacker is given
+Attacker = tuple[InversionForm, str]  # and what it is given
 
 
 def by_ranking(scores: Floats) -> Floats:
@@ -39,93 +41,65 @@ class Studio:
     """Everything a reconstruction is made from."""
 
     subject: Subject
+    pictures: Pictures
     settings: InversionSettings
     seed: int
     cache: Path | None
 
-    def tasks(self, inverted: Iterable[Setting]) -> list[tuple[str, "Task"]]:
+    def tasks(self, inverted: Iterable[Setting]) -> list[tuple[str, Callable[[], Findings]]]:
         """Pieces of work for one process each. What is undefended comes first: its network is the paper's attacker."""
-        undefended: Setting = ("none", None)
-        floors: list[Redrawing] = [("floor", given) for given in FLOORS]
-        alone: list[Redrawing] = [("paper", PAPER), ("adaptive", ADAPTIVE), *floors]
-        tasks = [(f"{form} {given}", Task(self, undefended, ((form, given),))) for form, given in alone]
-        for one in inverted:
-            if one != undefended:
-                tasks.append((name_of(one), Task(self, one, (("paper", PAPER), ("adaptive", ADAPTIVE)))))
-        return tasks
+        both: tuple[Attacker, ...] = (("paper", PAPER), ("adaptive", ADAPTIVE))
+        floors: tuple[Attacker, ...] = tuple(("floor", given) for given in FLOORS)
+        tasks = [(" ".join(one), partial(self.redraw, UNDEFENDED, (one,))) for one in (*both, *floors)]
+        tasks += [(setting_name(one), partial(self.redraw, one, both)) for one in inverted if one != UNDEFENDED]
+        return [(f"pictures, {name}", task) for name, task in tasks]
 
-    def redraw(self, setting: Setting, redrawings: Iterable[Redrawing]) -> tuple[InversionResult, ...]:
-        """Some forms of the attack on one setting."""
-        worlds: list[tuple[Floats, Floats]] = []
+    def redraw(self, setting: Setting, attackers: Iterable[Attacker]) -> Findings:
+        """Some attackers on one setting."""
 
-        def world() -> tuple[Floats, Floats]:
+        @functools.cache
+        def defended() -> tuple[Floats, Floats]:
             """Scores of the attacker's pictures, and of those to be drawn, through the defense."""
-            if not worlds:
-                defense = DEFENSES[setting[0]].make(self.subject.given(self.seed, setting[1]))
-                worlds.append((defense(self._pictures.auxiliary_scores), defense(self._pictures.drawn_scores)))
-            return worlds[0]
+            defense = DEFENSES[setting[0]].make(self.subject.given(self.seed, setting[1]))
+            return defense(self.pictures.auxiliary_scores), defense(self.pictures.drawn_scores)
 
         found = []
-        for form, given in redrawings:
+        for attacker in attackers:
 
-            def make(form: InversionForm = form, given: str = given) -> InversionResult:
-                auxiliary, drawn = world()
-                if form == "paper":
-                    inverter = self._inverter(self._pictures.auxiliary_scores, PAPER)
-                elif form == "adaptive":
-                    inverter = self._inverter(auxiliary, ADAPTIVE)
-                else:
-                    auxiliary, drawn = FLOORS[given](auxiliary), FLOORS[given](drawn)
-                    inverter = self._inverter(auxiliary, ADAPTIVE)
-                return self._measured(setting, form, given, inverter, drawn)
+            def make(attacker: Attacker = attacker) -> InversionResult:
+                return self._attack(setting, attacker, *defended())
 
-            found.append(self._kept(setting, form, given, make))
-        return tuple(found)
+            found.append(self._kept(setting, attacker, make))
+        return (), (), tuple(found)
 
-    @property
-    def _pictures(self) -> Pictures:
-        assert self.subject.pictures is not None, "asked only of subjects with pictures"
-        return self.subject.pictures
-
-    def _inverter(self, scores: Floats, given: inversion.Form) -> Inverter:
-        if self.cache is None:
-            return inversion.fit(self._pictures.auxiliary, scores, given, self.settings)
-        return inversion.cached_inverter(self._pictures.auxiliary, scores, given, self.settings, self.cache)
-
-    def _measured(
-        self, setting: Setting, form: InversionForm, given: str, inverter: Inverter, scores: Floats
-    ) -> InversionResult:
-        originals, redrawn = self._pictures.drawn.pixels, inverter.reconstruct(scores)
+    def _attack(self, setting: Setting, attacker: Attacker, auxiliary: Floats, drawn: Floats) -> InversionResult:
+        form, given = attacker
+        if form == "floor":
+            auxiliary, drawn = FLOORS[given](auxiliary), FLOORS[given](drawn)
+        if form == "paper":
+            inverter = self._inverter(self.pictures.auxiliary_scores, PAPER)
+        else:
+            inverter = self._inverter(auxiliary, ADAPTIVE)
+        originals, redrawn = self.pictures.drawn.pixels, inverter.reconstruct(drawn)
         some = metrics.inversion_metrics(originals[:COMPARED], redrawn[:COMPARED])
         return InversionResult(
             defense=setting[0],
             epsilon=setting[1],
             form=form,
             features=given,
-            mse=metrics.mse(originals, redrawn),
-            ssim=some.ssim,
-            nearest_original=some.nearest_original,
-            pictures=data_uris(redrawn[self._pictures.shown]),
+            pictures=data_uris(redrawn[self.pictures.shown]),
+            **asdict(some) | {"mse": metrics.mse(originals, redrawn)},
         )
 
-    def _kept(
-        self, setting: Setting, form: InversionForm, given: str, make: Callable[[], InversionResult]
-    ) -> InversionResult:
+    def _inverter(self, scores: Floats, given: inversion.ScoreForm) -> Inverter:
+        if self.cache is None:
+            return inversion.fit(self.pictures.auxiliary, scores, given, self.settings)
+        return inversion.cached_inverter(self.pictures.auxiliary, scores, given, self.settings, self.cache)
+
+    def _kept(self, setting: Setting, attacker: Attacker, make: Callable[[], InversionResult]) -> InversionResult:
         if self.cache is None:
             return make()
-        data = (self.subject.digest, self._pictures.digest)
-        name = cache.key("inversion", VERSION, data, self.seed, self.settings, setting, form, given)
+        data = (self.subject.digest, self.pictures.digest)
+        name = cache.key("inversion", VERSION, data, self.seed, self.settings, setting, *attacker)
         stored = cache.kept_json("cells", name, lambda: asdict(make()), self.cache)
         return InversionResult(**{**stored, "pictures": tuple(stored["pictures"])})
-
-
-@dataclass(frozen=True, eq=False)
-class Task:
-    """A piece of work that goes to another process whole."""
-
-    studio: Studio
-    setting: Setting
-    redrawings: tuple[Redrawing, ...]
-
-    def __call__(self) -> tuple[tuple[()], tuple[()], tuple[InversionResult, ...]]:
-        return (), (), self.studio.redraw(self.setting, self.redrawings)

@@ -1,28 +1,32 @@
-"""What a study finds, as values: rows for attacks, defenses and inversions, and the verdict that follows from them.
+"""What a study finds, as values: a row for each attack, defense and inversion, and which of them may be compared.
 
-`to_json` and `from_json` are the format of results.json; `report` renders it.
+`to_json` and `from_json` are the format of results.json; the room `report` renders it.
 """
 
 import json
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+Setting = tuple[str, float | None]  # a defense and its ε
 Form = Literal["paper", "adaptive", "averaging"]
 InversionForm = Literal["paper", "adaptive", "floor"]
-SLACK = 0.02  # how far above its floor the best attack may come for a setting to count as holding
+Measure = Literal["accuracy", "auc", "tpr_at_1pct", "tpr_at_01pct"]
+
+UNDEFENDED: Setting = ("none", None)
 
 
 @dataclass(frozen=True)
-class AttackResult:
-    """One membership attack on one defense. AUC and TPR with 95 % intervals."""
+class MembershipMetrics:
+    """How well an attack tells members from others, with 95 % intervals.
 
-    defense: str
-    epsilon: float | None
-    attack: str
-    form: Form  # "paper": fitted on undefended scores; "adaptive": on defended ones; "averaging": over repeated queries
-    features: str
-    reads: str  # "scores", "ranking" or "label"
-    knows_label: bool
+    accuracy      on balanced sets, with the threshold 0.5 that the attack was fitted to
+    auc           with DeLong's interval
+    tpr_at_1pct   share of the members found at 1 % false alarms; Clopper-Pearson, for a given threshold
+    tpr_at_01pct  the same at 0.1 %
+    roc           points (false positive rate, true positive rate), evenly spread on a logarithmic axis
+    """
+
     accuracy: float
     auc: float
     auc_low: float
@@ -33,8 +37,39 @@ class AttackResult:
     tpr_at_01pct: float
     tpr_at_01pct_low: float
     tpr_at_01pct_high: float
+    roc: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True)
+class InversionMetrics:
+    """How near reconstructions come to the originals.
+
+    mse               mean squared error per pixel
+    ssim              mean structural similarity; it favours blurry class means, so do not rely on it alone
+    nearest_original  how often the original nearest to a reconstruction is its own; 1/n by chance
+    """
+
+    mse: float
+    ssim: float
+    nearest_original: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackResult(MembershipMetrics):
+    """One membership attack on one defense."""
+
+    defense: str
+    epsilon: float | None
+    attack: str
+    form: Form  # "paper": fitted on undefended scores; "adaptive": on defended ones; "averaging": over repeated queries
+    features: str
+    reads: str  # "scores", "ranking" or "label"
+    knows_label: bool
     seconds: float
-    roc: tuple[tuple[float, float], ...] = ()  # (false positive rate, true positive rate), thinned
+
+    @property
+    def setting(self) -> Setting:
+        return self.defense, self.epsilon
 
 
 @dataclass(frozen=True)
@@ -56,19 +91,24 @@ class DefenseResult:
     seconds_per_vector: float
     ratio_to_numpy: float | None = None  # of our mechanisms: the time beside that of plain array operations
 
+    @property
+    def setting(self) -> Setting:
+        return self.defense, self.epsilon
 
-@dataclass(frozen=True)
-class InversionResult:
-    """Reconstructions from the scores: error, similarity, and how often the nearest original is the right one."""
+
+@dataclass(frozen=True, kw_only=True)
+class InversionResult(InversionMetrics):
+    """Reconstructions from the scores, by one attacker on one defense."""
 
     defense: str
     epsilon: float | None
     form: InversionForm
     features: str
-    mse: float
-    ssim: float
-    nearest_original: float
-    pictures: tuple[str, ...] = ()  # PNG data URIs of the first few reconstructions
+    pictures: tuple[str, ...] = ()  # data URIs of the first few reconstructions
+
+    @property
+    def setting(self) -> Setting:
+        return self.defense, self.epsilon
 
 
 @dataclass(frozen=True)
@@ -79,49 +119,90 @@ class Study:
     results: tuple[AttackResult, ...]
     defenses: tuple[DefenseResult, ...]
     inversions: tuple[InversionResult, ...] = ()
-    originals: tuple[str, ...] = ()  # PNG data URIs of what the reconstructions are of
-    notes: tuple[str, ...] = field(default=())  # warnings about the data
+    originals: tuple[str, ...] = ()  # data URIs of what the reconstructions are of
+    notes: tuple[str, ...] = ()  # warnings about the data
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """The study in a few sentences, with the setting it recommends."""
-
-    undefended: AttackResult
-    floors: tuple[AttackResult, ...]  # what the label alone gives, without and with the true label
-    recommended: tuple[str, float | None] | None  # defense and ε, or None where nothing holds
-    remaining: AttackResult | None  # the best adaptive attack on the recommended setting
-    sentences: tuple[str, ...]
+Findings = tuple[tuple[DefenseResult, ...], tuple[AttackResult, ...], tuple[InversionResult, ...]]
 
 
-def best(results: tuple[AttackResult, ...], defense: str, epsilon: float | None, **wanted: Any) -> AttackResult | None:
-    """The strongest attack, by AUC, on one setting, among those with the wanted fields."""
-    there = [
+def setting_name(setting: Setting) -> str:
+    """`published ε=0.5`."""
+    name, epsilon = setting
+    return name if epsilon is None else f"{name} ε={epsilon:g}"
+
+
+def best(
+    study: Study, setting: Setting, measure: Measure = "auc", told: bool = True, **wanted: Any
+) -> AttackResult | None:
+    """The strongest attack on a setting.
+
+    Args:
+        study: Where to look. To compare settings, give what `shared` returns.
+        setting: The defense and its ε.
+        measure: What is compared.
+        told: Whether the attacker is told the true labels. One who is may also ignore them; one who is not cannot
+            run the attacks that need them.
+        wanted: Fields that the attack must have, such as `reads="label"`.
+    """
+    there = (
         r
-        for r in results
-        if (r.defense, r.epsilon) == (defense, epsilon) and all(getattr(r, k) == v for k, v in wanted.items())
-    ]
-    return max(there, key=lambda r: r.auc, default=None)
+        for r in study.results
+        if r.setting == setting
+        and (told or not r.knows_label)
+        and all(getattr(r, name) == value for name, value in wanted.items())
+    )
+    return max(there, key=lambda r: float(getattr(r, measure)), default=None)
+
+
+def shared(study: Study, settings: Iterable[Setting] | None = None) -> Study:
+    """The study with those attacks alone that were run on all the settings, by default on every setting there is.
+
+    Settings may be compared by these only: where a strong attack was run on one setting and not on another, the other
+    would look better than it is. All forms count as one attack: asking again is only tried where a defense draws anew.
+    """
+    run: dict[Setting, set[tuple[str, str]]] = {}
+    for r in study.results:
+        run.setdefault(r.setting, set()).add((r.attack, r.reads))
+    compared = run if settings is None else settings
+    common = set.intersection(*(run.get(one, set()) for one in compared)) if run else set()
+    return replace(study, results=tuple(r for r in study.results if (r.attack, r.reads) in common))
+
+
+def left_out(study: Study, compared: Study) -> list[AttackResult]:
+    """The attacks on scores that `shared` left out."""
+    common = {(r.attack, r.reads) for r in compared.results}
+    return [r for r in study.results if (r.attack, r.reads) not in common and r.reads == "scores"]
 
 
 def to_json(study: Study) -> str:
-    """One line for each result: curves of hundreds of points would take one for each number."""
+    """One line for each result. A curve is the number of its false positive rates in `rates`, then its true ones."""
+    content, rates = asdict(study), dict[tuple[float, ...], int]()
+    for row in content["results"]:
+        across, up = zip(*row["roc"], strict=True) if row["roc"] else ((), ())
+        row["roc"] = rates.setdefault(across, len(rates)), up
+    content["rates"] = list(rates)
 
     def written(value: Any) -> str:
         if not isinstance(value, (list, tuple)):
             return json.dumps(value, indent=1, allow_nan=False)
         return "[\n" + ",\n".join(json.dumps(item, allow_nan=False) for item in value) + "\n]"
 
-    return "{\n" + ",\n".join(f'"{name}": {written(value)}' for name, value in asdict(study).items()) + "\n}\n"
+    return "{\n" + ",\n".join(f'"{name}": {written(value)}' for name, value in content.items()) + "\n}\n"
 
 
 def from_json(text: str) -> Study:
-    loaded = json.loads(text)
+    """The study that `to_json` wrote."""
+    content = json.loads(text)
+    rates = content.pop("rates")
+    for row in content["results"]:
+        which, up = row["roc"]
+        row["roc"] = tuple(zip(rates[which], up, strict=True))
     return Study(
-        meta=loaded["meta"],
-        results=tuple(AttackResult(**{**r, "roc": tuple(map(tuple, r["roc"]))}) for r in loaded["results"]),
-        defenses=tuple(DefenseResult(**r) for r in loaded["defenses"]),
-        inversions=tuple(InversionResult(**{**r, "pictures": tuple(r["pictures"])}) for r in loaded["inversions"]),
-        originals=tuple(loaded["originals"]),
-        notes=tuple(loaded["notes"]),
+        meta=content["meta"],
+        results=tuple(AttackResult(**row) for row in content["results"]),
+        defenses=tuple(DefenseResult(**row) for row in content["defenses"]),
+        inversions=tuple(InversionResult(**{**r, "pictures": tuple(r["pictures"])}) for r in content["inversions"]),
+        originals=tuple(content["originals"]),
+        notes=tuple(content["notes"]),
     )

@@ -1,6 +1,6 @@
 """The study: every defense against every attack, from scores of a target and of a shadow model.
 
-    found = run(subject, Plan(settings=grid(DEFENSES, (0.5, 2.0, 8.0))), "scoreveil audit …")
+    found = run(subject, StudyPlan(settings=grid(DEFENSES, (0.5, 2.0, 8.0))), "scoreveil audit …")
 
 The attacker has a shadow: members and non-members of a model like the target. "paper" attacks are fitted on its
 undefended scores; "adaptive" ones on scores under the same defense; "averaging" ones too, with each record asked about
@@ -13,6 +13,7 @@ import platform
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -24,11 +25,9 @@ from scoreveil.audit.defenses import DEFENSES
 from scoreveil.audit.networks.inverter import InversionSettings
 from scoreveil.audit.study.membership import Bench
 from scoreveil.audit.study.redrawing import Studio
-from scoreveil.audit.study.results import AttackResult, DefenseResult, InversionResult, Study
-from scoreveil.audit.study.subjects import Setting, Subject, digest, name_of
-
-Progress = Callable[[str, int, int], None]  # what was done, how many steps are, of how many
-Findings = tuple[tuple[DefenseResult, ...], tuple[AttackResult, ...], tuple[InversionResult, ...]]
+from scoreveil.audit.study.results import UNDEFENDED, Findings, Setting, Study, setting_name
+from scoreveil.audit.study.shadows import Progress, silent
+from scoreveil.audit.study.subjects import Subject
 
 EPSILONS = (0.1, 0.5, 2.0, 8.0, 32.0)
 
@@ -42,7 +41,7 @@ def grid(defenses: Iterable[str], epsilons: Iterable[float]) -> tuple[Setting, .
 
 
 @dataclass(frozen=True)
-class Plan:
+class StudyPlan:
     """What to study.
 
     settings    defenses by name, each with its ε or None
@@ -69,8 +68,8 @@ class Plan:
                 raise ValueError(f"Expected {'an' if epsilon is None else 'no'} epsilon for {name}, got {epsilon}.")
             if epsilon is not None and not 0 < epsilon < float("inf"):
                 raise ValueError(f"Expected epsilons > 0, got {epsilon}.")
-        if ("none", None) not in self.settings:
-            raise ValueError("Expected the setting without a defense among the settings, got none.")
+        if UNDEFENDED not in self.settings:
+            raise ValueError("Expected the setting without a defense, ('none', None), among the settings.")
         if self.repeats < 1:
             raise ValueError(f"Expected repeats >= 1, got {self.repeats}.")
 
@@ -82,20 +81,26 @@ def _known(kind: str, names: Iterable[str], known: Iterable[str]) -> None:
 
 
 def run(
-    subject: Subject,
-    plan: Plan,
-    command: str = "",
-    cache: Path | None = None,
-    progress: Progress = lambda what, done, total: None,
+    subject: Subject, plan: StudyPlan, command: str = "", cache: Path | None = None, progress: Progress = silent
 ) -> Study:
-    """All results of the plan, in its order. `command` is what the reader types to get them again."""
+    """Attack everything that the plan names.
+
+    Args:
+        subject: Whose scores are attacked.
+        plan: Defenses and attacks.
+        command: What the reader types to get the same results again.
+        cache: A folder that keeps every trial, so that a study that is killed goes on where it stopped.
+        progress: Told about each setting that is done.
+
+    Returns:
+        All results, in the order of the plan.
+    """
     bench = Bench(subject, plan.attacks, plan.repeats, plan.seed, cache)
-    # inversions first: they take longest
     tasks: list[tuple[str, Callable[[], Findings]]] = []
-    if subject.pictures is not None and plan.inverted:
-        studio = Studio(subject, plan.inversion, plan.seed, cache)
-        tasks += [(f"pictures, {name}", task) for name, task in studio.tasks(plan.inverted)]
-    tasks += [(name_of(one), _Task(bench, one, one in plan.likelihood)) for one in plan.settings]
+    if subject.pictures is not None and plan.inverted:  # first: inversions take longest
+        tasks += Studio(subject, subject.pictures, plan.inversion, plan.seed, cache).tasks(plan.inverted)
+    for one in plan.settings:
+        tasks.append((setting_name(one), partial(bench.study_setting, one, one in plan.likelihood)))
     found: list[Findings] = []
     parallel = joblib.Parallel(n_jobs=min(plan.jobs, len(tasks)), return_as="generator")
     for (name, _), result in zip(tasks, parallel(joblib.delayed(task)() for _, task in tasks), strict=True):
@@ -106,19 +111,7 @@ def run(
     return Study(about(subject, plan, command), attacks, defenses, inversions, originals, subject.notes)
 
 
-@dataclass(frozen=True, eq=False)
-class _Task:
-    """One setting, attacked; an object that goes to another process whole."""
-
-    bench: Bench
-    setting: Setting
-    likelihood: bool
-
-    def __call__(self) -> Findings:
-        return self.bench.study_setting(self.setting, self.likelihood)
-
-
-def about(subject: Subject, plan: Plan, command: str) -> dict[str, Any]:
+def about(subject: Subject, plan: StudyPlan, command: str) -> dict[str, Any]:
     """How a study was made, for `Study.meta`."""
     packages = ("scoreveil", "numpy", "scipy", "scikit-learn", "torch", "numba")
     target, shadow = subject.target, subject.shadow
@@ -138,8 +131,8 @@ def about(subject: Subject, plan: Plan, command: str) -> dict[str, Any]:
         "command": command,
         "date": time.strftime("%Y-%m-%d"),
         "records": records,
-        "plan": {"settings": [name_of(s) for s in plan.settings], "repeats": plan.repeats, "seed": plan.seed},
-        "sha256": {"members": digest(target.members), "nonmembers": digest(target.nonmembers)},
+        "plan": {"settings": [setting_name(s) for s in plan.settings], "repeats": plan.repeats, "seed": plan.seed},
+        "sha256": {"members": target.members.digest, "nonmembers": target.nonmembers.digest},
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in packages},
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
     }

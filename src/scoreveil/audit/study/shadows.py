@@ -6,19 +6,22 @@ Halves come in pairs, one the complement of the other, so that every record is i
 are trained through joblib, in its current backend: `joblib.parallel_config("ray")` trains them on a cluster.
 """
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
 import joblib
 import numpy as np
-from numpy.typing import NDArray
 
-from scoreveil.audit.data.records import Floats, Integers, Records
+from scoreveil.audit.data.records import Bools, Floats, Integers, Records, digest
 
+Progress = Callable[[str, int, int], None]  # what was done, how many steps are, of how many
 Train = Callable[[Integers, int], tuple[Floats, Floats]]
 """Train on these of the records, with this seed; scores of all the records, and of the population."""
+
+
+def silent(what: str, done: int, total: int) -> None:
+    """Progress that nobody is told."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,19 +29,16 @@ class ManyShadows:
     """Undefended scores of the target's records, members first, and of a population that nobody was trained on."""
 
     of_records: Floats  # (shadows, n, k)
-    inside: NDArray[np.bool_]  # (shadows, n): whether the shadow was trained on the record
+    inside: Bools  # (shadows, n): whether the shadow was trained on the record
     population: Records  # under the target
     of_population: Floats  # (shadows, population, k)
 
     @cached_property
     def digest(self) -> str:
-        state = hashlib.sha256()
-        for array in (self.of_records, self.inside, self.population.scores, self.of_population):
-            state.update(np.ascontiguousarray(array).tobytes())
-        return state.hexdigest()
+        return digest(self.of_records, self.inside, self.population.scores, self.of_population)
 
 
-def halves(count: int, records: int, seed: int) -> NDArray[np.bool_]:
+def halves(count: int, records: int, seed: int) -> Bools:
     """Who is inside which of `count` shadows, (count, records)."""
     if count < 4 or count % 2:
         raise ValueError(f"Expected an even number of shadows, 4 or more, got {count}.")
@@ -50,13 +50,7 @@ def halves(count: int, records: int, seed: int) -> NDArray[np.bool_]:
 
 
 def many_shadows(
-    train: Train,
-    records: int,
-    population: Records,
-    count: int,
-    seed: int,
-    jobs: int,
-    progress: Callable[[str, int, int], None] = lambda what, done, total: None,
+    train: Train, records: int, population: Records, count: int, seed: int, jobs: int, progress: Progress = silent
 ) -> ManyShadows:
     """Train them all. `train` goes to other processes, so it is a function or object that can be pickled."""
     inside = halves(count, records, seed)

@@ -3,12 +3,11 @@
 Checks come first, so that nothing is fitted on records that are not what they should be.
 """
 
-import hashlib
 import importlib
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +17,15 @@ from scoreveil.audit.data.images import Images, variants
 from scoreveil.audit.data.records import Floats, Integers, Membership, Records
 from scoreveil.audit.defenses.interface import Given
 from scoreveil.audit.study.pictures import Pictures
-from scoreveil.audit.study.shadows import ManyShadows, many_shadows
+from scoreveil.audit.study.shadows import ManyShadows, Progress, many_shadows, silent
 from scoreveil.mechanisms.scores import SUM_TOLERANCE, check_layout, check_rows
 
 FEWEST = 100  # members and non-members each, before any split: fewer cannot tell an attack from luck
 REFERENCE_SHARE = 0.2  # of the non-members, held out as the public reference
 
 Predict = Callable[[Any], Any]  # inputs -> (n, k) scores
-Setting = tuple[str, float | None]  # a defense and its ε
-
-
-def name_of(setting: Setting) -> str:
-    """`published ε=0.5`."""
-    name, epsilon = setting
-    return name if epsilon is None else f"{name} ε={epsilon:g}"
+Data = tuple[Any, Integers]  # inputs, and their true classes
+Factory = Callable[[], Any]  # makes something with `fit` and `predict_proba`
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,9 +34,9 @@ class Subject:
 
     target, shadow  members and non-members of the model, and of a shadow to fit attacks on
     reference       held-out records that are neither attacked nor protected
+    notes           what the reader should know about them
     many            the target's records under many shadow models, for LiRA and RMIA
     pictures        what the inversion attack draws, where the records are pictures
-    notes           what the reader should know about them
     """
 
     target: Membership
@@ -58,23 +52,19 @@ class Subject:
         attack."""
         return Given(Membership(self.target.members, self.reference), self.reference, seed, epsilon)
 
+    @property
+    def sides(self) -> tuple[Records, ...]:
+        """Members and non-members of the target, then of the shadow."""
+        return self.target.members, self.target.nonmembers, self.shadow.members, self.shadow.nonmembers
+
     @cached_property
     def digest(self) -> str:
         """The hash of all records."""
-        sides = (self.target.members, self.target.nonmembers, self.shadow.members, self.shadow.nonmembers)
-        return "".join(digest(records) for records in (*sides, self.reference))
+        return "".join(records.digest for records in (*self.sides, self.reference))
 
     @cached_property
     def digest_with_many(self) -> str:
         return self.digest if self.many is None else self.digest + self.many.digest
-
-
-def digest(records: Records) -> str:
-    """The hash of records: of their scores, labels and variants."""
-    state = hashlib.sha256()
-    for array in (records.scores, records.labels, records.variants):
-        state.update(b"-" if array is None else np.ascontiguousarray(array).tobytes())
-    return state.hexdigest()
 
 
 def checked(name: str, scores: Any, labels: Any = None) -> Records:
@@ -150,12 +140,9 @@ def overlap_notes(members: Records, nonmembers: Records) -> tuple[str, ...]:
 
 # From a model
 
-Data = tuple[Any, Integers]  # inputs, and their true classes
-Factory = Callable[[], Any]  # makes something with `fit` and `predict_proba`
-
 
 @dataclass(frozen=True)
-class Asked:
+class ModelOptions:
     """What an audit from a model does beyond asking it for scores.
 
     architecture  a factory of models to train as shadows
@@ -171,12 +158,9 @@ class Asked:
 
     def __post_init__(self) -> None:
         if self.shadows and self.architecture is None:
-            raise ValueError("Expected an architecture to train the shadows with, got none.")
+            raise ValueError(f"{self.shadows} shadows need an architecture to be trained with: give one.")
         if self.shadows and not self.shadows >= 4:
             raise ValueError(f"Expected at least 4 shadows, two with and two without each record, got {self.shadows}.")
-
-
-NOTHING_MORE = Asked()
 
 
 def from_model(
@@ -184,67 +168,72 @@ def from_model(
     members: Data,
     nonmembers: Data,
     auxiliary: Data | None = None,
-    asked: Asked = NOTHING_MORE,
-    progress: Callable[[str, int, int], None] = lambda what, done, total: None,
+    options: ModelOptions | None = None,
+    progress: Progress = silent,
 ) -> Subject:
-    """A subject from a model and its data. With auxiliary data and an architecture, a shadow is trained on half of
-    that data, and the other half is its non-members; pictures among it serve the inversion attack."""
-    rng = np.random.default_rng(asked.seed)
+    """A subject from a model and its data.
+
+    Args:
+        predict: The model: inputs to scores.
+        members: Inputs that it was trained on, with their labels.
+        nonmembers: Inputs that it was not trained on. A part of them is held out as the public reference.
+        auxiliary: The attacker's own data. With an architecture, a shadow is trained on half of it, and the other half
+            is its non-members; pictures among it serve the inversion attack.
+        options: What else to do.
+        progress: Told about each shadow model.
+    """
+    options = options or ModelOptions()
+    rng = np.random.default_rng(options.seed)
     order = rng.permutation(len(nonmembers[1]))
     cut = int(len(order) * REFERENCE_SHARE)
     reference, others = (_part(nonmembers, index) for index in (order[:cut], order[cut:]))
     shadow = None
-    if auxiliary is not None and asked.architecture is not None:
+    if auxiliary is not None and options.architecture is not None:
         inside, outside = (_part(auxiliary, half) for half in np.array_split(rng.permutation(len(auxiliary[1])), 2))
-        model = fitted(asked.architecture, *inside)
-        ask = model.predict_proba
+        ask = fitted(options.architecture, *inside).predict_proba
         shadow = _records("shadow members", ask, inside), _records("shadow nonmembers", ask, outside)
-    elif auxiliary is not None and not asked.inversion:
-        raise ValueError("Expected an architecture to train the shadow with, got auxiliary data alone.")
+    elif auxiliary is not None and not options.inversion:
+        raise ValueError("Auxiliary data alone trains no shadow: give an architecture too.")
     subject = from_scores(
         _records("members", predict, members),
         _records("nonmembers", predict, others),
         shadow,
         _records("reference", predict, reference),
-        asked.seed,
+        options.seed,
     )
-    if asked.shadows and asked.architecture is not None:
+    if options.shadows and options.architecture is not None:
         if shadow is None:
-            raise ValueError("Expected auxiliary data for a shadow beside the many, got none.")
-        pool = tuple(np.concatenate([a, b]) for a, b in zip(members, others, strict=True))
-        train = _ShadowOf(asked.architecture, pool, reference[0])
-        many = many_shadows(train, len(pool[1]), subject.reference, asked.shadows, asked.seed, asked.jobs, progress)
-        subject = replace(subject, many=many)
-    if asked.inversion:
+            raise ValueError(f"{options.shadows} shadows need auxiliary data for a shadow beside them: give some.")
+        pool = np.concatenate([members[0], others[0]]), np.concatenate([members[1], others[1]])
+        train = partial(_train_shadow, options.architecture, pool, reference[0])
+        count, seed, jobs = options.shadows, options.seed, options.jobs
+        subject = replace(
+            subject, many=many_shadows(train, len(pool[1]), subject.reference, count, seed, jobs, progress)
+        )
+    if options.inversion:
         if auxiliary is None:
-            raise ValueError("Expected auxiliary pictures for the inversion attack, got none.")
-        classes = subject.target.classes
-        asked_of, drawn = (_images(data, classes) for data in (auxiliary, others))
-        scores = (_records(name, predict, data).scores for name, data in (("auxiliary", auxiliary), ("drawn", others)))
-        subject = replace(subject, pictures=Pictures(asked_of, next(scores), drawn, next(scores)))
+            raise ValueError("The inversion attack learns from auxiliary pictures: give some.")
+        asked, drawn = (_images(data, subject.target.classes) for data in (auxiliary, others))
+        scores = [_records(name, predict, data).scores for name, data in (("auxiliary", auxiliary), ("drawn", others))]
+        subject = replace(subject, pictures=Pictures(asked, scores[0], drawn, scores[1]))
     return subject
 
 
-@dataclass(frozen=True, eq=False)
-class _ShadowOf:
+def _train_shadow(
+    architecture: Factory, pool: Data, population: Any, index: Integers, seed: int
+) -> tuple[Floats, Floats]:
     """Train one shadow on some of the pool; its scores of all the pool and of a population."""
-
-    architecture: Factory
-    pool: Any
-    population: Any
-
-    def __call__(self, index: Integers, seed: int) -> tuple[Floats, Floats]:
-        x, y = self.pool
-        np.random.seed(seed)  # noqa: NPY002 - what a model of others draws from, if it takes no seed of ours
-        model = fitted(self.architecture, x[index], y[index])
-        return np.asarray(model.predict_proba(x)), np.asarray(model.predict_proba(self.population))
+    np.random.seed(seed)  # noqa: NPY002 - what a model of others draws from, if it takes no seed of ours
+    model = fitted(architecture, *_part(pool, index))
+    return np.asarray(model.predict_proba(pool[0])), np.asarray(model.predict_proba(population))
 
 
 def fitted(architecture: Factory, x: Any, y: Integers) -> Any:
     """A model of this architecture, trained."""
     model = architecture()
     if not (hasattr(model, "fit") and hasattr(model, "predict_proba")):
-        raise ValueError("Expected the architecture to make a model with fit and predict_proba, got another.")
+        kind = type(model).__name__
+        raise ValueError(f"Expected the architecture to make a model with fit and predict_proba, got {kind}.")
     model.fit(x, y)
     return model
 
@@ -283,36 +272,39 @@ def load_object(path: str) -> Any:
     except ModuleNotFoundError as error:
         raise ValueError(f"Expected a module that can be imported, got {module!r} ({error}).") from None
     except AttributeError:
-        raise ValueError(f"Expected {module!r} to have {name!r}, got none.") from None
+        raise ValueError(f"Module {module!r} has no {name!r}: check the spelling.") from None
 
 
 def load_predict(path: str) -> Predict:
     """A model's scores: an .onnx file, or `package.module:predict_proba`."""
-    if not path.endswith(".onnx"):
-        predict: Predict = load_object(path)
-        if not callable(predict):
-            raise ValueError(f"Expected something to call, got {type(predict).__name__}: {path!r}.")
-        return predict
+    if path.endswith(".onnx"):
+        return _onnx_predict(path)
+    predict: Predict = load_object(path)
+    if not callable(predict):
+        raise ValueError(f"Expected something to call, got {type(predict).__name__}: {path!r}.")
+    return predict
+
+
+def _onnx_predict(path: str) -> Predict:
+    """The last floating output of an .onnx file, asked some inputs at a time."""
     if not Path(path).exists():
-        raise ValueError(f"Expected an .onnx file, got none: {path}.")
+        raise ValueError(f"There is no .onnx file at {path}.")
     try:
         import onnxruntime
     except ModuleNotFoundError:
-        raise ValueError("Expected onnxruntime for an .onnx model, got none: pip install 'scoreveil[onnx]'.") from None
+        raise ValueError("An .onnx model needs onnxruntime: pip install 'scoreveil[onnx]'.") from None
+    floats = {"tensor(float)": np.float32, "tensor(double)": np.float64}
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    given = session.get_inputs()[0]
-    kind = {"tensor(float)": np.float32, "tensor(double)": np.float64}.get(given.type)
-    if kind is None:
+    given, outputs = session.get_inputs()[0], session.get_outputs()
+    if given.type not in floats:
         raise ValueError(f"Expected an .onnx model with a floating input, got {given.type}.")
-    scored = [o for o in session.get_outputs() if o.type in ("tensor(float)", "tensor(double)")]
+    scored = [output.name for output in outputs if output.type in floats]
     if not scored:
-        raise ValueError("Expected an .onnx model with a tensor of scores among its outputs, got none (zipmap?).")
+        found = ", ".join(output.type for output in outputs)
+        raise ValueError(f"Expected a tensor of scores among the .onnx outputs, got {found}: export without zipmap.")
 
-    def predict_onnx(x: Any) -> Floats:
-        parts = [
-            session.run([scored[-1].name], {given.name: np.asarray(x[i : i + 1024], dtype=kind)})[0]
-            for i in range(0, len(x), 1024)
-        ]
-        return np.concatenate(parts)
+    def predict(x: Any) -> Floats:
+        blocks = (np.asarray(x[i : i + 1024], dtype=floats[given.type]) for i in range(0, len(x), 1024))
+        return np.concatenate([session.run(scored[-1:], {given.name: block})[0] for block in blocks])
 
-    return predict_onnx
+    return predict

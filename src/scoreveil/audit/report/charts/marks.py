@@ -40,13 +40,13 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Picture:
+class PictureMark:
     at: Point
     size: float
-    uri: str  # a PNG data URI
+    uri: str  # a data URI
 
 
-Mark = Line | Dot | Text | Picture
+Mark = Line | Dot | Text | PictureMark
 
 
 @dataclass(frozen=True)

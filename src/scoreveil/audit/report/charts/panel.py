@@ -1,16 +1,18 @@
 """Panels: axes, series and floors, laid out as marks in a WIDTH × HEIGHT box, with names where they cover nothing."""
 
 import math
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
 from scoreveil.audit.report.charts.marks import Dot, Line, Mark, Point, Sheet, Text, shifted
-from scoreveil.audit.report.charts.placing import Box, Placer
+from scoreveil.audit.report.charts.placing import Placer, Wish
 
 WIDTH, HEIGHT = 540, 430
-LEFT, RIGHT, TOP, BOTTOM = 54, 14, 34, 48
+LEFT, TOP, RIGHT, BOTTOM = 54, 34, WIDTH - 14, HEIGHT - 48  # of the axes
+NOTE = 20  # the height of a line below the panels
 TONES = ("c2", "c3", "c4", "c5", "c0", "c1")
 SHAPES = ("circle", "square", "diamond", "triangle", "down", "cross")
 
@@ -20,6 +22,13 @@ class Axis:
     label: str
     limits: tuple[float, float]
     log: bool = False
+
+    @staticmethod
+    def around(label: str, values: Iterable[float], margin: float = 0.07) -> "Axis":
+        """An axis that shows all the values, with a margin."""
+        low, high = min(every := list(values)), max(every)
+        pad = margin * (high - low) or 0.05
+        return Axis(label, (low - pad, high + pad))
 
     def place(self, value: float) -> float:
         """0 at the lower limit, 1 at the upper one."""
@@ -66,46 +75,46 @@ class Panel:
     diagonal: bool = False
     key: str = ""  # a heading: the names go below it into the lower right corner, instead of beside the lines
 
+    def at(self, x: float, y: float) -> Point:
+        """Where a point of the panel lies, in pixels."""
+        return LEFT + self.x.place(x) * (RIGHT - LEFT), BOTTOM - self.y.place(y) * (BOTTOM - TOP)
 
-def sheet(panels: Sequence[Panel], columns: int = 2) -> Sheet:
-    """The panels side by side, then below each other."""
-    columns = min(columns, len(panels))
+
+def sheet(panels: Sequence[Panel], notes: Sequence[str] = ()) -> Sheet:
+    """The panels two by two, and below them the notes."""
+    columns, rows = min(2, len(panels)), math.ceil(len(panels) / 2)
     marks: list[Mark] = []
     for i, panel in enumerate(panels):
         marks += shifted(lay_out(panel), WIDTH * (i % columns), HEIGHT * (i // columns))
+    lines = [line for note in notes for line in textwrap.wrap(note, 75 * columns)]
+    marks += [Text((LEFT, HEIGHT * rows + NOTE * (i + 0.6)), line, size=11) for i, line in enumerate(lines)]
     title = "; ".join(panel.title for panel in panels)
-    return Sheet(title, WIDTH * columns, HEIGHT * math.ceil(len(panels) / columns), tuple(marks))
+    return Sheet(title, WIDTH * columns, HEIGHT * rows + NOTE * len(lines), tuple(marks))
 
 
 @lru_cache(maxsize=64)  # the page and the files show the same panels
 def lay_out(panel: Panel) -> tuple[Mark, ...]:
     """Grid, axes, floors, lines, points, then names where they cover nothing."""
-    inside = Box(LEFT, TOP, WIDTH - RIGHT, HEIGHT - BOTTOM)
-
-    def at(x: float, y: float) -> Point:
-        across, up = panel.x.place(x), panel.y.place(y)
-        return inside.left + across * inside.width, inside.bottom - up * inside.height
-
-    marks: list[Mark] = [Text((LEFT, 18), panel.title, "ink", size=14, bold=True), *_axes(panel, inside)]
-    placer = Placer(inside)
+    marks: list[Mark] = [Text((LEFT, 18), panel.title, "ink", size=14, bold=True), *_axes(panel)]
+    placer = Placer((LEFT, TOP, RIGHT, BOTTOM))
     if panel.diagonal:
         low = max(panel.x.limits[0], panel.y.limits[0])
-        chance = (at(low, low), at(panel.x.limits[1], panel.x.limits[1]))
+        chance = (panel.at(low, low), panel.at(panel.x.limits[1], panel.x.limits[1]))
         marks.append(Line(chance, "muted", 1.2, "2 4"))
         placer.avoid_line(chance)
-        placer.want("chance", [_along(chance, t / 20) for t in range(4, 17, 2)], "muted", 11)
+        placer.want(Wish("chance", [_along(chance, t / 20) for t in range(4, 17, 2)], "muted", 11))
     for name, level in panel.floors:
-        ends = (at(panel.x.limits[0], level), at(panel.x.limits[1], level))
+        ends = (panel.at(panel.x.limits[0], level), panel.at(panel.x.limits[1], level))
         marks.append(Line(ends, "ink", 1.3, "7 4"))
         placer.avoid_line(ends)
-        placer.want(name, [_along(ends, t / 20) for t in range(1, 20, 2)], "ink", 11)
+        placer.want(Wish(name, [_along(ends, t / 20) for t in range(1, 20, 2)], "ink", 11))
     for series in panel.series:
-        points = tuple(at(*p) for p in series.points)
+        points = tuple(panel.at(*p) for p in series.points)
         if len(points) > 1:
             marks.append(Line(points, series.tone, 2.2, series.dash))
             placer.avoid_line(points)
         for point, (low, high) in zip(series.points, series.whiskers, strict=False):
-            whisker = at(point[0], low), at(point[0], high)
+            whisker = panel.at(point[0], low), panel.at(point[0], high)
             marks.append(Line(whisker, series.tone, 1.1))
             placer.avoid_line(whisker)
         if series.shape:
@@ -113,22 +122,18 @@ def lay_out(panel: Panel) -> tuple[Mark, ...]:
             marks += [Dot(p, series.tone, series.shape, tip) for p, tip in zip(points, tips, strict=True)]
             placer.avoid_dots(points)
         if not panel.key:
-            placer.want(series.name, _anchors(points), series.tone, 12, bold=len(points) > 1)
+            placer.want(Wish(series.name, _anchors(points), series.tone, 12, bold=len(points) > 1))
     for series in panel.series:
         for point, tag in zip(series.points, series.tags, strict=False):
-            placer.want(tag, [at(*point)], series.tone, 10.5, optional=True)
-    marks += _key(panel, inside) if panel.key else ()
-    for label in placer.placed():
-        marks += [Line(label.leader, "muted", 0.8)] if label.leader else []
-        marks.append(Text(label.at, label.text, label.tone, size=label.size, bold=label.bold))
-    return tuple(marks)
+            placer.want(Wish(tag, [panel.at(*point)], series.tone, 10.5, optional=True))
+    return *marks, *(_key(panel) if panel.key else ()), *placer.placed()
 
 
-def _key(panel: Panel, inside: Box) -> Iterable[Mark]:
+def _key(panel: Panel) -> Iterable[Mark]:
     """A sample of each line with its name, in the order of the lines at their left end; below the diagonal is room."""
     ordered = sorted(panel.series, key=lambda s: -s.points[0][1])
     longest = max(len(panel.key), *(len(s.name) + 6 for s in ordered))
-    left, top = inside.right - 6.9 * longest - 4, inside.bottom - 17 * len(ordered) - 12
+    left, top = RIGHT - 6.9 * longest - 4, BOTTOM - 17 * len(ordered) - 12
     yield Text((left, top), panel.key, size=11)
     for i, series in enumerate(ordered):
         y = top + 17 * (i + 1)
@@ -136,19 +141,18 @@ def _key(panel: Panel, inside: Box) -> Iterable[Mark]:
         yield Text((left + 35, y), series.name, series.tone, size=12, bold=True)
 
 
-def _axes(panel: Panel, inside: Box) -> Iterable[Mark]:
+def _axes(panel: Panel) -> Iterable[Mark]:
     for tick in panel.x.ticks():
-        x = inside.left + panel.x.place(tick) * inside.width
-        yield Line(((x, inside.top), (x, inside.bottom)), "faint")
-        yield Text((x, inside.bottom + 17), tick_label(tick, panel.x), anchor="middle", size=11.5)
+        x, _ = panel.at(tick, panel.y.limits[0])
+        yield Line(((x, TOP), (x, BOTTOM)), "faint")
+        yield Text((x, BOTTOM + 17), tick_label(tick, panel.x), anchor="middle", size=11.5)
     for tick in panel.y.ticks():
-        y = inside.bottom - panel.y.place(tick) * inside.height
-        yield Line(((inside.left, y), (inside.right, y)), "faint")
-        yield Text((inside.left - 8, y + 4), tick_label(tick, panel.y), anchor="end", size=11.5)
-    yield Line(((inside.left, inside.bottom), (inside.right, inside.bottom)), "muted")
-    middle = (inside.left + inside.right) / 2
-    yield Text((middle, HEIGHT - 10), panel.x.label, "ink", "middle", 12.5)
-    yield Text((14, (inside.top + inside.bottom) / 2), panel.y.label, "ink", "middle", 12.5, turned=True)
+        _, y = panel.at(panel.x.limits[0], tick)
+        yield Line(((LEFT, y), (RIGHT, y)), "faint")
+        yield Text((LEFT - 8, y + 4), tick_label(tick, panel.y), anchor="end", size=11.5)
+    yield Line(((LEFT, BOTTOM), (RIGHT, BOTTOM)), "muted")
+    yield Text(((LEFT + RIGHT) / 2, HEIGHT - 10), panel.x.label, "ink", "middle", 12.5)
+    yield Text((14, (TOP + BOTTOM) / 2), panel.y.label, "ink", "middle", 12.5, turned=True)
 
 
 def tick_label(tick: float, axis: Axis) -> str:

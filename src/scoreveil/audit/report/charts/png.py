@@ -5,26 +5,31 @@ import io
 import warnings
 from typing import Any
 
-from scoreveil.audit.report.charts.marks import LIGHT, Dot, Line, Mark, Picture, Sheet, Text, outline
+import numpy as np
+
+from scoreveil.audit.report.charts.marks import LIGHT, Dot, Line, Mark, PictureMark, Sheet, Text, outline
 
 NARROWER = 0.62  # matplotlib counts in points of 1/72 inch, here 100 pixels to the inch, and its own font is wide
+COLOURS = 128  # of the palette: a third of the bytes, and charts need no more
 
 
 def png(sheet: Sheet) -> bytes:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from PIL import Image
 
     figure = Figure(figsize=(sheet.width / 100, sheet.height / 100), dpi=200, facecolor=LIGHT["paper"])
-    FigureCanvasAgg(figure)
+    canvas = FigureCanvasAgg(figure)
     axes = figure.add_axes((0, 0, 1, 1))
     for z, mark in enumerate(sheet.marks):
         paint(axes, mark, z)
     axes.set(xlim=(0, sheet.width), ylim=(sheet.height, 0), aspect="auto")
     axes.axis("off")
-    file = io.BytesIO()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")  # a name in a script that the font lacks
-        figure.savefig(file, format="png")
+        canvas.draw()
+    file = io.BytesIO()
+    Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB").quantize(COLOURS).save(file, "PNG", optimize=True)
     return file.getvalue()
 
 
@@ -41,9 +46,8 @@ def paint(axes: Any, mark: Mark, z: int) -> None:
             look = {"color": LIGHT[tone], "fontsize": NARROWER * size, "fontweight": "bold" if bold else "normal"}
             turn = {"rotation": 90, "rotation_mode": "anchor"} if turned else {}
             axes.text(*at, text, ha=side, va="baseline", parse_math=False, zorder=z, **look, **turn)
-        case Picture((x, y), side, uri):
-            from matplotlib.image import imread
+        case PictureMark((x, y), side, uri):
+            from PIL import Image
 
-            pixels = imread(io.BytesIO(base64.b64decode(uri.partition(",")[2])), format="png")
-            grey = {"cmap": "gray", "vmin": 0, "vmax": 1} if pixels.ndim == 2 else {}
-            axes.imshow(pixels, extent=(x, x + side, y + side, y), interpolation="nearest", zorder=z, **grey)
+            pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(uri.partition(",")[2]))).convert("RGB"))
+            axes.imshow(pixels, extent=(x, x + side, y + side, y), interpolation="nearest", zorder=z)

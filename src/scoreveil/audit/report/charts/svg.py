@@ -1,8 +1,14 @@
 """A sheet as SVG: in the page's colours by CSS classes, or a file of its own in the light ones."""
 
+from collections.abc import Iterable
 from html import escape
 
-from scoreveil.audit.report.charts.marks import LIGHT, Dot, Line, Mark, Picture, Sheet, Text, outline
+from scoreveil.audit.report.charts.marks import LIGHT, Dot, Line, Mark, PictureMark, Point, Sheet, Text, outline
+
+STYLE = (
+    "text{font-family:system-ui,'Segoe UI',Roboto,Arial,sans-serif;fill:currentColor}.rim{stroke:#fff}"
+    "polyline{fill:none;stroke:currentColor;stroke-linejoin:round}.dot{fill:currentColor}.reach{opacity:0}"
+)
 
 
 def svg(sheet: Sheet, alone: bool = False) -> str:
@@ -12,31 +18,33 @@ def svg(sheet: Sheet, alone: bool = False) -> str:
     if not alone:
         return f'<svg {box} class="chart">{body}</svg>'
     colours = "".join(f".t-{tone}{{color:{colour}}}" for tone, colour in LIGHT.items())
-    font = "text{font-family:system-ui,'Segoe UI',Roboto,Arial,sans-serif}"
-    style = f"<style>{font}{colours}.rim{{stroke:#fff;stroke-width:1}}</style>"
     names = f'xmlns="http://www.w3.org/2000/svg" width="{sheet.width:g}" height="{sheet.height:g}"'
-    return f'<svg {names} {box}>{style}<rect width="100%" height="100%" fill="#fff"/>{body}</svg>\n'
+    style = f'<style>{STYLE}{colours}</style><rect width="100%" height="100%" fill="#fff"/>'
+    return f"<svg {names} {box}>{style}{body}</svg>\n"
 
 
 def as_svg(mark: Mark) -> str:
     match mark:
         case Line(points, tone, width, dash):
-            path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-            dashes = f' stroke-dasharray="{dash}"' if dash else ""
-            joins = 'stroke-linejoin="round" stroke-linecap="round"' if not dash else ""
-            stroke = f'stroke="currentColor" stroke-width="{width:g}"{dashes} {joins}'
-            return f'<polyline class="t-{tone}" fill="none" {stroke} points="{path}"/>'
-        case Dot(at, tone, shape, tip):
+            stroke = (f' stroke-width="{width:g}"' if width != 1 else "") + (
+                f' stroke-dasharray="{dash}"' if dash else ""
+            )
+            return f'<polyline class="t-{tone}"{stroke} points="{_path(points)}"/>'
+        case Dot((x, y), tone, shape, tip):
             told = f"<title>{escape(tip)}</title>" if tip else ""
-            corners = " ".join(f"{x:.1f},{y:.1f}" for x, y in outline(at, shape))
-            reach = f'<circle cx="{at[0]:.1f}" cy="{at[1]:.1f}" r="10" fill="transparent"/>'
-            drawn = f'<polygon points="{corners}" fill="currentColor" class="rim"/>'
-            return f'<g class="dot t-{tone}">{told}{reach}{drawn}</g>'
+            drawn = f'<polygon points="{_path(outline((x, y), shape))}" class="rim"/>'
+            if shape == "circle":
+                drawn = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4.5" class="rim"/>'
+            return f'<g class="dot t-{tone}">{told}<circle cx="{x:.1f}" cy="{y:.1f}" r="10" class="reach"/>{drawn}</g>'
         case Text((x, y), text, tone, anchor, size, bold, turned):
-            turn = f' transform="rotate(-90 {x:.1f} {y:.1f})"' if turned else ""
-            weight = ' font-weight="600"' if bold else ""
-            place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size:g}"{weight}{turn}'
-            return f'<text class="t-{tone}" fill="currentColor" {place}>{escape(text)}</text>'
-        case Picture((x, y), side, uri):
-            place = f'x="{x:.1f}" y="{y:.1f}" width="{side:g}" height="{side:g}"'
+            look = f' text-anchor="{anchor}"' if anchor != "start" else ""
+            look += ' font-weight="600"' if bold else ""
+            look += f' transform="rotate(-90 {x:.1f} {y:.1f})"' if turned else ""
+            return f'<text class="t-{tone}" x="{x:.1f}" y="{y:.1f}" font-size="{size:g}"{look}>{escape(text)}</text>'
+        case PictureMark((x, y), side, uri):
+            place = f'x="{x:g}" y="{y:g}" width="{side:g}" height="{side:g}"'
             return f'<image {place} href="{escape(uri)}" style="image-rendering:pixelated"/>'
+
+
+def _path(points: Iterable[Point]) -> str:
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in points)

@@ -12,7 +12,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
       const down = heading.getAttribute("aria-sort") === "ascending";
       for (const other of headings) other.removeAttribute("aria-sort");
       heading.setAttribute("aria-sort", down ? "descending" : "ascending");
-      const key = (row) => row.cells[column].dataset.value;
+      const key = (row) => row.cells[column].dataset.value ?? row.cells[column].textContent;
       const rows = [...body.rows];
       const numbers = rows.every((row) => key(row) === "" || Number.isFinite(+key(row)));
       rows.sort((a, b) => {
