@@ -71,9 +71,20 @@ def attacks_on(defense, epsilon, auc, auc_with_label, n, label_floor=0.692):
 
 def cost(defense, epsilon, distortion, auroc, ranking=False):
     return DefenseResult(
-        defense, epsilon, True, ranking, 1.0, 0.672, 1.5 * distortion, distortion, 0.02 + 0.3 * distortion,
-        0.48 + 0.2 * distortion, auroc, 0.013, 2.5e-7,
-    )  # fmt: skip
+        defense=defense,
+        epsilon=epsilon,
+        keeps_label=True,
+        keeps_ranking=ranking,
+        train_accuracy=1.0,
+        test_accuracy=0.672,
+        distortion_l1=1.5 * distortion,
+        distortion_l2=distortion,
+        ece=0.02 + 0.3 * distortion,
+        brier=0.48 + 0.2 * distortion,
+        auroc_of_confidence=auroc,
+        fit_seconds=0.013,
+        seconds_per_vector=2.5e-7,
+    )
 
 
 def inversion(defense, epsilon, form, features, measured, redrawn):

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from scoreveil.audit.data import benchmarks
 from scoreveil.audit.networks import classifier as models
 from scoreveil.audit.networks.inverter import InversionSettings
-from scoreveil.audit.networks.training import TrainSettings
+from scoreveil.audit.networks.training import TrainingRun, TrainSettings
 from scoreveil.audit.paper import experiments as reproduction
 from scoreveil.audit.paper import figures as paper_figures
 from scoreveil.audit.paper import folder as folders
@@ -99,7 +99,7 @@ def test_from_the_cache_it_is_the_same_without_training(made, place, monkeypatch
     def train(*_):
         raise AssertionError("everything was trained before")
 
-    monkeypatch.setattr(models, "train", train)
+    monkeypatch.setattr(TrainingRun, "train", train)
     again = reproduce(TINY, "mnist", place, cache, "scoreveil reproduce", jobs=1)
     assert to_json(again) == to_json(study)
 

@@ -39,7 +39,8 @@ KEY = "members found at 1 % false positives"
 TILE, GAP, NAMES = 56, 6, 250  # pixels of a reconstruction, between two, and for the name of a row
 
 Rows = list[tuple[str, str, tuple[str, ...]]]  # the name of a row of pictures, what was measured, data URIs
-Spot = tuple[float, float, str, tuple[float, float] | None]  # x, y, what it says on hover, its whisker
+Spot = tuple[float, str, tuple[float, float] | None]  # a value, what it says on hover, its interval
+Measured = Callable[[Setting], Spot | None]
 
 
 def settings(study: Study) -> list[Setting]:
@@ -76,25 +77,53 @@ def looks(study: Study) -> dict[str, tuple[str, str]]:
     return found
 
 
-def _series(study: Study, spot: Callable[[Setting], Spot | None], only: Iterable[str] | None = None) -> list[Series]:
-    """A line for each defense, or for `only` these, through the spots of its settings."""
+def _leak(study: Study, told: bool) -> Measured:
+    """The AUC of the best attack on a setting."""
+
+    def measured(one: Setting) -> Spot | None:
+        found = best(study, one, told=told)
+        if found is None:
+            return None
+        span = found.auc_low, found.auc_high
+        return found.auc, f"AUC {interval(found.auc, *span)}, by {attack(found)}", span
+
+    return measured
+
+
+def _cost(study: Study, field: str, label: str) -> Measured:
+    """A field of what a setting costs."""
+    values = {d.setting: getattr(d, field) for d in study.defenses}
+
+    def measured(one: Setting) -> Spot | None:
+        value = values.get(one)
+        return None if value is None else (value, f"{label.partition(':')[0]} {number(value, 3)}", None)
+
+    return measured
+
+
+def _epsilon(one: Setting) -> Spot | None:
+    return None if one[1] is None else (one[1], "", None)
+
+
+def _series(study: Study, across: Measured, up: Measured, only: Iterable[str] | None = None) -> tuple[Series, ...]:
+    """A line for each defense through its settings, with ε at its ends; of `only` some, with whiskers."""
     found, style = [], looks(study)
     for name, group in _by_defense(study).items():
-        spots = [(one[1], there) for one in group if (there := spot(one)) is not None]
+        spots = [(one, x, y) for one in group if (x := across(one)) and (y := up(one))]
         if not spots or (only is not None and name not in only):
             continue
         ends = (0, len(spots) - 1) if len(spots) > 1 and only is None else ()
         found.append(
             Series(
                 words(name),
-                tuple((x, y) for _, (x, y, _, _) in spots),
+                tuple((x[0], y[0]) for _, x, y in spots),
                 *style[name],
-                tips=tuple(tip for _, (_, _, tip, _) in spots),
-                tags=tuple(f"ε {e:g}" if e is not None and i in ends else "" for i, (e, _) in enumerate(spots)),
-                whiskers=tuple(whisker for _, (_, _, _, whisker) in spots if whisker),
+                tips=tuple(f"{setting_in_words(one)}: {y[1]}" + (f". {x[1]}" if x[1] else "") for one, x, y in spots),
+                tags=tuple(f"ε {one[1]:g}" if i in ends and one[1] else "" for i, (one, _, _) in enumerate(spots)),
+                whiskers=tuple(y[2] for _, _, y in spots if y[2] and only is not None),
             )
         )
-    return found
+    return tuple(found)
 
 
 def _attacker(told: bool) -> str:
@@ -116,34 +145,20 @@ def _floors(study: Study, told: bool) -> tuple[tuple[str, float], ...]:
     return tuple(found[:1] + [f for f in found[1:] if f[1] - found[0][1] > 0.008])
 
 
-def _said(result: AttackResult) -> str:
-    """What a point says on hover."""
-    auc = interval(result.auc, result.auc_low, result.auc_high)
-    return f"{setting_in_words(result.setting)}: AUC {auc}, by {attack(result)}"
-
-
 # The frontier
 
 
 def frontier(study: Study) -> list[Panel]:
     """Privacy against utility: for each attacker, over distortion and over the AUROC of confidence."""
     study = shared(study)
-    costs, panels = {d.setting: d for d in study.defenses}, []
+    panels = []
     for told in knowledge(study):
         for field, title, label, better in COSTS:
-
-            def spot(one: Setting, told: bool = told, field: str = field, label: str = label) -> Spot | None:
-                value, found = getattr(costs.get(one), field, None), best(study, one, told=told)
-                if value is None or found is None:
-                    return None
-                return value, found.auc, f"{_said(found)}. {label.split(':')[0]} {number(value, 3)}", None
-
-            series = _series(study, spot)
+            series, floors = _series(study, _cost(study, field, label), _leak(study, told)), _floors(study, told)
             if series:
                 xs, ys = zip(*(point for s in series for point in s.points), strict=True)
-                floors = _floors(study, told)
                 across, up = Axis.around(f"{label} ({better})", xs, 0.05), _auc_axis([*ys, *(y for _, y in floors)])
-                panels.append(Panel(f"{title}; {_attacker(told)}", across, up, tuple(series), floors))
+                panels.append(Panel(f"{title}; {_attacker(told)}", across, up, series, floors))
     return panels
 
 
@@ -208,33 +223,19 @@ def sweeps(study: Study) -> list[Panel]:
         return []
     every = [e for name, e in settings(study) if name in swept and e is not None]
     across = Axis("ε, logarithmic", (min(every) / 1.25, max(every) * 1.25), log=True)
-    costs, panels = {d.setting: d for d in study.defenses}, []
+    panels = []
     for told in knowledge(study):
-
-        def leaked(one: Setting, told: bool = told) -> Spot | None:
-            found = best(study, one, told=told)
-            if found is None or one[1] is None:
-                return None
-            return one[1], found.auc, _said(found), (found.auc_low, found.auc_high)
-
-        series, floors = _series(study, leaked, swept), _floors(study, told)
+        series, floors = _series(study, _epsilon, _leak(study, told), swept), _floors(study, told)
         undefended = best(study, UNDEFENDED, told=told)
         if undefended is not None:
             floors = (*floors, (f"undefended: {number(undefended.auc)}", undefended.auc))
         seen = [y for s in series for ends in s.whiskers for y in ends] + [level for _, level in floors]
-        panels.append(Panel(f"Leak; {_attacker(told)}", across, _auc_axis(seen), tuple(series), floors))
+        panels.append(Panel(f"Leak; {_attacker(told)}", across, _auc_axis(seen), series, floors))
     for field, title, label, _ in COSTS:
-
-        def cost(one: Setting, field: str = field) -> Spot | None:
-            value = getattr(costs.get(one), field, None)
-            if value is None or one[1] is None:
-                return None
-            return one[1], value, f"{setting_in_words(one)}: {number(value, 3)}", None
-
-        series = _series(study, cost, swept)
+        series = _series(study, _epsilon, _cost(study, field, label), swept)
         if series:
-            up = Axis.around(label.split(": ")[1], (y for s in series for _, y in s.points))
-            panels.append(Panel(title, across, up, tuple(series)))
+            up = Axis.around(label.partition(": ")[2], (y for s in series for _, y in s.points))
+            panels.append(Panel(title, across, up, series))
     return panels
 
 

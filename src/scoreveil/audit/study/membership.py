@@ -93,35 +93,16 @@ class Bench:
         # the same records for every trial, so that trials can be compared
         balanced_shadow, balanced = (m.balanced(np.random.default_rng(self.seed)) for m in (fitted_on, target))
         scorer = attack.fit(balanced_shadow, trial.features, np.random.default_rng(trial.seed(self.seed)))
-        told = metrics.membership_metrics(balanced.truth, scorer(balanced.records))
-        return AttackResult(
-            defense=trial.setting[0],
-            epsilon=trial.setting[1],
-            attack=trial.attack,
-            form=trial.form,
-            features=trial.features,
-            reads=attack.reads,
-            knows_label=attack.knows_label,
-            seconds=round(time.perf_counter() - began, 3),
-            **asdict(told),
-        )
+        about = {"form": trial.form, "features": trial.features, "reads": attack.reads}
+        scores = scorer(balanced.records)
+        return _judged(seen.setting, attack.name, attack.knows_label, balanced.truth, scores, began, about)
 
     def _compare(self, attack: str, reads: str, seen: "Seen") -> AttackResult:
         """LiRA and RMIA: the target's answers beside those of many shadows under the same defense."""
         began = time.perf_counter()
         scores = seen.compared(attack, reads)
-        told = metrics.membership_metrics(self.subject.target.truth, scores)
-        return AttackResult(
-            defense=seen.setting[0],
-            epsilon=seen.setting[1],
-            attack=attack,
-            form="adaptive",
-            features="log_odds" if attack.startswith("lira") else "scores",
-            reads=reads,
-            knows_label=True,
-            seconds=round(time.perf_counter() - began, 3),
-            **asdict(told),
-        )
+        about = {"form": "adaptive", "features": "log_odds" if "lira" in attack else "scores", "reads": reads}
+        return _judged(seen.setting, attack, True, self.subject.target.truth, scores, began, about)
 
     def _cost(self, seen: "Seen") -> DefenseResult:
         before, after = self.subject.target.nonmembers, seen.target.nonmembers
@@ -226,6 +207,18 @@ class Seen:
             side(self.subject.target.records, many.of_records, many.inside),
             side(many.population, many.of_population, outside),
         )
+
+
+def _judged(
+    setting: Setting, attack: str, told: bool, truth: Bools, scores: Floats, began: float, about: dict[str, Any]
+) -> AttackResult:
+    """How well an attack did, which took from `began` until now."""
+    measured = asdict(metrics.membership_metrics(truth, scores))
+    took = round(time.perf_counter() - began, 3)
+    name, epsilon = setting
+    return AttackResult(
+        defense=name, epsilon=epsilon, attack=attack, knows_label=told, seconds=took, **about, **measured
+    )
 
 
 def repeated(defense: Defense, times: int) -> Defense:

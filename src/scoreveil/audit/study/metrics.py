@@ -4,7 +4,6 @@ Every interval is a 95 % one. Ties count as an attacker who guesses among them w
 record the same score has AUC 0.5, and finds 1 % of the members at 1 % false alarms.
 """
 
-from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
@@ -17,9 +16,10 @@ from scoreveil.audit.study.results import InversionMetrics, MembershipMetrics
 from scoreveil.tuning import Norm, distances
 
 Pixels = NDArray[np.float32] | NDArray[np.float64]
+Interval = tuple[float, float, float]  # a measured number, and from where to where it may well lie
 
 CONFIDENCE = 0.95
-LOW_FALSE_ALARMS = (0.01, 0.001)
+ENDS = ("", "_low", "_high")
 CURVE_POINTS = 64
 CHUNK = 1024  # reconstructions compared with every original at a time
 
@@ -73,15 +73,6 @@ def _right(records: Records) -> Bools:
 # Membership
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """A measured number and its interval."""
-
-    value: float
-    low: float
-    high: float
-
-
 def membership_metrics(truth: ArrayLike, attack_scores: ArrayLike) -> MembershipMetrics:
     """`truth` says who is a member; the higher an attack score, the more likely a member, 0.5 where it says so."""
     is_member, scores = np.asarray(truth, dtype=bool), np.asarray(attack_scores, dtype=np.float64)
@@ -95,24 +86,17 @@ def membership_metrics(truth: ArrayLike, attack_scores: ArrayLike) -> Membership
     said = scores > 0.5
     # ranks, since an attack may well be infinitely sure
     fpr, tpr, _ = roc_curve(is_member, rankdata(scores, method="dense"), drop_intermediate=False)
-    area = auc(is_member, scores)
-    at_1, at_01 = (_found(fpr, tpr, rate, members) for rate in LOW_FALSE_ALARMS)
-    return MembershipMetrics(
-        accuracy=float((said[is_member].mean() + (~said[~is_member]).mean()) / 2),
-        auc=area.value,
-        auc_low=area.low,
-        auc_high=area.high,
-        tpr_at_1pct=at_1.value,
-        tpr_at_1pct_low=at_1.low,
-        tpr_at_1pct_high=at_1.high,
-        tpr_at_01pct=at_01.value,
-        tpr_at_01pct_low=at_01.low,
-        tpr_at_01pct_high=at_01.high,
-        roc=_thinned(fpr, tpr, nonmembers),
-    )
+    intervals = {
+        "auc": auc(is_member, scores),
+        "tpr_at_1pct": _found(fpr, tpr, 0.01, members),
+        "tpr_at_01pct": _found(fpr, tpr, 0.001, members),
+    }
+    ends = {f"{name}{end}": v for name, three in intervals.items() for end, v in zip(ENDS, three, strict=True)}
+    accuracy = float((said[is_member].mean() + (~said[~is_member]).mean()) / 2)
+    return MembershipMetrics(accuracy=accuracy, roc=_thinned(fpr, tpr, nonmembers), **ends)
 
 
-def auc(is_member: Bools, scores: Floats) -> Estimate:
+def auc(is_member: Bools, scores: Floats) -> Interval:
     """AUC = P(member's score > other's) + P(equal)/2, and DeLong's interval by midranks (Sun & Xu 2014).
 
     At an AUC of 0 or 1 the variance is nil; there the interval is that of as many trials as the smaller side has.
@@ -123,23 +107,22 @@ def auc(is_member: Bools, scores: Floats) -> Estimate:
     below_members = 1 - (every[~is_member] - rankdata(scores[~is_member])) / m
     value = float(above_others.mean())
     if value in (0.0, 1.0):
-        exact = _clopper_pearson(round(value * min(m, n)), min(m, n))
-        return Estimate(value, exact.low, exact.high)
+        return value, *_clopper_pearson(round(value * min(m, n)), min(m, n))
     variance = sum(float(v.var(ddof=1)) / len(v) for v in (above_others, below_members) if len(v) > 1)
     reach = NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * variance**0.5
-    return Estimate(value, max(0.0, value - reach), min(1.0, value + reach))
+    return value, max(0.0, value - reach), min(1.0, value + reach)
 
 
-def _found(fpr: Floats, tpr: Floats, rate: float, members: int) -> Estimate:
+def _found(fpr: Floats, tpr: Floats, rate: float, members: int) -> Interval:
     """The ROC at a rate of false alarms, linear between its points: ties are broken by a coin."""
     value = float(np.interp(rate, fpr, tpr))
-    exact = _clopper_pearson(round(value * members), members)
-    return Estimate(value, min(exact.low, value), max(exact.high, value))
+    low, high = _clopper_pearson(round(value * members), members)
+    return value, min(low, value), max(high, value)
 
 
-def _clopper_pearson(successes: int, trials: int) -> Estimate:
+def _clopper_pearson(successes: int, trials: int) -> tuple[float, float]:
     interval = binomtest(successes, trials).proportion_ci(CONFIDENCE, method="exact")
-    return Estimate(successes / trials, float(interval.low), float(interval.high))
+    return float(interval.low), float(interval.high)
 
 
 def _thinned(fpr: Floats, tpr: Floats, nonmembers: int) -> tuple[tuple[float, float], ...]:

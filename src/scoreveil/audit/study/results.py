@@ -16,6 +16,18 @@ Measure = Literal["accuracy", "auc", "tpr_at_1pct", "tpr_at_01pct"]
 UNDEFENDED: Setting = ("none", None)
 
 
+@dataclass(frozen=True, kw_only=True)
+class OfSetting:
+    """What was found out about one defense at one ε."""
+
+    defense: str
+    epsilon: float | None
+
+    @property
+    def setting(self) -> Setting:
+        return self.defense, self.epsilon
+
+
 @dataclass(frozen=True)
 class MembershipMetrics:
     """How well an attack tells members from others, with 95 % intervals.
@@ -55,11 +67,9 @@ class InversionMetrics:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttackResult(MembershipMetrics):
+class AttackResult(MembershipMetrics, OfSetting):
     """One membership attack on one defense."""
 
-    defense: str
-    epsilon: float | None
     attack: str
     form: Form  # "paper": fitted on undefended scores; "adaptive": on defended ones; "averaging": over repeated queries
     features: str
@@ -67,17 +77,11 @@ class AttackResult(MembershipMetrics):
     knows_label: bool
     seconds: float
 
-    @property
-    def setting(self) -> Setting:
-        return self.defense, self.epsilon
 
-
-@dataclass(frozen=True)
-class DefenseResult:
+@dataclass(frozen=True, kw_only=True)
+class DefenseResult(OfSetting):
     """What one defense costs, measured on records that were not trained on unless named otherwise."""
 
-    defense: str
-    epsilon: float | None
     keeps_label: bool
     keeps_ranking: bool
     train_accuracy: float | None
@@ -91,24 +95,14 @@ class DefenseResult:
     seconds_per_vector: float
     ratio_to_numpy: float | None = None  # of our mechanisms: the time beside that of plain array operations
 
-    @property
-    def setting(self) -> Setting:
-        return self.defense, self.epsilon
-
 
 @dataclass(frozen=True, kw_only=True)
-class InversionResult(InversionMetrics):
+class InversionResult(InversionMetrics, OfSetting):
     """Reconstructions from the scores, by one attacker on one defense."""
 
-    defense: str
-    epsilon: float | None
     form: InversionForm
     features: str
     pictures: tuple[str, ...] = ()  # data URIs of the first few reconstructions
-
-    @property
-    def setting(self) -> Setting:
-        return self.defense, self.epsilon
 
 
 @dataclass(frozen=True)
@@ -179,7 +173,8 @@ def to_json(study: Study) -> str:
     """One line for each result. A curve is the number of its false positive rates in `rates`, then its true ones."""
     content, rates = asdict(study), dict[tuple[float, ...], int]()
     for row in content["results"]:
-        across, up = zip(*row["roc"], strict=True) if row["roc"] else ((), ())
+        curve = row.pop("roc")  # it comes last
+        across, up = zip(*curve, strict=True) if curve else ((), ())
         row["roc"] = rates.setdefault(across, len(rates)), up
     content["rates"] = list(rates)
 
