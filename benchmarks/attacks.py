@@ -10,10 +10,10 @@ import time
 
 import numpy as np
 
-from scoreveil.audit import study
-from scoreveil.audit.records import Membership, Records
-from scoreveil.audit.study import Plan
-from scoreveil.audit.subjects import Subject
+from scoreveil.audit.data.records import Membership, Records
+from scoreveil.audit.study import run as study
+from scoreveil.audit.study.run import StudyPlan
+from scoreveil.audit.study.subjects import Subject
 
 CLASSES = 10
 
@@ -31,7 +31,7 @@ def measure(count: int, settings: tuple[tuple[str, float | None], ...]) -> tuple
     sides = [records(count, seed, sure) for seed, sure in enumerate((1.0, 0.7, 1.0, 0.7))]
     subject = Subject(Membership(*sides[:2]), Membership(*sides[2:]), records(count // 2, 4, 0.7))
     began = time.perf_counter()
-    found = study.run(subject, Plan(settings=settings, jobs=2))
+    found = study.run(subject, StudyPlan(settings=settings, jobs=2))
     total = time.perf_counter() - began
     by_attack: dict[str, float] = {}
     for result in found.results:

@@ -7,7 +7,7 @@ import zlib
 import numpy as np
 from sklearn.datasets import load_digits
 
-from scoreveil.audit.results import AttackResult, DefenseResult, InversionResult, Study
+from scoreveil.audit.study.results import AttackResult, DefenseResult, InversionResult, Study
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 # AUC of the best attack on scores alone, with the true label; ℓ2 distortion; AUROC of confidence
@@ -46,7 +46,8 @@ def attack_result(defense, epsilon, attack, auc, n=4000, form="adaptive", reads=
         "roc": tuple(zip(map(float, rates), map(float, hits), strict=True)),
         **more,
     }
-    return AttackResult(defense, epsilon, attack, form, reads=reads, knows_label=knows_label, **values)
+    about = {"defense": defense, "epsilon": epsilon, "attack": attack, "form": form, "reads": reads}
+    return AttackResult(**about, knows_label=knows_label, **values)
 
 
 def attacks_on(defense, epsilon, auc, auc_with_label, n, label_floor=0.692):
@@ -70,9 +71,24 @@ def attacks_on(defense, epsilon, auc, auc_with_label, n, label_floor=0.692):
 
 def cost(defense, epsilon, distortion, auroc, ranking=False):
     return DefenseResult(
-        defense, epsilon, True, ranking, 1.0, 0.672, 1.5 * distortion, distortion, 0.02 + 0.3 * distortion,
-        0.48 + 0.2 * distortion, auroc, 0.013, 2.5e-7,
-    )  # fmt: skip
+        defense=defense,
+        epsilon=epsilon,
+        keeps_label=True,
+        keeps_ranking=ranking,
+        train_accuracy=1.0,
+        test_accuracy=0.672,
+        distortion_l1=1.5 * distortion,
+        distortion_l2=distortion,
+        ece=0.02 + 0.3 * distortion,
+        brier=0.48 + 0.2 * distortion,
+        auroc_of_confidence=auroc,
+        fit_seconds=0.013,
+        seconds_per_vector=2.5e-7,
+    )
+
+
+def inversion(defense, epsilon, form, features, measured, redrawn):
+    return InversionResult(*measured, defense=defense, epsilon=epsilon, form=form, features=features, pictures=redrawn)
 
 
 def png_uri(pixels):
@@ -119,12 +135,12 @@ def make_study(n=4000, epsilons=EPSILONS, leak=1.0, rivals=RIVALS, title="CIFAR-
         results += attacks_on(name, None, auc, told, n)
         defenses.append(cost(name, None, distortion, auroc))
     inversions = (
-        InversionResult("none", None, "adaptive", "log_ratios", 0.0281, 0.61, 0.412, pictures(0.9)),
-        InversionResult("published", 0.5, "paper", "scores", 0.0702, 0.11, 0.003, pictures(-0.6)),
-        InversionResult("published", 0.5, "adaptive", "log_ratios", 0.0343, 0.52, 0.297, pictures(0.7)),
-        InversionResult("isotonic_reference", 2.0, "adaptive", "log_ratios", 0.0409, 0.44, 0.011, pictures(0.05)),
-        InversionResult("none", None, "floor", "ranking", 0.0322, 0.55, 0.308, pictures(0.75)),
-        InversionResult("none", None, "floor", "label", 0.0402, 0.45, 0.010, pictures(0.0)),
+        inversion("none", None, "adaptive", "log_ratios", (0.0281, 0.61, 0.412), pictures(0.9)),
+        inversion("published", 0.5, "paper", "scores", (0.0702, 0.11, 0.003), pictures(-0.6)),
+        inversion("published", 0.5, "adaptive", "log_ratios", (0.0343, 0.52, 0.297), pictures(0.7)),
+        inversion("isotonic_reference", 2.0, "adaptive", "log_ratios", (0.0409, 0.44, 0.011), pictures(0.05)),
+        inversion("none", None, "floor", "ranking", (0.0322, 0.55, 0.308), pictures(0.75)),
+        inversion("none", None, "floor", "label", (0.0402, 0.45, 0.010), pictures(0.0)),
     )
     meta = {
         "title": title,

@@ -7,9 +7,9 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from scoreveil import Veil
-from scoreveil.audit import digits
 from scoreveil.audit.attacks import ATTACKS
-from scoreveil.audit.records import Membership
+from scoreveil.audit.data.records import Membership
+from scoreveil.audit.study import digits
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of what ART imports

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from scoreveil.audit import data
+from scoreveil.audit.data import benchmarks
+from scoreveil.audit.data.images import Images, five_way_split, resize
 
 RNG = np.random.default_rng(0)
 REAL = Path(os.environ.get("SCOREVEIL_DATA") or Path(__file__).parents[2] / "shared" / "data")
@@ -43,7 +44,7 @@ def picture(pixels, kind="PNG"):
 
 
 def test_digits_come_without_files():
-    images = data.load("digits")
+    images = benchmarks.load("digits")
     assert images.pixels.shape == (1797, 1, 8, 8)
     assert (images.pixels.min(), images.pixels.max()) == (0, 1)
     assert (images.classes, images.class_names) == (10, tuple("0123456789"))
@@ -51,37 +52,37 @@ def test_digits_come_without_files():
 
 def test_idx_files_are_pooled_and_resized_gzipped_or_not(mnist):
     directory, pixels, labels = mnist
-    gzipped = data.load("mnist", directory)
+    gzipped = benchmarks.load("mnist", directory)
     assert gzipped.pixels.shape == (17, 1, 32, 32)
     assert gzipped.labels.tolist() == [*labels["train"].tolist(), *labels["t10k"].tolist()]
     assert np.allclose(gzipped.pixels[:, 0, 0, 0], np.concatenate([*pixels.values()])[:, 0, 0] / 255)
     for file in (directory / "MNIST" / "raw").iterdir():
         file.with_suffix("").write_bytes(gzip.decompress(file.read_bytes()))
         file.unlink()
-    assert data.load("mnist", directory).digest == gzipped.digest
+    assert benchmarks.load("mnist", directory).digest == gzipped.digest
     if (REAL / "MNIST" / "raw").is_dir():
-        real = data.load("mnist", REAL)
+        real = benchmarks.load("mnist", REAL)
         assert real.pixels.shape == (70_000, 1, 32, 32)
         assert np.bincount(real.labels).tolist() == [6903, 7877, 6990, 7141, 6824, 6313, 6876, 7293, 6825, 6958]
 
 
 def test_the_environment_says_where_data_is(mnist, monkeypatch):
     monkeypatch.setenv("SCOREVEIL_DATA", str(mnist[0]))
-    assert len(data.load("mnist")) == 17
+    assert len(benchmarks.load("mnist")) == 17
 
 
 def test_resize_is_bilinear():
     ramp = np.tile(np.arange(28, dtype=np.float32) / 27, (3, 1, 28, 1))
     centre = np.clip((np.arange(32) + 0.5) * 28 / 32 - 0.5, 0, 27)
-    assert np.allclose(data.resize(ramp, 32), centre / 27, atol=1e-6)
-    assert np.allclose(data.resize(ramp.swapaxes(2, 3), 32), centre[:, None] / 27, atol=1e-6)
-    assert np.array_equal(data.resize(ramp, 28), ramp)
+    assert np.allclose(resize(ramp, 32), centre / 27, atol=1e-6)
+    assert np.allclose(resize(ramp.swapaxes(2, 3), 32), centre[:, None] / 27, atol=1e-6)
+    assert np.array_equal(resize(ramp, 28), ramp)
 
 
 @pytest.mark.parametrize("name", ["mnist", "fashion-mnist", "cifar10"])
 def test_missing_files_are_named_with_their_place(name, tmp_path):
     with pytest.raises(FileNotFoundError) as error:
-        data.load(name, tmp_path)
+        benchmarks.load(name, tmp_path)
     wanted = {
         "mnist": ["MNIST/raw", "train-images-idx3-ubyte", "t10k-labels-idx1-ubyte"],
         "fashion-mnist": ["FashionMNIST/raw", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte"],
@@ -94,7 +95,7 @@ def test_missing_files_are_named_with_their_place(name, tmp_path):
 def test_only_what_is_missing_is_named(mnist):
     (mnist[0] / "MNIST" / "raw" / "t10k-labels-idx1-ubyte.gz").unlink()
     with pytest.raises(FileNotFoundError, match=r"got no t10k-labels-idx1-ubyte there"):
-        data.load("mnist", mnist[0])
+        benchmarks.load("mnist", mnist[0])
 
 
 DAMAGE = {
@@ -117,14 +118,14 @@ def test_a_damaged_idx_file_is_refused_by_name(mnist, damage):
     file.write_bytes(DAMAGE[damage](gzip.decompress(file.read_bytes())))
     named = "train-labels" if damage == "no images" else "train-images"  # there are labels for images that are not
     with pytest.raises(ValueError, match=named):
-        data.load("mnist", mnist[0])
+        benchmarks.load("mnist", mnist[0])
 
 
 @pytest.mark.parametrize("labels", [np.zeros(11, np.uint8), np.full(12, 10, np.uint8)])
 def test_labels_that_do_not_fit_are_refused_by_name(mnist, labels):
     (mnist[0] / "MNIST" / "raw" / "train-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx(labels)))
     with pytest.raises(ValueError, match="train-labels-idx1"):
-        data.load("mnist", mnist[0])
+        benchmarks.load("mnist", mnist[0])
 
 
 # CIFAR-10
@@ -152,14 +153,14 @@ def python2_batch(pixels, labels):
 
 @pytest.fixture
 def cifar(monkeypatch):
-    monkeypatch.setattr(data, "CIFAR10_BATCH", 4)
+    monkeypatch.setattr(benchmarks, "CIFAR10_BATCH", 4)
     return RNG.integers(0, 256, (6, 4, 3072), dtype=np.uint8), RNG.integers(0, 10, (6, 4))
 
 
 def write_python(directory, cifar, dump=python2_batch):
     folder = directory / "cifar-10-batches-py"
     folder.mkdir()
-    for name, pixels, labels in zip(data.CIFAR10_BATCHES, *cifar, strict=True):
+    for name, pixels, labels in zip(benchmarks.CIFAR10_BATCHES, *cifar, strict=True):
         (folder / name).write_bytes(dump(pixels, labels.tolist()))
     return folder
 
@@ -167,7 +168,7 @@ def write_python(directory, cifar, dump=python2_batch):
 def write_binary(directory, cifar):
     folder = directory / "cifar-10-batches-bin"
     folder.mkdir()
-    for name, pixels, labels in zip(data.CIFAR10_BATCHES, *cifar, strict=True):
+    for name, pixels, labels in zip(benchmarks.CIFAR10_BATCHES, *cifar, strict=True):
         (folder / f"{name}.bin").write_bytes(np.column_stack([labels.astype(np.uint8), pixels]).tobytes())
     return folder
 
@@ -178,9 +179,9 @@ def test_cifar_is_the_same_from_python_and_binary_batches(tmp_path, cifar):
     for place, dump in enumerate(dumps):
         (tmp_path / str(place)).mkdir()
         write_python(tmp_path / str(place), cifar, dump)
-        read.append(data.load("cifar10", tmp_path / str(place)))
+        read.append(benchmarks.load("cifar10", tmp_path / str(place)))
     write_binary(tmp_path, cifar)
-    read.append(data.load("cifar10", tmp_path))
+    read.append(benchmarks.load("cifar10", tmp_path))
     assert len({images.digest for images in read}) == 1
     assert read[0].labels.tolist() == cifar[1].ravel().tolist()
     assert np.array_equal(np.rint(read[0].pixels * 255).reshape(24, 3072), cifar[0].reshape(24, 3072))
@@ -192,13 +193,13 @@ def test_a_damaged_batch_is_refused_by_name(tmp_path, cifar):
     for content in (whole[:-1], whole[:-3073], b"\x0a" + whole[1:], b""):
         binary.write_bytes(content)
         with pytest.raises(ValueError, match=r"data_batch_2\.bin"):
-            data.load("cifar10", tmp_path)
+            benchmarks.load("cifar10", tmp_path)
     python = write_python(tmp_path, cifar) / "data_batch_3"
     whole = python.read_bytes()
     for content in (whole[:-9], whole[:3], b"", pickle.dumps([1]), pickle.dumps({b"data": 1, b"labels": [2]})):
         python.write_bytes(content)
         with pytest.raises(ValueError, match="data_batch_3"):
-            data.load("cifar10", tmp_path)
+            benchmarks.load("cifar10", tmp_path)
 
 
 def test_a_batch_cannot_run_code(tmp_path, cifar):
@@ -208,17 +209,17 @@ def test_a_batch_cannot_run_code(tmp_path, cifar):
 
     write_python(tmp_path, cifar, lambda pixels, labels: pickle.dumps({b"data": Harm(), b"labels": labels}))
     with pytest.raises(ValueError, match=r"mkdir has no place in a batch"):
-        data.load("cifar10", tmp_path)
+        benchmarks.load("cifar10", tmp_path)
     assert not (tmp_path / "harmed").exists()
 
 
 def test_cifar_is_read_from_the_image_zip_and_says_that_it_is_jpeg(tmp_path):
     colour = RNG.integers(0, 256, (32, 32, 3), dtype=np.uint8)
     with zipfile.ZipFile(tmp_path / "cifar10-images.zip", "w") as archive:
-        for name in reversed(data.CIFAR10):
+        for name in reversed(benchmarks.CIFAR10):
             for part in ("train", "test"):
                 archive.writestr(f"cifar10/{part}/{name}/0000.jpg", picture(colour, "JPEG"))
-    images = data.load("cifar10", tmp_path)
+    images = benchmarks.load("cifar10", tmp_path)
     assert images.pixels.shape == (20, 3, 32, 32)
     assert np.bincount(images.labels).tolist() == [2] * 10
     assert "JPEG" in images.name
@@ -226,7 +227,7 @@ def test_cifar_is_read_from_the_image_zip_and_says_that_it_is_jpeg(tmp_path):
         for name in ("cat", "dog"):
             archive.writestr(f"{name}/0.png", picture(colour))
     with pytest.raises(ValueError, match=r"cifar10-images\.zip"):
-        data.load("cifar10", tmp_path)
+        benchmarks.load("cifar10", tmp_path)
 
 
 # Folders, zips and arrays of one's own
@@ -243,12 +244,12 @@ def test_a_folder_and_a_zip_of_pictures_are_the_same_images(tmp_path):
     with zipfile.ZipFile(tmp_path / "shapes.zip", "w") as archive:
         for file in folder.rglob("*.png"):
             archive.write(file, file.relative_to(tmp_path))
-    images = data.load(folder)
+    images = benchmarks.load(folder)
     assert images.pixels.shape == (6, 1, 32, 32)
     assert (images.labels.tolist(), images.class_names) == ([0, 0, 0, 1, 1, 1], ("round", "square"))
-    assert data.load(tmp_path / "shapes.zip").digest == images.digest
+    assert benchmarks.load(tmp_path / "shapes.zip").digest == images.digest
     (folder / "round" / "colour.png").write_bytes(picture(np.zeros((9, 9, 3), np.uint8)))
-    assert data.load(folder).pixels.shape == (7, 3, 32, 32)
+    assert benchmarks.load(folder).pixels.shape == (7, 3, 32, 32)
 
 
 def test_an_unreadable_picture_or_zip_is_refused_by_name(tmp_path):
@@ -259,7 +260,7 @@ def test_an_unreadable_picture_or_zip_is_refused_by_name(tmp_path):
     for content in (good[:-300], b"", b"no picture", picture(np.zeros((8, 8), np.uint16))):
         (tmp_path / "folder" / "b" / "1.png").write_bytes(content)
         with pytest.raises(ValueError, match=r"b.1\.png"):
-            data.load(tmp_path / "folder")
+            benchmarks.load(tmp_path / "folder")
     with zipfile.ZipFile(tmp_path / "z.zip", "w") as archive:
         archive.writestr("a/0.png", good)
         archive.writestr("b/0.png", good)
@@ -267,11 +268,11 @@ def test_an_unreadable_picture_or_zip_is_refused_by_name(tmp_path):
     for content in (whole[:-30], whole[:200] + b"\0\0\0" + whole[203:], b""):
         (tmp_path / "z.zip").write_bytes(content)
         with pytest.raises(ValueError, match=r"z\.zip"):
-            data.load(tmp_path / "z.zip")
+            benchmarks.load(tmp_path / "z.zip")
     with zipfile.ZipFile(tmp_path / "z.zip", "w") as archive:
         archive.writestr("a/0.png", good)
     with pytest.raises(ValueError, match=r"2 directories or more, .*z\.zip, got 1"):
-        data.load(tmp_path / "z.zip")
+        benchmarks.load(tmp_path / "z.zip")
 
 
 def test_npz_arrays_in_any_layout(tmp_path):
@@ -279,7 +280,7 @@ def test_npz_arrays_in_any_layout(tmp_path):
     read = []
     for pixels in (x, np.moveaxis(x, 3, 1), (x / np.float32(255)).astype(np.float32)):
         np.savez(tmp_path / "own.npz", x=pixels, y=y)
-        read.append(data.load(tmp_path / "own.npz"))
+        read.append(benchmarks.load(tmp_path / "own.npz"))
     assert len({images.digest for images in read}) == 1
     assert read[0].pixels.shape == (4, 3, 6, 5)
     assert (read[0].labels.tolist(), read[0].class_names) == ([1, 2, 1, 0], ("ant", "cat", "dog"))
@@ -300,16 +301,16 @@ def test_npz_arrays_that_are_no_images_are_refused_by_name(tmp_path):
     for arrays in bad:
         np.savez(file, **arrays)
         with pytest.raises(ValueError, match=r"own\.npz"):
-            data.load(file)
+            benchmarks.load(file)
     np.savez(file, x=x, y=y)
     array = io.BytesIO()
     np.save(array, x)
     for content in (file.read_bytes()[:-40], b"", pickle.dumps(x), array.getvalue()):
         file.write_bytes(content)
         with pytest.raises(ValueError, match=r"own\.npz"):
-            data.load(file)
+            benchmarks.load(file)
     with pytest.raises(FileNotFoundError, match="digits, mnist"):
-        data.load(tmp_path / "none.npz")
+        benchmarks.load(tmp_path / "none.npz")
 
 
 # Parts
@@ -317,24 +318,24 @@ def test_npz_arrays_that_are_no_images_are_refused_by_name(tmp_path):
 
 def test_parts_are_disjoint_and_the_same_for_a_seed():
     pixels = np.arange(100, dtype=np.float32).reshape(100, 1, 1, 1) / 100
-    images = data.Images(pixels, np.arange(100) % 3, "numbered", 3)
-    parts = data.five_way_split(images, size=20, reference=15, seed=7)
+    images = Images(pixels, np.arange(100) % 3, "numbered", 3)
+    parts = five_way_split(images, size=20, reference=15, seed=7)
     shown = [parts.target_train, parts.target_test, parts.shadow_train, parts.shadow_test, parts.reference]
     assert [len(part) for part in shown] == [20, 20, 20, 20, 15]
     numbers = [np.rint(part.pixels.ravel() * 100).astype(int) for part in shown]
     assert len(set(np.concatenate(numbers).tolist())) == 95
     assert all(np.array_equal(part.labels, n % 3) for part, n in zip(shown, numbers, strict=True))
-    again, other = (data.five_way_split(images, 20, 15, seed) for seed in (7, 8))
+    again, other = (five_way_split(images, 20, 15, seed) for seed in (7, 8))
     assert again.reference.digest == parts.reference.digest
     assert other.reference.digest != parts.reference.digest
     with pytest.raises(ValueError, match=r"at least 105 images in numbered .* got 100"):
-        data.five_way_split(images, 20, 25, seed=7)
+        five_way_split(images, 20, 25, seed=7)
 
 
 def test_the_digest_is_of_pixels_and_labels_alone():
     pixels, labels = RNG.random((6, 1, 8, 8), dtype=np.float32), np.arange(6) % 2
-    images = data.Images(pixels, labels, "a", 2)
-    assert images.digest == data.Images(pixels.copy(), labels.copy(), "b", 2).digest
-    assert images.digest != data.Images(1 - pixels, labels, "a", 2).digest
-    assert images.digest != data.Images(pixels, 1 - labels, "a", 2).digest
-    assert images.digest != data.Images(pixels.reshape(6, 1, 4, 16), labels, "a", 2).digest
+    images = Images(pixels, labels, "a", 2)
+    assert images.digest == Images(pixels.copy(), labels.copy(), "b", 2).digest
+    assert images.digest != Images(1 - pixels, labels, "a", 2).digest
+    assert images.digest != Images(pixels, 1 - labels, "a", 2).digest
+    assert images.digest != Images(pixels.reshape(6, 1, 4, 16), labels, "a", 2).digest

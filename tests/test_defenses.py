@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from scoreveil.audit.data.records import Defense, Floats, Membership, Records
 from scoreveil.audit.defenses import DEFENSES, Given, labels, memguard, purification, simple, timed
-from scoreveil.audit.records import Defense, Floats, Membership, Records
 from scoreveil.mechanisms.ordering import rank
 
 EVERY = tuple(DEFENSES)
@@ -89,7 +89,7 @@ def test_asking_again_gives_another_answer_only_where_random(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in EVERY if DEFENSES[name].takes_epsilon])
 def test_an_epsilon_is_asked_for(name: str) -> None:
-    with pytest.raises(ValueError, match="Expected an epsilon for this defense, got none"):
+    with pytest.raises(ValueError, match="This defense needs an epsilon: give a number above 0"):
         DEFENSES[name].make(replace(given(), epsilon=None))
 
 
@@ -98,7 +98,6 @@ def test_timings_are_positive(name: str) -> None:
     made, timing = timed(DEFENSES[name], given(), asked(10))
     assert timing.fit_seconds > 0
     assert timing.seconds_per_vector > 0
-    assert timing.vectors == len(asked(10))
     assert made(asked(10)).shape == asked(10).shape
     with pytest.raises(ValueError, match="Expected at least 1 score vector"):
         timed(DEFENSES[name], given(), np.empty((0, 10)))

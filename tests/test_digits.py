@@ -2,8 +2,8 @@
 
 import pytest
 
-from scoreveil.audit import digits
-from scoreveil.audit.results import best
+from scoreveil.audit.study import digits
+from scoreveil.audit.study.results import best
 
 pytestmark = pytest.mark.slow
 
@@ -14,20 +14,20 @@ def found():
 
 
 def test_the_published_mechanism_stops_the_papers_attacker_and_not_the_adaptive_one(found):
-    undefended = best(found.results, "none", None, reads="scores")
+    undefended = best(found, ("none", None), reads="scores")
     assert undefended.auc > 0.7
     for epsilon in digits.EPSILONS:
-        paper = best(found.results, "published", epsilon, attack="ml_leaks", form="paper")
-        adaptive = best(found.results, "published", epsilon, reads="scores", form="adaptive")
+        paper = best(found, ("published", epsilon), attack="ml_leaks", form="paper")
+        adaptive = best(found, ("published", epsilon), reads="scores", form="adaptive")
         assert abs(paper.accuracy - 0.5) < 0.03
         assert adaptive.auc > 0.62
 
 
 def test_the_isotonic_veil_stops_both_down_to_the_floor(found):
     for knows_label, name in ((False, "label_floor"), (True, "label_floor_known")):
-        floor = max(0.5, best(found.results, "none", None, attack=name).auc)
+        floor = max(0.5, best(found, ("none", None), attack=name).auc)
         for epsilon in digits.EPSILONS:
-            left = best(found.results, "isotonic_reference", epsilon, reads="scores", knows_label=knows_label)
+            left = best(found, ("isotonic_reference", epsilon), reads="scores", knows_label=knows_label)
             # within the noise: half the width of the 95 % interval is about .03
             assert left.auc < floor + 0.02 + (left.auc_high - left.auc_low) / 2
 

@@ -9,8 +9,8 @@ from sklearn.metrics import roc_auc_score
 
 from doc_pages import run_page
 from scoreveil import Veil
-from scoreveil.audit import digits
-from scoreveil.audit.records import Records
+from scoreveil.audit.data.records import Records
+from scoreveil.audit.study import digits
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of what ART imports

@@ -13,8 +13,8 @@ import pytest
 from doc_pages import run_page
 from score_datasets import SECRET, content, run, secret_in, write
 from scoreveil import Veil
-from scoreveil.audit.records import Records
-from scoreveil.audit.shadows import many_shadows
+from scoreveil.audit.data.records import Records
+from scoreveil.audit.study.shadows import many_shadows
 from scoreveil.cli.audit import _engine
 from scoreveil.files import dataset
 from scoreveil.integrations.columns import ColumnVeil

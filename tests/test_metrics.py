@@ -5,9 +5,9 @@ import pytest
 from scipy.stats import norm
 from sklearn.metrics import balanced_accuracy_score, brier_score_loss, roc_auc_score, roc_curve
 
-from scoreveil.audit import metrics
-from scoreveil.audit.records import Records
-from scoreveil.audit.results import AttackResult
+from scoreveil.audit.data.records import Records
+from scoreveil.audit.study import metrics
+from scoreveil.audit.study.results import AttackResult
 
 
 @pytest.fixture
@@ -202,7 +202,7 @@ def test_no_records_or_no_labels_are_refused(measure: object) -> None:
     assert callable(measure)
     with pytest.raises(ValueError, match=r"Expected at least 1 record, got 0\."):
         measure(Records(np.empty((0, 3)), np.empty(0, dtype=np.int64)))
-    with pytest.raises(ValueError, match=r"Expected records with their true labels, got none\."):
+    with pytest.raises(ValueError, match=r"Expected true labels with the 3 records, got scores alone\."):
         measure(Records(np.eye(3)))
 
 

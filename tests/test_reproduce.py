@@ -12,12 +12,17 @@ import pytest
 from sklearn.datasets import load_digits
 from typer.testing import CliRunner
 
-from scoreveil.audit import data, folders, models, paper_figures, tables
-from scoreveil.audit import reproduce as reproduction
-from scoreveil.audit.inversion import InversionSettings
-from scoreveil.audit.paper import TABLE_2
-from scoreveil.audit.reproduce import DATASETS, PROFILES, parts_of, reproduce
-from scoreveil.audit.results import best, from_json, to_json
+from scoreveil.audit.data import benchmarks
+from scoreveil.audit.networks import classifier as models
+from scoreveil.audit.networks.inverter import InversionSettings
+from scoreveil.audit.networks.training import TrainingRun, TrainSettings
+from scoreveil.audit.paper import experiments as reproduction
+from scoreveil.audit.paper import figures as paper_figures
+from scoreveil.audit.paper import folder as folders
+from scoreveil.audit.paper import tables
+from scoreveil.audit.paper.experiments import DATASETS, PROFILES, parts_of, reproduce
+from scoreveil.audit.paper.printed import TABLE_2
+from scoreveil.audit.study.results import best, from_json, to_json
 from scoreveil.cli import app
 
 SETTINGS = (
@@ -82,7 +87,7 @@ def test_every_row_of_the_plan_is_there(made):
     attacked = {(r.defense, r.attack) for r in study.results}
     for defense in ("none", "published", "isotonic_reference"):
         assert {(defense, name) for name in ("lira_online", "rmia_offline", "augmentation")} <= attacked
-    assert best(study.results, "none", None, attack="rmia_online", reads="label")
+    assert best(study, ("none", None), attack="rmia_online", reads="label")
     ours = [d for d in study.defenses if d.defense in ("published", "isotonic_reference", "isotonic_all_reference")]
     assert all(d.ratio_to_numpy is not None and d.ratio_to_numpy > 0 for d in ours)
     assert study.meta["records"]["shadow models"] == 4
@@ -94,7 +99,7 @@ def test_from_the_cache_it_is_the_same_without_training(made, place, monkeypatch
     def train(*_):
         raise AssertionError("everything was trained before")
 
-    monkeypatch.setattr(models, "train", train)
+    monkeypatch.setattr(TrainingRun, "train", train)
     again = reproduce(TINY, "mnist", place, cache, "scoreveil reproduce", jobs=1)
     assert to_json(again) == to_json(study)
 
@@ -154,7 +159,7 @@ def test_a_folder_holds_reports_figures_and_tables(made, tmp_path):
 
 
 def test_parts_are_disjoint_but_in_the_papers_own_setting():
-    images = data.load("digits")
+    images = benchmarks.load("digits")
     apart = parts_of(images, TINY)
     sides = [apart.target_train, apart.target_test, apart.shadow_train, apart.shadow_test, apart.reference]
     assert [len(side) for side in sides] == [150] * 4 + [100]
@@ -185,13 +190,15 @@ def test_the_papers_profile_runs_one_epoch_at_its_width(place, tmp_path):
 
 def test_killed_in_training_it_loses_one_epoch_at_most(place, tmp_path):
     """The checkpoint of the last whole epoch is what it goes on from, and the end is the same."""
-    images = data.load("mnist", place).take(slice(400))
-    settings = models.TrainSettings(width=4, epochs=30, bf16=False)
+    images = benchmarks.load("mnist", place).take(slice(400))
+    settings = TrainSettings(width=4, epochs=30, bf16=False)
     script = tmp_path / "train.py"
     script.write_text(
-        "import sys\nfrom scoreveil.audit import data, models\n"
-        "images = data.load('mnist', sys.argv[1]).take(slice(400))\n"
-        "models.cached_classifier(images, models.TrainSettings(width=4, epochs=30, bf16=False), sys.argv[2],\n"
+        "import sys\nfrom scoreveil.audit.data import benchmarks\n"
+        "from scoreveil.audit.networks import classifier as models\n"
+        "from scoreveil.audit.networks.training import TrainSettings\n"
+        "images = benchmarks.load('mnist', sys.argv[1]).take(slice(400))\n"
+        "models.cached_classifier(images, TrainSettings(width=4, epochs=30, bf16=False), sys.argv[2],\n"
         "    lambda done: print(round(done * 30), flush=True))\n"
     )
     process = subprocess.Popen(

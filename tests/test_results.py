@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from scoreveil.audit import tables
-from scoreveil.audit.reproduce import DATASETS
-from scoreveil.audit.results import from_json
-from scoreveil.audit.wording import number
+from scoreveil.audit.paper import tables
+from scoreveil.audit.paper.experiments import DATASETS
+from scoreveil.audit.report.wording import number
+from scoreveil.audit.study.results import from_json
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results" / "standard"

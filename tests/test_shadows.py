@@ -8,13 +8,14 @@ import pytest
 from sklearn.datasets import load_digits
 from sklearn.neighbors import KNeighborsClassifier
 
-from scoreveil.audit import report, study
-from scoreveil.audit.inversion import InversionSettings
-from scoreveil.audit.records import Records
-from scoreveil.audit.results import best
-from scoreveil.audit.shadows import halves, many_shadows
-from scoreveil.audit.study import Plan, grid
-from scoreveil.audit.subjects import Asked, from_model
+from scoreveil.audit.data.records import Records
+from scoreveil.audit.networks.inverter import InversionSettings
+from scoreveil.audit.report import page as report
+from scoreveil.audit.study import run as study
+from scoreveil.audit.study.results import best
+from scoreveil.audit.study.run import StudyPlan, grid
+from scoreveil.audit.study.shadows import halves, many_shadows
+from scoreveil.audit.study.subjects import ModelOptions, from_model
 
 SETTINGS = grid(("isotonic_reference", "label_only"), (0.5,))
 RNG = np.random.default_rng(0)
@@ -43,13 +44,13 @@ def subject():
     members, nonmembers, auxiliary = ((x[part], y[part]) for part in np.split(RNG.permutation(1600), (300, 700)))
     model = Neighbours()
     model.fit(*members)
-    asked = Asked(Neighbours, shadows=8, inversion=True, jobs=1)
+    asked = ModelOptions(Neighbours, shadows=8, inversion=True, jobs=1)
     return from_model(model.predict_proba, members, nonmembers, auxiliary, asked)
 
 
 @pytest.fixture(scope="module")
 def found(subject):
-    plan = Plan(
+    plan = StudyPlan(
         settings=SETTINGS,
         attacks=("max_confidence", "true_confidence", "label_floor", "label_floor_known", "augmentation"),
         likelihood=SETTINGS[:2],
@@ -88,18 +89,18 @@ def test_shadows_are_trained_on_their_halves_and_progress_is_told():
 
 def test_lira_and_rmia_find_what_the_model_knows_by_heart(found):
     for name in ("lira_online", "rmia_online", "rmia_offline"):
-        undefended = best(found.results, "none", None, attack=name, reads="scores")
+        undefended = best(found, ("none", None), attack=name, reads="scores")
         assert undefended.auc > 0.75
         # the same attack on labels alone is its floor, and the veil brings it down to that
-        floor = best(found.results, "none", None, attack=name, reads="label")
-        veiled = best(found.results, "isotonic_reference", 0.5, attack=name)
+        floor = best(found, ("none", None), attack=name, reads="label")
+        veiled = best(found, ("isotonic_reference", 0.5), attack=name)
         assert veiled.auc < max(0.5, floor.auc) + 0.02 + (veiled.auc_high - veiled.auc_low) / 2
     assert not [r for r in found.results if r.defense == "label_only" and "lira" in r.attack]
 
 
 def test_moved_copies_are_asked_about(subject, found):
     assert subject.target.members.variants.shape == (300, 5)
-    assert best(found.results, "none", None, attack="augmentation").auc > 0.5
+    assert best(found, ("none", None), attack="augmentation").auc > 0.5
 
 
 def test_scores_redraw_more_than_the_label_and_the_veil_brings_it_back(found):
@@ -128,12 +129,12 @@ def test_pictures_and_shadows_are_asked_for_with_what_they_need():
         return np.full((len(rows), 2), 0.5)
 
     with pytest.raises(ValueError, match="architecture"):
-        Asked(shadows=8)
+        ModelOptions(shadows=8)
     with pytest.raises(ValueError, match="at least 4"):
-        Asked(Neighbours, shadows=2)
+        ModelOptions(Neighbours, shadows=2)
     with pytest.raises(ValueError, match="auxiliary pictures"):
-        from_model(predict, (x, y), (x, y), None, Asked(inversion=True))
+        from_model(predict, (x, y), (x, y), None, ModelOptions(inversion=True))
     with pytest.raises(ValueError, match=r"pictures \(n, channels"):
-        from_model(predict, (x, y), (x + 1, y), (x, y), Asked(inversion=True))
+        from_model(predict, (x, y), (x + 1, y), (x, y), ModelOptions(inversion=True))
     with pytest.raises(ValueError, match="auxiliary data for a shadow"):
-        from_model(predict, (x, y), (x, y), None, Asked(Neighbours, shadows=4))
+        from_model(predict, (x, y), (x, y), None, ModelOptions(Neighbours, shadows=4))

@@ -9,15 +9,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from scoreveil.audit import study
-from scoreveil.audit.membership import repeated
-from scoreveil.audit.records import Membership, Records
-from scoreveil.audit.results import best, from_json, to_json
-from scoreveil.audit.study import Plan, grid
-from scoreveil.audit.subjects import Subject
+from scoreveil.audit.data.records import Membership, Records
+from scoreveil.audit.study import run as study
+from scoreveil.audit.study.membership import repeated
+from scoreveil.audit.study.results import best, from_json, to_json
+from scoreveil.audit.study.run import StudyPlan, grid
+from scoreveil.audit.study.subjects import Subject
 
 K = 5
-SMALL = Plan(
+SMALL = StudyPlan(
     settings=grid(("published", "isotonic_reference", "label_only"), (0.5, 8.0)),
     attacks=(
         "ml_leaks",
@@ -65,7 +65,7 @@ def test_the_same_seed_gives_the_same_table(found):
 
 
 def test_processes_do_not_change_the_table(found):
-    parallel = study.run(subject(), Plan(**{**vars(SMALL), "jobs": 2}))
+    parallel = study.run(subject(), StudyPlan(**{**vars(SMALL), "jobs": 2}))
     for kind, expected in zip(numbers(parallel), numbers(found), strict=True):
         assert [pair for pair in zip(kind, expected, strict=True) if pair[0] != pair[1]] == []
 
@@ -84,9 +84,9 @@ def test_every_setting_and_form_is_there(found):
 
 
 def test_what_leaks_shows_and_what_is_veiled_does_not(found):
-    attacks, defenses = found.results, found.defenses
-    undefended = best(attacks, "none", None, knows_label=False)
-    veiled = best(attacks, "isotonic_reference", 0.5, knows_label=False, reads="scores")
+    defenses = found.defenses
+    undefended = best(found, ("none", None), knows_label=False)
+    veiled = best(found, ("isotonic_reference", 0.5), knows_label=False, reads="scores")
     assert undefended.auc > 0.75
     assert veiled.auc < 0.58
     assert len({d.test_accuracy for d in defenses if d.keeps_label}) == 1
@@ -107,7 +107,7 @@ def test_cells_are_kept_and_not_made_again(found, tmp_path):
     assert numbers(study.run(subject(), SMALL, cache=tmp_path)) == numbers(found)
     assert [f.stat().st_mtime_ns for f in sorted((tmp_path / "cells").iterdir())] == stamps
     # other records are other cells
-    study.run(subject(rows=500), Plan(settings=grid((), ()), attacks=("gap",), jobs=1), cache=tmp_path)
+    study.run(subject(rows=500), StudyPlan(settings=grid((), ()), attacks=("gap",), jobs=1), cache=tmp_path)
     assert len(list((tmp_path / "cells").iterdir())) > len(files)
 
 
@@ -177,11 +177,11 @@ def test_averaging_asks_again():
 )
 def test_bad_plans_are_refused(wrong, message):
     with pytest.raises(ValueError, match=message):
-        Plan(**wrong)
+        StudyPlan(**wrong)
 
 
 def test_progress_is_told():
     told = []
-    plan = Plan(settings=grid(("label_only",), ()), attacks=("gap",), jobs=1)
+    plan = StudyPlan(settings=grid(("label_only",), ()), attacks=("gap",), jobs=1)
     study.run(subject(), plan, progress=lambda what, done, total: told.append((what, done, total)))
     assert told == [("none", 1, 2), ("label_only", 2, 2)]

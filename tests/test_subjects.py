@@ -5,8 +5,8 @@ import sys
 import numpy as np
 import pytest
 
-from scoreveil.audit.records import Records
-from scoreveil.audit.subjects import Asked, checked, from_model, from_scores, load_object, load_predict
+from scoreveil.audit.data.records import Records
+from scoreveil.audit.study.subjects import ModelOptions, checked, from_model, from_scores, load_object, load_predict
 
 K = 4
 
@@ -104,13 +104,13 @@ def test_a_model_is_asked_and_a_shadow_trained():
     target = Nearest()
     members, nonmembers = data(300, 0), data(300, 1)
     target.fit(*members)
-    subject = from_model(target.predict_proba, members, nonmembers, data(400, 2), Asked(Nearest))
+    subject = from_model(target.predict_proba, members, nonmembers, data(400, 2), ModelOptions(Nearest))
     assert len(subject.shadow.members) == 200
     assert subject.target.members.scores.max(axis=1).mean() > subject.target.nonmembers.scores.max(axis=1).mean()
     with pytest.raises(ValueError, match="architecture"):
         from_model(target.predict_proba, members, nonmembers, data(400, 2))
     with pytest.raises(ValueError, match="fit and predict_proba"):
-        from_model(target.predict_proba, members, nonmembers, data(400, 2), Asked(dict))
+        from_model(target.predict_proba, members, nonmembers, data(400, 2), ModelOptions(dict))
 
 
 def test_a_model_that_returns_logits_is_told_so():
@@ -126,9 +126,9 @@ def test_objects_are_found_by_name(tmp_path, monkeypatch):
     for wrong, message in (
         ("my_audited_model", "package.module:name"),
         ("no_such_module:f", "can be imported"),
-        ("my_audited_model:missing", "got none"),
+        ("my_audited_model:missing", "has no 'missing'"),
         ("my_audited_model:number", "to call"),
-        ("missing.onnx", "onnx file"),
+        ("missing.onnx", "no .onnx file at missing.onnx"),
     ):
         with pytest.raises(ValueError, match=message):
             load_predict(wrong)

@@ -3,15 +3,13 @@
     name = cache.key("classifier", images, settings)
     model = cache.load_or_make("classifiers", name, make, save, load, directory)
 
-An entry is one .npz of plain arrays (no pickle), written beside its place and renamed, so that it is whole or not
-there; a checksum inside finds damage, and what is damaged is made anew. Processes that want the same entry wait for
-the one that is making it.
+An entry is one .npz of plain arrays (no pickle), complete or absent; a checksum inside finds damage, and what is
+damaged is made anew. Processes that want the same entry wait for the one that is making it.
 """
 
 import hashlib
 import json
 import os
-import secrets
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,6 +19,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from scoreveil import atomic
 
 Made = TypeVar("Made")
 Arrays = dict[str, NDArray[Any]]
@@ -73,22 +73,15 @@ def load_or_make(
 
 
 def kept_json(kind: str, key: str, make: Callable[[], dict[str, Any]], directory: Directory) -> dict[str, Any]:
-    """A small result as a JSON file, made where there is none; whole or not there."""
+    """A small result as a JSON file, made where there is none."""
     file = path(kind, key, directory).with_suffix(".json")
     if file.exists():
         stored: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         return stored
     made = make()
     file.parent.mkdir(parents=True, exist_ok=True)
-    put(file, json.dumps(made).encode())
+    atomic.write(file, json.dumps(made))
     return made
-
-
-def put(file: Path, content: bytes) -> None:
-    """A file that appears whole or not at all."""
-    temporary = file.with_name(f".{file.name}.{secrets.token_hex(4)}.part")
-    temporary.write_bytes(content)
-    temporary.replace(file)
 
 
 def path(kind: str, key: str, directory: Directory = None) -> Path:
@@ -96,22 +89,12 @@ def path(kind: str, key: str, directory: Directory = None) -> Path:
 
 
 def write(file: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Arrays and their checksum, in a file that appears whole or not at all."""
-    temporary = file.with_name(f".{file.name}.{secrets.token_hex(4)}.part")
-    checksum = {CHECKSUM: np.array(_checksum(arrays))}
-    try:
-        with temporary.open("xb") as opened:
-            # not savez(**arrays): a name may be one of its own arguments
-            with zipfile.ZipFile(opened, "w") as archive:
-                for name, array in {**arrays, **checksum}.items():
-                    with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                        np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
-            opened.flush()
-            os.fsync(opened.fileno())
-        os.replace(temporary, file)
-    except BaseException:  # an interrupt too
-        temporary.unlink(missing_ok=True)
-        raise
+    """Arrays and their checksum, in a file that is complete or absent."""
+    # not savez(**arrays): a name may be one of its own arguments
+    with atomic.replacing(file) as opened, zipfile.ZipFile(opened, "w") as archive:
+        for name, array in {**arrays, CHECKSUM: np.array(_checksum(arrays))}.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
 
 
 def read(file: Path) -> Arrays:
@@ -125,7 +108,7 @@ def read(file: Path) -> Arrays:
     except Exception as error:  # a damaged archive can raise anything
         raise Damaged(f"Expected arrays in {file}, got a damaged file: {error!r}.") from error
     if checksum != _checksum(arrays):
-        raise Damaged(f"Expected arrays that match their checksum in {file}, got others.")
+        raise Damaged(f"The arrays in {file} do not match their checksum: the file has changed since it was written.")
     return arrays
 
 
@@ -140,8 +123,6 @@ def _plain(value: object) -> Any:
     if isinstance(value, np.ndarray):
         little_endian = np.ascontiguousarray(value, dtype=value.dtype.newbyteorder("<"))
         return [str(little_endian.dtype), list(value.shape), hashlib.sha256(little_endian.tobytes()).hexdigest()]
-    if isinstance(value, np.generic):
-        return value.item()
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     if isinstance(value, Mapping):

@@ -14,89 +14,56 @@ from rich.table import Table
 from scoreveil.cli.terminal import out, progress_steps
 
 if TYPE_CHECKING:  # the audit wing brings torch and scikit-learn; only those who audit wait for them
-    from scoreveil.audit.records import Records
-    from scoreveil.audit.results import AttackResult, Study, Verdict
-    from scoreveil.audit.study import Plan, Progress
-    from scoreveil.audit.subjects import Asked, Subject
+    from scoreveil.audit.data.records import Records
+    from scoreveil.audit.report.verdict import AuditVerdict
+    from scoreveil.audit.study.results import AttackResult, Study
+    from scoreveil.audit.study.run import StudyPlan
 
-Given = tuple[Path | None, Path | None]  # scores, and their labels
+File = Path | None
+Text = str | None
 
 
-def _file(flag: str, text: str) -> Any:
-    return typer.Option(flag, metavar="FILE", help=text)
+def _file(text: str) -> Any:
+    return typer.Option(metavar="FILE", help=text)
+
+
+def _text(metavar: str, text: str) -> Any:
+    return typer.Option(metavar=metavar, help=text)
 
 
 def audit(
-    members: Annotated[
-        Path | None, _file("--members", "Scores of training records (.npy, .npz, .csv, .parquet).")
-    ] = None,
-    nonmembers: Annotated[Path | None, _file("--nonmembers", "Scores of records not trained on.")] = None,
-    member_labels: Annotated[Path | None, _file("--member-labels", "Their true labels (.npy).")] = None,
-    nonmember_labels: Annotated[Path | None, _file("--nonmember-labels", "Their true labels (.npy).")] = None,
-    shadow_members: Annotated[Path | None, _file("--shadow-members", "The same of a shadow model: members.")] = None,
-    shadow_nonmembers: Annotated[Path | None, _file("--shadow-nonmembers", "And its non-members.")] = None,
-    shadow_member_labels: Annotated[Path | None, _file("--shadow-member-labels", "Their true labels (.npy).")] = None,
-    shadow_nonmember_labels: Annotated[Path | None, _file("--shadow-nonmember-labels", "Likewise.")] = None,
-    reference: Annotated[Path | None, _file("--reference", "Public scores; else a part of the non-members.")] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model", metavar="MODEL", help="Instead of scores: package.module:predict_proba, or an .onnx file."
-        ),
-    ] = None,
-    member_data: Annotated[
-        Path | None, _file("--member-data", "With --model: .npz with x and y, an image folder or zip.")
-    ] = None,
-    nonmember_data: Annotated[Path | None, _file("--nonmember-data", "Likewise, not trained on.")] = None,
-    shadow_data: Annotated[Path | None, _file("--shadow-data", "Data to train a shadow model on.")] = None,
+    members: Annotated[File, _file("Scores of training records (.npy, .npz, .csv, .parquet).")] = None,
+    nonmembers: Annotated[File, _file("Scores of records not trained on.")] = None,
+    member_labels: Annotated[File, _file("Their true labels (.npy).")] = None,
+    nonmember_labels: Annotated[File, _file("Their true labels (.npy).")] = None,
+    shadow_members: Annotated[File, _file("The same of a shadow model: members.")] = None,
+    shadow_nonmembers: Annotated[File, _file("And its non-members.")] = None,
+    shadow_member_labels: Annotated[File, _file("Their true labels (.npy).")] = None,
+    shadow_nonmember_labels: Annotated[File, _file("Likewise.")] = None,
+    reference: Annotated[File, _file("Public scores; else a part of the non-members.")] = None,
+    model: Annotated[Text, _text("MODEL", "Instead of scores: package.module:predict_proba, or an .onnx file.")] = None,
+    member_data: Annotated[File, _file("With --model: .npz with x and y, an image folder or zip.")] = None,
+    nonmember_data: Annotated[File, _file("Likewise, not trained on.")] = None,
+    shadow_data: Annotated[File, _file("Data to train a shadow model on.")] = None,
     architecture: Annotated[
-        str | None,
-        typer.Option(
-            "--architecture", metavar="FACTORY", help="package.module:factory of a model with fit and predict_proba."
-        ),
+        Text, _text("FACTORY", "package.module:factory of a model with fit and predict_proba.")
     ] = None,
-    shadows: Annotated[
-        int, typer.Option("--shadows", help="With --architecture: train so many for LiRA and RMIA, 16 or more.")
-    ] = 0,
+    shadows: Annotated[int, typer.Option(help="With --architecture: train so many for LiRA and RMIA, 16 or more.")] = 0,
     inversion: Annotated[
         bool, typer.Option("--inversion", help="With pictures and --shadow-data: try to redraw pictures, too.")
     ] = False,
-    epsilons: Annotated[
-        str | None, typer.Option("--epsilons", metavar="E,E,…", help="The ε to try, with commas between.")
-    ] = None,
-    defenses: Annotated[
-        str | None,
-        typer.Option("--defenses", metavar="NAMES", help="Defenses to compare, with commas between; by default all."),
-    ] = None,
-    attacks: Annotated[
-        str | None,
-        typer.Option("--attacks", metavar="NAMES", help="Attacks to try, with commas between; by default all."),
-    ] = None,
+    epsilons: Annotated[Text, _text("E,E,…", "The ε to try, with commas between.")] = None,
+    defenses: Annotated[Text, _text("NAMES", "Defenses to compare, with commas between; by default all.")] = None,
+    attacks: Annotated[Text, _text("NAMES", "Attacks to try, with commas between; by default all.")] = None,
     folder: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="OUT", help="A folder for report.html, results.json and figures."),
+        File, typer.Option("--output", "-o", metavar="OUT", help="A folder for report.html, results.json and figures.")
     ] = None,
-    fail_over: Annotated[
-        str | None,
-        typer.Option(
-            "--fail-over", metavar="LIMIT", help="auc=0.55, tpr@1%=0.05 or tpr@0.1%=0.01: exit code 3 above it."
-        ),
-    ] = None,
-    setting: Annotated[
-        str | None,
-        typer.Option(
-            "--setting", metavar="DEFENSE[:E]", help="What --fail-over looks at; by default what is recommended."
-        ),
-    ] = None,
-    cache: Annotated[
-        Path | None, typer.Option("--cache", metavar="DIR", help="Keep what is done there, to go on after a stop.")
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same table.")] = 0,
-    jobs: Annotated[int, typer.Option("--jobs", help="Processes at a time.")] = 2,
-    engine: Annotated[
-        str,
-        typer.Option("--engine", metavar="local|ray", help="Where they run: here, or on a Ray cluster (RAY_ADDRESS)."),
-    ] = "local",
+    fail_over: Annotated[Text, _text("LIMIT", "auc=0.55, tpr@1%=0.05 or tpr@0.1%=0.01: exit code 3 above it.")] = None,
+    setting: Annotated[Text, _text("DEFENSE[:E]", "What --fail-over looks at; by default what is recommended.")] = None,
+    cache: Annotated[File, _text("DIR", "Keep what is done there, to go on after a stop.")] = None,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same table.")] = 0,
+    jobs: Annotated[int, typer.Option(help="Processes at a time.")] = 2,
+    engine: Annotated[str, _text("local|ray", "Where they run: here, or on a Ray cluster (RAY_ADDRESS).")] = "local",
 ) -> None:
     """Attack a model's scores, and say what leaks.
 
@@ -104,10 +71,11 @@ def audit(
     what leaks, what remains, the floor that no defense that keeps the label can pass, and which ε to take.
     """
     try:
-        from scoreveil.audit import report, study, verdict
-        from scoreveil.audit.subjects import Asked, load_object
+        from scoreveil.audit.report import page, verdict
+        from scoreveil.audit.study import run as study
+        from scoreveil.audit.study import subjects
     except ModuleNotFoundError as error:
-        message = f"Expected {error.name} for an audit, got none: pip install 'scoreveil[audit]'."
+        message = f"An audit needs {error.name}: pip install 'scoreveil[audit]'."
         raise ModuleNotFoundError(message) from None
 
     if fail_over is not None:
@@ -115,16 +83,26 @@ def audit(
     plan = _plan(epsilons, defenses, attacks, seed, jobs)
     if model is None:
         if shadows or inversion:
-            raise ValueError("Expected --model with --shadows and --inversion, got scores.")
-        subject = _from_scores(
-            (members, member_labels), (nonmembers, nonmember_labels), (shadow_members, shadow_member_labels),
-            (shadow_nonmembers, shadow_nonmember_labels), reference, seed,
-        )  # fmt: skip
+            raise ValueError("--shadows and --inversion ask a model: give --model and its data instead of scores.")
+        both = _records("members", members, member_labels), _records("nonmembers", nonmembers, nonmember_labels)
+        shadow = None
+        if shadow_members is not None or shadow_nonmembers is not None:
+            shadow = (
+                _records("shadow-members", shadow_members, shadow_member_labels),
+                _records("shadow-nonmembers", shadow_nonmembers, shadow_nonmember_labels),
+            )
+        public = None if reference is None else _records("reference", reference, None)
+        subject = subjects.from_scores(*both, shadow, public, seed)
     else:
-        factory = None if architecture is None else load_object(architecture)
-        asked = Asked(factory, shadows, inversion, seed, jobs)
+        factory = None if architecture is None else subjects.load_object(architecture)
+        options = subjects.ModelOptions(factory, shadows, inversion, seed, jobs)
+        if member_data is None or nonmember_data is None:
+            missing = "--member-data" if member_data is None else "--nonmember-data"
+            raise ValueError(f"--model needs --member-data and --nonmember-data; {missing} is missing.")
+        predict, auxiliary = subjects.load_predict(model), None if shadow_data is None else _data(shadow_data)
         with _engine(engine, jobs), progress_steps("Asking the model") as progress:
-            subject = _from_model(model, member_data, nonmember_data, shadow_data, asked, progress)
+            asked = _data(member_data), _data(nonmember_data)
+            subject = subjects.from_model(predict, *asked, auxiliary, options, progress)
     if subject.pictures is not None:
         plan = replace(plan, inverted=plan.settings)
     if subject.many is not None:
@@ -136,7 +114,7 @@ def audit(
     for line in (*(f"Note: {note}" for note in found.notes), *said.sentences):
         typer.echo(line)
     if folder is not None:
-        typer.echo(f"Report: {report.write(found, folder)}")
+        typer.echo(f"Report: {page.write(found, folder)}")
     if fail_over is not None:
         _gate(found, said, fail_over, setting)
 
@@ -150,111 +128,76 @@ def _engine(engine: str, jobs: int) -> AbstractContextManager[None]:
     try:
         from scoreveil.integrations.ray import joblib_on_ray
     except ModuleNotFoundError as error:
-        message = f"Expected {error.name} for --engine ray, got none: pip install 'scoreveil[ray]'."
+        message = f"--engine ray needs {error.name}: pip install 'scoreveil[ray]'."
         raise ModuleNotFoundError(message) from None
     return joblib_on_ray(jobs)
 
 
-def _plan(epsilons: str | None, defenses: str | None, attacks: str | None, seed: int, jobs: int) -> "Plan":
-    from scoreveil.audit import study
+def _plan(epsilons: Text, defenses: Text, attacks: Text, seed: int, jobs: int) -> "StudyPlan":
+    from scoreveil.audit.attacks import ATTACKS
     from scoreveil.audit.defenses import DEFENSES
+    from scoreveil.audit.study import run as study
 
     tried = study.EPSILONS if epsilons is None else tuple(_numbers(epsilons))
     settings = study.grid(_names(defenses) or tuple(DEFENSES), tried)
-    chosen = _names(attacks)
-    plan = study.Plan(settings=settings, seed=seed, jobs=jobs)
-    return plan if chosen is None else replace(plan, attacks=chosen)
+    return study.StudyPlan(settings, _names(attacks) or tuple(ATTACKS), seed=seed, jobs=jobs)
 
 
-def _from_scores(
-    members: Given,
-    nonmembers: Given,
-    shadow_members: Given,
-    shadow_nonmembers: Given,
-    reference: Path | None,
-    seed: int,
-) -> "Subject":
-    """Files of scores, each with a file of labels or none."""
-    from scoreveil.audit.subjects import from_scores
-
-    both = [_records("members", *members), _records("nonmembers", *nonmembers)]
-    shadow = None
-    if shadow_members[0] is not None or shadow_nonmembers[0] is not None:
-        shadow = _records("shadow-members", *shadow_members), _records("shadow-nonmembers", *shadow_nonmembers)
-    public = None if reference is None else _records("reference", reference, None)
-    return from_scores(both[0], both[1], shadow, public, seed)
-
-
-def _records(name: str, scores: Path | None, labels: Path | None) -> "Records":
+def _records(name: str, scores: File, labels: File) -> "Records":
     from scoreveil import files
-    from scoreveil.audit.subjects import checked
+    from scoreveil.audit.study.subjects import checked
 
     if scores is None:
-        raise ValueError(f"Expected --{name}, a file of scores, got none (or --model with its data).")
-    return checked(name, files.sample(scores)[0], None if labels is None else _labels(labels))
-
-
-def _labels(path: Path) -> Any:
-    if not path.is_file():
-        raise ValueError(f"Expected a file of labels, got no such file: {path}.")
-    try:
-        return np.load(path, allow_pickle=False)
-    except (ValueError, EOFError):
-        raise ValueError(f"Expected labels in a .npy file, got {path.name}.") from None
-
-
-def _from_model(
-    model: str,
-    members: Path | None,
-    nonmembers: Path | None,
-    auxiliary: Path | None,
-    asked: "Asked",
-    progress: "Progress",
-) -> "Subject":
-    from scoreveil.audit.subjects import from_model, load_predict
-
-    if members is None or nonmembers is None:
-        raise ValueError("Expected --member-data and --nonmember-data with --model, got one of them or none.")
-    data = None if auxiliary is None else _data(auxiliary)
-    return from_model(load_predict(model), _data(members), _data(nonmembers), data, asked, progress)
+        raise ValueError(f"Expected --{name} with a file of scores (or --model with its data).")
+    return checked(name, files.sample(scores)[0], None if labels is None else _loaded(labels, "labels in a .npy file"))
 
 
 def _data(path: Path) -> tuple[Any, Any]:
     """Inputs and labels: x and y of an .npz, or pictures with a directory for each class."""
-    from scoreveil.audit import data
+    from scoreveil.audit.data.benchmarks import load
 
     if path.suffix != ".npz":
-        pictures = data.load(path)
+        pictures = load(path)
         return pictures.pixels, pictures.labels
-    if not path.is_file():
-        raise ValueError(f"Expected a file of data, got no such file: {path}.")
+    arrays = _loaded(path, "arrays x and y in an .npz file")
     try:
-        with np.load(path, allow_pickle=False) as arrays:
-            return arrays["x"], arrays["y"]
-    except (KeyError, ValueError, EOFError, OSError):
-        raise ValueError(f"Expected arrays x and y in an .npz file, got {path.name}.") from None
+        return arrays["x"], arrays["y"]
+    except KeyError:
+        raise ValueError(f"Expected arrays x and y in {path.name}, got {', '.join(arrays)}.") from None
+
+
+def _loaded(path: Path, what: str) -> Any:
+    """What numpy finds in a file."""
+    if not path.is_file():
+        raise ValueError(f"Expected {what}, got no such file: {path}.")
+    try:
+        with path.open("rb") as opened:
+            found = np.load(opened, allow_pickle=False)
+            return dict(found) if hasattr(found, "files") else found
+    except (ValueError, EOFError, OSError):
+        raise ValueError(f"Expected {what}, got {path.name}, which numpy cannot read.") from None
 
 
 def attack_digits(folder: Path) -> None:
     """The second half of the demo: what attackers make of such scores, as in the paper and adaptively."""
-    from scoreveil.audit import digits, report, wording
-    from scoreveil.audit.results import best
+    from scoreveil.audit.report import page, wording
+    from scoreveil.audit.study import digits
+    from scoreveil.audit.study.results import UNDEFENDED, best
 
     with progress_steps("Attacking") as progress:
         found = digits.run("scoreveil demo --attack", progress)
-    made = report.write(found, folder)
+    made = page.write(found, folder)
     table = Table(title="Who can tell training records from others", title_justify="left")
     table.add_column("", no_wrap=True)
     for name in ("ML-Leaks,\nas in the paper", "best adaptive", "best adaptive,\ntold the label"):
         table.add_column(name, justify="right")
-    for defense in found.defenses:
-        setting = defense.defense, defense.epsilon
-        paper = best(found.results, *setting, attack="ml_leaks", form="paper")
-        fitted = [r for r in found.results if r.form != "paper"]
-        adaptive = [best(tuple(fitted), *setting, reads="scores", knows_label=told) for told in (False, True)]
-        table.add_row(wording.setting(*setting), *(_told(r) for r in (paper, *adaptive)))
+    fitted = replace(found, results=tuple(r for r in found.results if r.form != "paper"))
+    for setting in (defense.setting for defense in found.defenses):
+        paper = best(found, setting, attack="ml_leaks", form="paper")
+        adaptive = [best(fitted, setting, reads="scores", knows_label=told) for told in (False, True)]
+        table.add_row(wording.setting_in_words(setting), *(_told(r) for r in (paper, *adaptive)))
     table.add_section()
-    floors = [best(found.results, "none", None, attack=name) for name in ("label_floor", "label_floor_known")]
+    floors = [best(found, UNDEFENDED, attack=name) for name in ("label_floor", "label_floor_known")]
     table.add_row("the label alone", "", *(_told(r) for r in floors))
     out.print(table)
     out.print(
@@ -269,16 +212,16 @@ def _told(result: "AttackResult | None") -> str:
     return f"{result.accuracy:.1%}   {result.auc:.2f} ± {(result.auc_high - result.auc_low) / 2:.2f}"
 
 
-def _gate(found: "Study", said: "Verdict", limit: str, setting: str | None) -> None:
+def _gate(found: "Study", said: "AuditVerdict", limit: str, setting: Text) -> None:
     """Exit code 3 where the chosen setting leaks more than the limit allows."""
-    from scoreveil.audit import verdict
+    from scoreveil.audit.report import verdict
 
     chosen = said.recommended if setting is None else _setting(setting)
     if chosen is None:
-        typer.echo(f"Gate: no setting holds, so {limit} is not met.")
+        typer.echo(f"Gate: none of the tested settings met the limit of the verdict, so {limit} is not met.")
         raise typer.Exit(3)
     name = chosen[0] if chosen[1] is None else f"{chosen[0]}, ε = {chosen[1]:g}"
-    if verdict.exceeds(found, *chosen, limit):
+    if verdict.exceeds(found, chosen, limit):
         typer.echo(f"Gate: {name} leaks more than {limit}.")
         raise typer.Exit(3)
     typer.echo(f"Gate: {name} stays within {limit}.")
@@ -296,5 +239,5 @@ def _numbers(text: str) -> list[float]:
         raise ValueError(f"Expected numbers with commas between, got {text!r}.") from None
 
 
-def _names(text: str | None) -> tuple[str, ...] | None:
+def _names(text: Text) -> tuple[str, ...] | None:
     return None if text is None else tuple(part.strip() for part in text.split(",") if part.strip())

@@ -11,17 +11,16 @@ import typer
 from scoreveil.cli.terminal import err, progress_bar, progress_steps
 
 if TYPE_CHECKING:
-    from scoreveil.audit.reproduce import Profile
-    from scoreveil.audit.results import Study
+    from scoreveil.audit.paper.experiments import Profile
+    from scoreveil.audit.study.results import Study
 
 
 def reproduce(
     profile: Annotated[
-        str, typer.Option("--profile", metavar="quick|standard|paper", help="How large: minutes, hours, or a GPU.")
+        str, typer.Option(metavar="quick|standard|paper", help="How large: minutes, hours, or a GPU.")
     ] = "quick",
     dataset: Annotated[
-        str | None,
-        typer.Option("--dataset", metavar="NAME", help="mnist, fashion-mnist, cifar10, with commas between, or all."),
+        str | None, typer.Option(metavar="NAME", help="mnist, fashion-mnist, cifar10, with commas between, or all.")
     ] = None,
     folder: Annotated[
         Path | None,
@@ -30,22 +29,19 @@ def reproduce(
         ),
     ] = None,
     data_dir: Annotated[
-        Path | None, typer.Option("--data-dir", metavar="DIR", help="Where the datasets are; else $SCOREVEIL_DATA.")
+        Path | None, typer.Option(metavar="DIR", help="Where the datasets are; else $SCOREVEIL_DATA.")
     ] = None,
     download: Annotated[
         bool, typer.Option("--download", help="Fetch datasets that are missing, without asking.")
     ] = False,
     cache: Annotated[
-        Path | None, typer.Option("--cache", metavar="DIR", help="Where work is kept, to go on after a stop.")
+        Path | None, typer.Option(metavar="DIR", help="Where work is kept, to go on after a stop.")
     ] = None,
-    epochs: Annotated[
-        int | None, typer.Option("--epochs", help="Train that many epochs instead of the profile's.")
-    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Train that many epochs instead of the profile's.")] = None,
     shadows: Annotated[
-        int | None,
-        typer.Option("--shadows", help="Shadow models for LiRA and RMIA instead of the profile's; 0 for none."),
+        int | None, typer.Option(help="Shadow models for LiRA and RMIA instead of the profile's; 0 for none.")
     ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", help="Processes at a time.")] = 2,
+    jobs: Annotated[int, typer.Option(help="Processes at a time.")] = 2,
 ) -> None:
     """Run the paper's experiments again.
 
@@ -54,16 +50,17 @@ def reproduce(
     """
     try:
         from scoreveil.audit import cache as caches
-        from scoreveil.audit import data, folders
-        from scoreveil.audit.reproduce import reproduce as run
+        from scoreveil.audit.data import benchmarks
+        from scoreveil.audit.paper import folder as folders
+        from scoreveil.audit.paper.experiments import reproduce as run
     except ModuleNotFoundError as error:
-        message = f"Expected {error.name} for the experiments, got none: pip install 'scoreveil[audit]'."
+        message = f"The experiments need {error.name}: pip install 'scoreveil[audit]'."
         raise ModuleNotFoundError(message) from None
 
     chosen = _profile(profile, epochs, shadows)
     names = _datasets(dataset, chosen)
     for name in names:
-        _get(name, data.place(data_dir), download)
+        _get(name, benchmarks.place(data_dir), download)
     command = shlex.join(["scoreveil", *sys.argv[1:]])
     studies: dict[str, Study] = {}
     for name in names:
@@ -76,7 +73,7 @@ def reproduce(
 
 
 def _profile(name: str, epochs: int | None, shadows: int | None) -> "Profile":
-    from scoreveil.audit.reproduce import PROFILES
+    from scoreveil.audit.paper.experiments import PROFILES
 
     if name not in PROFILES:
         raise ValueError(f"Expected a profile among {', '.join(PROFILES)}, got {name!r}.")
@@ -90,7 +87,7 @@ def _profile(name: str, epochs: int | None, shadows: int | None) -> "Profile":
 
 
 def _datasets(given: str | None, profile: "Profile") -> tuple[str, ...]:
-    from scoreveil.audit.reproduce import DATASETS
+    from scoreveil.audit.paper.experiments import DATASETS
 
     if given is None:
         return profile.datasets
@@ -105,11 +102,11 @@ def _datasets(given: str | None, profile: "Profile") -> tuple[str, ...]:
 
 def _get(name: str, place: Path, download: bool) -> None:
     """Make sure that a dataset is there: found, or fetched if the user wants it."""
-    from scoreveil.audit import data
-    from scoreveil.audit import download as downloads
+    from scoreveil.audit.data import benchmarks
+    from scoreveil.audit.data import download as downloads
 
     try:
-        data.find(name, place)
+        benchmarks.find(name, place)
     except FileNotFoundError as missing:
         size = f"{downloads.size(name):.0f} MB"
         if not download:

@@ -1,44 +1,38 @@
-"""Membership attacks, one table: the paper's, the ones an auditor needs today, and the floors.
+"""Every membership attack by name: the paper's, the ones an auditor needs today, and the floors.
 
 from scoreveil.audit.attacks import ATTACKS
 
 score = ATTACKS["random_forest"].fit(shadow, "scores", rng)     # shadow: a Membership, defended as the target is
 score(records)                                                  # ≥ 0.5 where it says "member"
 
-With many shadow models, see `likelihood` (LiRA, RMIA).
+Adding one is a function and a line here. With many shadow models, see `likelihood` (LiRA, RMIA).
 """
 
+from operator import attrgetter
+
 from scoreveil.audit.attacks import labels, ml_leaks, nsh, thresholds, trees
-from scoreveil.audit.attacks.features import true_labels
-from scoreveil.audit.attacks.shape import EVERY_FEATURE, Attack
-from scoreveil.audit.records import Integers, Records
+from scoreveil.audit.attacks.interface import EVERY_FEATURE, Attack
 
-
-def _predicted(records: Records) -> Integers:
-    return records.predicted
-
+_predicted, _true = attrgetter("predicted"), attrgetter("true_labels")
 
 _ALL = (
-    Attack("ml_leaks", ml_leaks.fit, features=EVERY_FEATURE, from_the_paper=True),
-    Attack("nsh", nsh.fit, knows_label=True, features=EVERY_FEATURE, from_the_paper=True, knows_half=True),
+    Attack("ml_leaks", ml_leaks.fit, features=EVERY_FEATURE),
+    Attack("nsh", nsh.fit, knows_label=True, features=EVERY_FEATURE, knows_half=True),
     Attack("max_confidence", thresholds.fit_by(thresholds.max_confidence, _predicted)),
     Attack("entropy", thresholds.fit_by(thresholds.entropy, _predicted)),
-    Attack("true_confidence", thresholds.fit_by(thresholds.true_confidence, true_labels), knows_label=True),
-    Attack("modified_entropy", thresholds.fit_by(thresholds.modified_entropy, true_labels), knows_label=True),
+    Attack("true_confidence", thresholds.fit_by(thresholds.true_confidence, _true), knows_label=True),
+    Attack("modified_entropy", thresholds.fit_by(thresholds.modified_entropy, _true), knows_label=True),
     Attack("random_forest", trees.fit_by(trees.random_forest, trees.all_columns)),
     Attack("random_forest_known", trees.fit_by(trees.random_forest, trees.all_columns_known), knows_label=True),
     Attack("gradient_boosting", trees.fit_by(trees.gradient_boosting, trees.all_columns)),
     Attack("gradient_boosting_known", trees.fit_by(trees.gradient_boosting, trees.all_columns_known), knows_label=True),
-    Attack("gap", labels.gap, reads="label", knows_label=True),
-    Attack("augmentation", labels.augmentation, reads="label", knows_label=True, needs="variants"),
-    Attack("label_floor", labels.floor, reads="label"),
-    Attack("label_floor_known", labels.floor_known, reads="label", knows_label=True),
-    Attack("ranking_floor", trees.fit_by(trees.random_forest, trees.rank_columns), reads="ranking"),
+    Attack("gap", labels.gap, "label", knows_label=True),
+    Attack("augmentation", labels.augmentation, "label", knows_label=True, needs="variants"),
+    Attack("label_floor", labels.floor, "label"),
+    Attack("label_floor_known", labels.floor_known, "label", knows_label=True),
+    Attack("ranking_floor", trees.fit_by(trees.random_forest, trees.rank_columns), "ranking"),
     Attack(
-        "ranking_floor_known",
-        trees.fit_by(trees.random_forest, trees.rank_columns_known),
-        reads="ranking",
-        knows_label=True,
+        "ranking_floor_known", trees.fit_by(trees.random_forest, trees.rank_columns_known), "ranking", knows_label=True
     ),
 )
 

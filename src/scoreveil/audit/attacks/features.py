@@ -6,9 +6,10 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from scoreveil.audit.records import Floats, Integers, Membership, Records
+from scoreveil.audit.attacks.interface import Features
+from scoreveil.audit.data.records import Floats, Integers, Membership, Records
 
-Bools = NDArray[np.bool_]
+Read = Callable[[Records], Floats]
 Number = TypeVar("Number", np.float64, np.int64)
 
 SMALLEST_SCORE = 1e-12  # logarithms in features start here: below it a network would only see outliers
@@ -46,21 +47,20 @@ def at(values: NDArray[Number], classes: Integers) -> NDArray[Number]:
     return np.asarray(np.take_along_axis(values, classes[:, None], axis=1)[:, 0])
 
 
-def true_labels(records: Records) -> Integers:
-    if records.labels is None:
-        raise ValueError("Expected records with true labels, got none.")
-    return records.labels
-
-
-def is_right(records: Records) -> Bools:
-    return np.asarray(records.predicted == true_labels(records))
-
-
 def standardiser(values: Floats) -> Callable[[Floats], Floats]:
     """Columns to mean 0 and deviation 1, as measured on the shadow; a constant column is left at 0."""
     mean, deviation = values.mean(axis=0), values.std(axis=0)
     scale = np.where(deviation > 0, deviation, 1.0)
     return lambda others: np.asarray((others - mean) / scale)
+
+
+def reader(features: Features, raw: Read, ratios: Read, shadow: Records) -> Read:
+    """How a network is shown records: raw, standardised, or as log-ratios, which are standardised too."""
+    if features == "scores":
+        return raw
+    form = raw if features == "standardised" else ratios
+    scale = standardiser(form(shadow))
+    return lambda records: scale(form(records))
 
 
 def balancing_weights(shadow: Membership) -> Floats:

@@ -6,24 +6,24 @@ Rare cells are drawn towards a coarser table.
 
 import numpy as np
 
-from scoreveil.audit.attacks.features import balancing_weights, is_right, true_labels
-from scoreveil.audit.attacks.shape import Features, Scorer
-from scoreveil.audit.records import Floats, Integers, Membership, Records
+from scoreveil.audit.attacks.features import balancing_weights
+from scoreveil.audit.attacks.interface import Features, Scorer
+from scoreveil.audit.data.records import Floats, Integers, Membership, Records
 
 STRENGTH = 20.0  # the coarser table counts as much as this many records
 
 
 def gap(shadow: Membership, features: Features, rng: np.random.Generator) -> Scorer:
     """Member iff the label is right (Yeom et al. 2018): accuracy ½ + (train − test)/2. There is nothing to learn."""
-    return lambda records: is_right(records).astype(np.float64)
+    return lambda records: records.is_right.astype(np.float64)
 
 
 def augmentation(shadow: Membership, features: Features, rng: np.random.Generator) -> Scorer:
     """By the number of augmented copies that get the true label (Choquette-Choo et al. 2021)."""
 
     def cells(records: Records) -> Integers:
-        counts = (_variants(records) == true_labels(records)[:, None]).sum(axis=1)
-        return np.asarray(counts * 2 + is_right(records))
+        counts = (_variants(records) == records.true_labels[:, None]).sum(axis=1)
+        return np.asarray(counts * 2 + records.is_right)
 
     copies = _variants(shadow.records).shape[1]
     table = frequencies(cells(shadow.records), np.full(2 * (copies + 1), 0.5), shadow)
@@ -32,7 +32,7 @@ def augmentation(shadow: Membership, features: Features, rng: np.random.Generato
 
 def _variants(records: Records) -> Integers:
     if records.variants is None:
-        raise ValueError("Expected records with the labels of augmented copies, got none.")
+        raise ValueError(f"Expected the labels of augmented copies with the {len(records)} records, got scores alone.")
     return records.variants
 
 
@@ -45,12 +45,12 @@ def floor(shadow: Membership, features: Features, rng: np.random.Generator) -> S
 def floor_known(shadow: Membership, features: Features, rng: np.random.Generator) -> Scorer:
     """By the predicted and the true class: right or wrong, then in which class, then taken for which other."""
     k, records = shadow.classes, shadow.records
-    labels, right = true_labels(records), is_right(records)
+    labels, right = records.true_labels, records.is_right
     by_right = frequencies(right.astype(np.int64), np.full(2, 0.5), shadow)
     by_class = frequencies(labels * 2 + right, np.tile(by_right, k), shadow).reshape(k, 2)
     coarse = np.where(np.eye(k, dtype=bool), by_class[:, 1:], by_class[:, :1])  # (true, predicted)
     table = frequencies(labels * k + records.predicted, coarse.ravel(), shadow).reshape(k, k)
-    return lambda others: table[true_labels(others), others.predicted]
+    return lambda others: table[others.true_labels, others.predicted]
 
 
 def frequencies(cells: Integers, coarse: Floats, shadow: Membership) -> Floats:

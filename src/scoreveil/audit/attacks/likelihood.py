@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scoreveil.audit.attacks.features import SMALLEST_FLOAT, Bools, at, log_odds, true_labels
-from scoreveil.audit.records import Floats, Integers, Records
+from scoreveil.audit.attacks.features import SMALLEST_FLOAT, at, log_odds
+from scoreveil.audit.data.records import Bools, Floats, Integers, Records
 
 ENOUGH_SHADOWS = 64  # with fewer on a side, one variance for all records is better than one for each (Carlini et al.)
 
@@ -42,7 +42,7 @@ class Ensemble:
 
 def lira_online(target: Records, ensemble: Ensemble) -> Floats:
     """ln N(φ; μ_in, σ_in²) − ln N(φ; μ_out, σ_out²), φ = ln p_y/(1 − p_y); 0.5 is even odds."""
-    labels = true_labels(target)
+    labels = target.true_labels
     own, shadows = log_odds(target.scores, labels), ensemble.log_odds(labels)
     within = _log_density(own, *_gaussians(shadows, ensemble.inside, "inside"))
     without = _log_density(own, *_gaussians(shadows, ~ensemble.inside, "outside"))
@@ -55,7 +55,7 @@ def lira_offline(target: Records, ensemble: Ensemble) -> Floats:
     Shadows without the record tell nothing about members, so there is no threshold of its own: half of the
     non-members lie above 0.5.
     """
-    labels = true_labels(target)
+    labels = target.true_labels
     mean, deviation = _gaussians(ensemble.log_odds(labels), ~ensemble.inside, "outside")
     return np.asarray(0.5 + (log_odds(target.scores, labels) - mean) / deviation)
 
@@ -68,8 +68,8 @@ def rmia_online(
     p(x) is the mean over shadows with and without x. The result is monotone in p(x|θ)/p(x) for every γ; γ = 1 has
     the finest steps.
     """
-    ratios = _ratio(target, _either(ensemble, true_labels(target)))
-    return _dominated(ratios, _ratio(population, _either(of_population, true_labels(population))), gamma)
+    ratios = _ratio(target, _either(ensemble, target.true_labels))
+    return _dominated(ratios, _ratio(population, _either(of_population, population.true_labels)), gamma)
 
 
 def rmia_offline(
@@ -87,7 +87,7 @@ def rmia_offline(
     """
 
     def expected(records: Records, shadows: Ensemble) -> Floats:
-        outside = _mean(shadows.confidence(true_labels(records)), ~shadows.inside, "outside")
+        outside = _mean(shadows.confidence(records.true_labels), ~shadows.inside, "outside")
         return np.asarray(((1 + a) * outside + 1 - a) / 2)
 
     ratios = _ratio(target, expected(target, ensemble))
@@ -100,7 +100,9 @@ def _gaussians(values: Floats, chosen: Bools, side: str) -> tuple[Floats, Floats
     squares = np.where(chosen, (values - mean) ** 2, 0.0).sum(axis=0)
     degrees = chosen.sum(axis=0) - 1
     if degrees.sum() == 0:
-        raise ValueError(f"Expected two shadows with some record {side}, got one for each.")
+        raise ValueError(
+            f"Expected two shadows or more with a record {side}, got 1 for each record: train more shadows."
+        )
     if degrees.min() < ENOUGH_SHADOWS - 1:
         variance = np.full(len(mean), squares.sum() / degrees.sum())
     else:
@@ -130,7 +132,7 @@ def _either(ensemble: Ensemble, labels: Integers) -> Floats:
 
 
 def _ratio(records: Records, expected: Floats) -> Floats:
-    return np.asarray((at(records.scores, true_labels(records)) + SMALLEST_FLOAT) / (expected + SMALLEST_FLOAT))
+    return np.asarray((at(records.scores, records.true_labels) + SMALLEST_FLOAT) / (expected + SMALLEST_FLOAT))
 
 
 def _dominated(ratios: Floats, of_population: Floats, gamma: float) -> Floats:

@@ -11,9 +11,9 @@ import numba
 import numpy as np
 from scipy.special import expit
 
-from scoreveil.audit.attacks.features import balancing_weights, descending, log_ratios, standardiser
-from scoreveil.audit.attacks.shape import Features, Scorer
-from scoreveil.audit.records import Floats, Integers, Membership
+from scoreveil.audit.attacks.features import balancing_weights, descending, log_ratios, reader
+from scoreveil.audit.attacks.interface import Features, Scorer
+from scoreveil.audit.data.records import Floats, Integers, Membership, Records
 from scoreveil.mechanisms.kernels.common import options
 
 HIDDEN, EPOCHS, BATCH, STEP, L2 = 64, 50, 10, 1e-2, 1e-6
@@ -22,23 +22,15 @@ TOP_RATIOS = 32  # the adaptive attacker reads every log-ratio, of many classes 
 
 
 def fit(shadow: Membership, features: Features, rng: np.random.Generator) -> Scorer:
-    read = _reader(features, shadow.records.scores)
-    score = train(read(shadow.records.scores), shadow.truth.astype(np.float64), balancing_weights(shadow), rng)
-    return lambda records: score(read(records.scores))
+    def top(records: Records) -> Floats:
+        return descending(records.scores)[:, :TOP]
 
+    def ratios(records: Records) -> Floats:
+        return log_ratios(records.scores)[:, :TOP_RATIOS]
 
-def _reader(features: Features, shadow_scores: Floats) -> Callable[[Floats], Floats]:
-    def top(scores: Floats) -> Floats:
-        return descending(scores)[:, :TOP]
-
-    def ratios(scores: Floats) -> Floats:
-        return log_ratios(scores)[:, :TOP_RATIOS]
-
-    if features == "scores":
-        return top
-    form = top if features == "standardised" else ratios
-    scale = standardiser(form(shadow_scores))
-    return lambda scores: scale(form(scores))
+    read = reader(features, top, ratios, shadow.records)
+    score = train(read(shadow.records), shadow.truth.astype(np.float64), balancing_weights(shadow), rng)
+    return lambda records: score(read(records))
 
 
 def train(inputs: Floats, targets: Floats, weights: Floats, rng: np.random.Generator) -> Callable[[Floats], Floats]:
@@ -61,13 +53,7 @@ def train(inputs: Floats, targets: Floats, weights: Floats, rng: np.random.Gener
 
 
 def _epoch(
-    inputs: Floats,
-    targets: Floats,
-    weights: Floats,
-    order: Integers,
-    parameters: Floats,
-    moments: Floats,
-    steps: int,
+    inputs: Floats, targets: Floats, weights: Floats, order: Integers, parameters: Floats, moments: Floats, steps: int
 ) -> int:
     """One pass of Adam over the records, batch by batch, in place. Returns how many steps were made so far."""
     n, d = inputs.shape

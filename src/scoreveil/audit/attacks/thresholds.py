@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from scoreveil.audit.attacks.features import SMALLEST_FLOAT, Bools, at, balancing_weights, log_odds, true_labels
-from scoreveil.audit.attacks.shape import Features, Scorer
-from scoreveil.audit.records import Floats, Integers, Membership, Records
+from scoreveil.audit.attacks.features import SMALLEST_FLOAT, at, balancing_weights, log_odds
+from scoreveil.audit.attacks.interface import Features, Fit, Scorer
+from scoreveil.audit.data.records import Bools, Floats, Integers, Membership, Records
 
 Signal = Callable[[Records], Floats]  # the higher, the more likely a member
 CLEARLY = 3.0  # standard errors
@@ -24,7 +24,7 @@ def max_confidence(records: Records) -> Floats:
 
 
 def true_confidence(records: Records) -> Floats:
-    return log_odds(records.scores, true_labels(records))
+    return log_odds(records.scores, records.true_labels)
 
 
 def entropy(records: Records) -> Floats:
@@ -35,7 +35,7 @@ def entropy(records: Records) -> Floats:
 
 def modified_entropy(records: Records) -> Floats:
     """−ln M, M = −(1 − p_y) ln p_y − Σ_{i≠y} p_i ln(1 − p_i): small only if the model is sure and right."""
-    p, labels = records.scores, true_labels(records)
+    p, labels = records.scores, records.true_labels
     own = at(p, labels)
     of_others = -(p * np.log(np.maximum(1 - p, SMALLEST_FLOAT)))
     of_others[np.arange(len(p)), labels] = 0.0
@@ -46,9 +46,7 @@ def _minus_log(values: Floats) -> Floats:
     return np.asarray(-np.log(np.maximum(values, SMALLEST_FLOAT)))
 
 
-def fit_by(
-    signal: Signal, classes_of: Callable[[Records], Integers]
-) -> Callable[[Membership, Features, np.random.Generator], Scorer]:
+def fit_by(signal: Signal, classes_of: Callable[[Records], Integers]) -> Fit:
     """An attack's `fit` from a signal and the class that chooses the threshold."""
 
     def fit(shadow: Membership, features: Features, rng: np.random.Generator) -> Scorer:

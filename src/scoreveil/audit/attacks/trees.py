@@ -12,21 +12,11 @@ from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from scoreveil.audit.attacks.features import (
-    at,
-    descending,
-    is_right,
-    log_odds,
-    log_ratios,
-    logarithms,
-    ranks,
-    true_labels,
-)
-from scoreveil.audit.attacks.shape import Features, Scorer
-from scoreveil.audit.records import Floats, Membership, Records
+from scoreveil.audit.attacks.features import at, descending, log_odds, log_ratios, logarithms, ranks
+from scoreveil.audit.attacks.interface import Features, Fit, Scorer
+from scoreveil.audit.data.records import Floats, Membership, Records
 
 Columns = NDArray[np.float32]  # trees read float32; everything fine-grained is a logarithm by then
-Fit = Callable[[Membership, Features, np.random.Generator], Scorer]
 
 
 def random_forest(seed: int) -> Any:
@@ -61,7 +51,7 @@ def all_columns(records: Records) -> Columns:
 
 def all_columns_known(records: Records) -> Columns:
     """The same, and the true label, its score, and whether the model is right."""
-    labels = true_labels(records)
+    labels = records.true_labels
     return _side_by_side(
         all_columns(records), rank_columns_known(records), log_odds(records.scores, labels), at(records.scores, labels)
     )
@@ -72,8 +62,8 @@ def rank_columns(records: Records) -> Columns:
 
 
 def rank_columns_known(records: Records) -> Columns:
-    place, labels = ranks(records.scores), true_labels(records)
-    return _side_by_side(place, labels, at(place, labels), is_right(records))
+    place, labels = ranks(records.scores), records.true_labels
+    return _side_by_side(place, labels, at(place, labels), records.is_right)
 
 
 def fit_by(make: Callable[[int], Any], columns: Callable[[Records], Columns]) -> Fit:
@@ -83,8 +73,6 @@ def fit_by(make: Callable[[int], Any], columns: Callable[[Records], Columns]) ->
         model = make(int(rng.integers(2**31)))
         with one_thread():
             model.fit(columns(shadow.records), shadow.truth)
-        if hasattr(model, "n_jobs"):
-            model.n_jobs = None  # threads would add the trees' votes in any order, and so round them differently
 
         def score(records: Records) -> Floats:
             with one_thread():

@@ -6,10 +6,11 @@ defense = DEFENSES["memguard"].make(Given(known, reference, seed=0))
 released = defense(scores)
 """
 
+from functools import partial
+
+from scoreveil.audit.data.records import Defense
 from scoreveil.audit.defenses import labels, ours, simple
-from scoreveil.audit.defenses.shape import Given, Method
-from scoreveil.audit.defenses.timing import Timing, timed
-from scoreveil.audit.records import Defense
+from scoreveil.audit.defenses.interface import Given, Method, Timing, timed
 
 __all__ = ["DEFENSES", "Given", "Method", "Timing", "timed"]
 
@@ -26,17 +27,17 @@ def _purification(given: Given) -> Defense:
     return purification.purification(given)
 
 
+_ours = partial(Method, takes_epsilon=True, is_random=True)
+
 _METHODS = (
     Method("none", simple.none, keeps_ranking=True),
-    Method("published", ours.published, takes_epsilon=True, keeps_ranking=True, is_random=True),
+    _ours("published", ours.published, keeps_ranking=True),
     Method("phase_2_alone", ours.phase_2_alone, takes_epsilon=True, keeps_ranking=True),
-    Method("isotonic", ours.isotonic, takes_epsilon=True, is_random=True),
-    Method("isotonic_reference", ours.isotonic_reference, takes_epsilon=True, is_random=True),
-    Method("isotonic_sticky", ours.isotonic_sticky, takes_epsilon=True),
-    Method("isotonic_all", ours.isotonic_all, takes_epsilon=True, keeps_ranking=True, is_random=True),
-    Method(
-        "isotonic_all_reference", ours.isotonic_all_reference, takes_epsilon=True, keeps_ranking=True, is_random=True
-    ),
+    _ours("isotonic", ours.isotonic()),
+    _ours("isotonic_reference", ours.isotonic(reference=True)),
+    Method("isotonic_sticky", ours.isotonic(reference=True, sticky=True), takes_epsilon=True),
+    _ours("isotonic_all", ours.isotonic("all"), keeps_ranking=True),
+    _ours("isotonic_all_reference", ours.isotonic("all", reference=True), keeps_ranking=True),
     Method("memguard", _memguard),
     Method("purification", _purification, keeps_label=False),
     Method("top_3", simple.top_k(3)),

@@ -17,10 +17,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from scoreveil.audit.defenses.shape import Given
+from scoreveil.audit.data.records import Defense, Floats, Integers, Records
+from scoreveil.audit.defenses.interface import Given
 from scoreveil.audit.defenses.simple import one_hot
 from scoreveil.audit.defenses.sticky import sticky_uniforms
-from scoreveil.audit.records import Defense, Floats, Integers, Records
 
 LARGEST = 2.0**20  # beyond it the label is released as it is
 
@@ -45,7 +45,7 @@ def label_noise(share: float = 0.1) -> Callable[[Given], Defense]:
 def tune(held_out: Records, share: float) -> float:
     """The smallest ε whose added error is at most `share` of the model's own error; inf where the model makes none."""
     if len(held_out) == 0:
-        raise ValueError("Expected known non-members, got none.")
+        raise ValueError("Expected at least 1 known non-member to measure the added error on, got 0.")
     scores = held_out.scores
     if held_out.labels is None:
         right, error = np.ones(len(scores), dtype=bool), float(np.mean(1 - scores.max(axis=1)))

@@ -25,11 +25,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from scoreveil.audit.defenses.networks import one_thread
-from scoreveil.audit.defenses.shape import Given
+from scoreveil.audit.data.records import Defense, Floats, Membership
+from scoreveil.audit.defenses.interface import Given
 from scoreveil.audit.defenses.sticky import sticky_uniforms
-from scoreveil.audit.models import seeded
-from scoreveil.audit.records import Defense, Floats, Membership
+from scoreveil.audit.networks.training import seeded, using
 
 Tensor = Any
 Network = Callable[[Tensor], Tensor]  # h: (n, k) scores in any order -> (n,), before the sigmoid
@@ -80,11 +79,12 @@ def train(known: Membership, seed: int, settings: MemGuardSettings) -> Network:
     known = known.balanced(np.random.default_rng(seed))
     size = min(len(known.members), settings.most_known)
     if size == 0:
-        raise ValueError("Expected known members and non-members, got none.")
+        found = f"{len(known.members)} and {len(known.nonmembers)}"
+        raise ValueError(f"Expected known members and non-members to train on, got {found}.")
     scores = np.concatenate([known.members.scores[:size], known.nonmembers.scores[:size]])
     x = torch.as_tensor(scores, dtype=torch.float32).sort(dim=1, descending=True).values
     y = torch.cat([torch.ones(size), torch.zeros(size)])
-    with seeded(seed), one_thread():
+    with seeded(seed), using(1):
         network = _network(known.classes, settings.hidden)
         optimizer = torch.optim.SGD(network.parameters(), lr=settings.learning_rate)
         for _ in range(settings.epochs):
@@ -113,7 +113,7 @@ def _network(classes: int, hidden: tuple[int, ...]) -> Any:
 def search(h: Network, scores: Floats, settings: MemGuardSettings) -> Floats:
     """The vectors with noise; where no noise is found, the scores as they are. One block on each core at a time."""
     blocks = [scores[start : start + BLOCK] for start in range(0, len(scores), BLOCK)]
-    with one_thread() as cores, ThreadPoolExecutor(cores) as pool:
+    with using(1) as cores, ThreadPoolExecutor(cores) as pool:
         return np.concatenate([scores[:0], *pool.map(lambda block: _search_block(h, block, settings), blocks)])
 
 

@@ -4,12 +4,13 @@ Asking again still gives a fresh answer, as in production: the generator moves o
 """
 
 import hashlib
+from collections.abc import Callable
 
 import numpy as np
 
-from scoreveil.audit.defenses.shape import Given
-from scoreveil.audit.records import Defense
-from scoreveil.mechanisms import loading
+from scoreveil.audit.data.records import Defense
+from scoreveil.audit.defenses.interface import Given
+from scoreveil.mechanisms.isotonic import Keep
 from scoreveil.mechanisms.published import normalize
 from scoreveil.veil import Veil
 
@@ -25,38 +26,27 @@ def phase_2_alone(given: Given) -> Defense:
     return lambda scores: normalize(scores, epsilon)
 
 
-def isotonic(given: Given) -> Defense:
-    """The label kept, no reference."""
-    return Veil(_epsilon(given), keep=1, rng=_rng(given))
+def isotonic(keep: Keep = 1, reference: bool = False, sticky: bool = False) -> Callable[[Given], Defense]:
+    """The label kept, or the full order; leaning on the public reference, or not.
 
+    Sticky answers are keyed: asking again gives the same one.
+    """
 
-def isotonic_reference(given: Given) -> Defense:
-    """The label kept, with the public reference."""
-    return Veil(_epsilon(given), keep=1, reference=given.reference.scores, rng=_rng(given))
+    def make(given: Given) -> Defense:
+        public = given.reference.scores if reference else None
+        if sticky:
+            secret = hashlib.sha256(f"a study's secret {given.seed}".encode()).digest()
+            return Veil(_epsilon(given), keep=keep, reference=public, secret=secret)
+        return Veil(_epsilon(given), keep=keep, reference=public, rng=_rng(given))
 
-
-def isotonic_sticky(given: Given) -> Defense:
-    """As `isotonic_reference`, with keyed answers: asking again gives the same one."""
-    secret = hashlib.sha256(f"a study's secret {given.seed}".encode()).digest()
-    return Veil(_epsilon(given), keep=1, reference=given.reference.scores, secret=secret)
-
-
-def isotonic_all(given: Given) -> Defense:
-    """The full order kept, no reference."""
-    return Veil(_epsilon(given), keep="all", rng=_rng(given))
-
-
-def isotonic_all_reference(given: Given) -> Defense:
-    """The full order kept, with the public reference."""
-    return Veil(_epsilon(given), keep="all", reference=given.reference.scores, rng=_rng(given))
+    return make
 
 
 def _epsilon(given: Given) -> float:
     if given.epsilon is None:
-        raise ValueError("Expected an epsilon for this defense, got none.")
+        raise ValueError("This defense needs an epsilon: give a number above 0.")
     return given.epsilon
 
 
 def _rng(given: Given) -> np.random.Generator:
-    loading.wait()  # numpy and the kernels differ in the last digits: one of them is to answer from first to last
     return np.random.default_rng(given.seed)

@@ -19,10 +19,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from scoreveil.audit.defenses.networks import one_thread
-from scoreveil.audit.defenses.shape import Given
-from scoreveil.audit.models import seeded
-from scoreveil.audit.records import Defense, Floats
+from scoreveil.audit.data.records import Defense, Floats
+from scoreveil.audit.defenses.interface import Given
+from scoreveil.audit.networks.training import seeded, using
 
 WIDTHS = {10: (7, 4), 100: (50, 20, 10)}  # on the way in; the way out is their mirror image
 LAMBDA = 0.2
@@ -47,7 +46,7 @@ def train(scores: Floats, seed: int) -> Any:
         raise ValueError(f"Expected at least 2 reference records, got {len(scores)}.")
     y = torch.as_tensor(scores, dtype=torch.float32)
     label = torch.as_tensor(scores.argmax(axis=1))
-    with seeded(seed), one_thread():
+    with seeded(seed), using(1):
         network = autoencoder(scores.shape[1])
         optimizer = torch.optim.Adam(network.parameters(), lr=LEARNING_RATE, fused=True)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, EPOCHS)

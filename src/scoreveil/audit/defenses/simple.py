@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from scoreveil.audit.defenses.shape import Given
-from scoreveil.audit.records import Defense, Floats, Integers
+from scoreveil.audit.data.records import Defense, Floats, Integers
+from scoreveil.audit.defenses.interface import Given
 from scoreveil.mechanisms.ordering import rank, restore, unrank
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from scoreveil.audit.records import Floats
+from scoreveil.audit.data.records import Floats
 from scoreveil.randomness import KeyedDraws
 
 

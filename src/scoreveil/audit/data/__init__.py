@@ -1,0 +1,1 @@
+"""What is attacked: score vectors of records, and labelled images."""

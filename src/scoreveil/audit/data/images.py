@@ -1,0 +1,214 @@
+"""Labelled images, their split into disjoint parts, and the user's own pictures.
+
+    parts = images.five_way_split(benchmarks.load("fashion-mnist"), size=10_000, reference=5_000, seed=0)
+    parts.target_train, parts.target_test, parts.shadow_train, parts.shadow_test, parts.reference
+
+What is damaged is a ValueError that names the file: it is never trained on.
+"""
+
+import hashlib
+import io
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scoreveil.audit.data.records import Bools, Integers
+
+Pixels = NDArray[np.float32]
+Bytes = NDArray[np.uint8]
+
+SIDE = 32  # of the paper's images
+SHIFTS = ((0, 1), (0, -1), (1, 0), (-1, 0))  # down, right
+SUFFIXES = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
+MODES = {"1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr"}  # of Pillow: eight bits a channel
+GREY = {"1", "L", "LA"}
+
+
+@dataclass(frozen=True, eq=False)
+class Images:
+    """Images in [0, 1] with their classes."""
+
+    pixels: Pixels  # (n, channels, height, width)
+    labels: Integers  # (n,)
+    name: str
+    classes: int
+    class_names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.pixels.dtype != np.float32 or self.pixels.ndim != 4 or 0 in self.pixels.shape[1:]:
+            shape = self.pixels.shape
+            raise ValueError(f"Expected float32 pixels (n, channels, height, width), got {self.pixels.dtype} {shape}.")
+        if self.labels.dtype != np.int64 or self.labels.shape != self.pixels.shape[:1]:
+            raise ValueError(f"Expected {len(self.pixels)} int64 labels, got {self.labels.dtype} {self.labels.shape}.")
+        if not self.classes >= 2:
+            raise ValueError(f"Expected at least 2 classes, got {self.classes}.")
+        if len(self.labels) and not 0 <= self.labels.min() <= self.labels.max() < self.classes:
+            raise ValueError(f"Expected labels below {self.classes}, got {self.labels.min()} to {self.labels.max()}.")
+        if self.pixels.size and not (self.pixels.min() >= 0 and self.pixels.max() <= 1):
+            raise ValueError(f"Expected pixels in [0, 1], got {self.pixels.min()} to {self.pixels.max()}.")
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(channels, height, width) of one image."""
+        _, channels, height, width = self.pixels.shape
+        return channels, height, width
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of pixels and labels, the same on every machine: what a cache knows these images by."""
+        digest = hashlib.sha256(f"{self.pixels.shape} {self.classes}".encode())
+        digest.update(np.ascontiguousarray(self.pixels, dtype="<f4").data)
+        digest.update(np.ascontiguousarray(self.labels, dtype="<i8").data)
+        return digest.hexdigest()
+
+    def take(self, index: Integers | Bools | slice) -> "Images":
+        return Images(self.pixels[index], self.labels[index], self.name, self.classes, self.class_names)
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """Disjoint images: what the target and its shadow are trained on, what they never saw, and a public reference."""
+
+    target_train: Images
+    target_test: Images
+    shadow_train: Images
+    shadow_test: Images
+    reference: Images
+
+
+def split(images: Images, sizes: Sequence[int], seed: int) -> tuple[Images, ...]:
+    """Disjoint parts of these sizes, drawn at random."""
+    if not min(sizes, default=0) >= 0:
+        raise ValueError(f"Expected sizes >= 0, got {list(sizes)}.")
+    if sum(sizes) > len(images):
+        raise ValueError(f"Expected at least {sum(sizes)} images in {images.name} for this split, got {len(images)}.")
+    order = np.random.default_rng(seed).permutation(len(images))
+    ends = np.cumsum([0, *sizes])
+    return tuple(images.take(order[start:end]) for start, end in pairwise(ends))
+
+
+def five_way_split(images: Images, size: int, reference: int, seed: int) -> Parts:
+    """Four parts of `size` images and a reference."""
+    return Parts(*split(images, [size] * 4 + [reference], seed))
+
+
+def variants(pixels: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """Pictures (n, channels, height, width) moved by one pixel in four directions, and mirrored."""
+    height, width = pixels.shape[2:]
+    padded = np.pad(pixels, ((0, 0), (0, 0), (1, 1), (1, 1)), mode="edge")
+    for down, right in SHIFTS:
+        yield padded[:, :, 1 - down : 1 - down + height, 1 - right : 1 - right + width]
+    yield pixels[..., ::-1]
+
+
+# The user's own
+
+
+def from_npz(file: Path) -> Images:
+    """Arrays x, of (n, height, width) or with 1 or 3 channels second or last, bytes or in [0, 1]; and y, any labels."""
+    try:
+        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
+            x, y = arrays["x"], arrays["y"]
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"Expected arrays x and y in {file}, got a file without, or damaged: {error}.") from error
+    is_known = x.dtype == np.uint8 or x.dtype.kind == "f"
+    if x.ndim == 3:
+        x = x[:, None]
+    elif x.ndim == 4 and x.shape[1] not in (1, 3) and x.shape[3] in (1, 3):
+        x = np.moveaxis(x, 3, 1)
+    if x.ndim != 4 or x.shape[1] not in (1, 3) or not is_known or y.shape != x.shape[:1]:
+        got = f"{x.dtype} x of {x.shape} and y of {y.shape}"
+        raise ValueError(f"Expected images of 1 or 3 channels and a label for each in {file}, got {got}.")
+    names, labels = np.unique(y, return_inverse=True)
+    pixels = unit(x) if x.dtype == np.uint8 else np.ascontiguousarray(x, dtype=np.float32)
+    try:
+        return Images(pixels, labels.astype(np.int64), file.stem, len(names), tuple(str(name) for name in names))
+    except ValueError as error:
+        raise ValueError(f"{error} In {file}.") from error
+
+
+def from_pictures(source: Path, side: int = SIDE) -> Images:
+    """Every picture in a folder or .zip; its class is the directory it lies in. Grey if all of them are."""
+    decoded = [(name, *_decoded(name, content, side)) for name, content in _files(source)]
+    class_names, labels = np.unique([Path(name).parent.name for name, _, _ in decoded], return_inverse=True)
+    if len(class_names) < 2:
+        got = f"{len(class_names)} of them"
+        raise ValueError(f"Expected pictures in 2 directories or more, one for each class, in {source}, got {got}.")
+    channels = 1 if all(grey for _, _, grey in decoded) else 3
+    pixels = np.stack([picture for _, picture, _ in decoded]).transpose(0, 3, 1, 2)[:, :channels]
+    names = tuple(str(name) for name in class_names)
+    return Images(unit(pixels), labels.astype(np.int64), source.stem, len(names), names)
+
+
+def _files(source: Path) -> Iterator[tuple[str, bytes]]:
+    """The names and contents of all pictures, in the order of their names."""
+    if source.is_dir():
+        for file in sorted(path for path in source.rglob("*") if path.is_file()):
+            if _is_picture(file.relative_to(source)):
+                yield str(file), file.read_bytes()
+        return
+    try:
+        with zipfile.ZipFile(source) as archive:
+            for name in sorted(name for name in archive.namelist() if _is_picture(Path(name))):
+                yield f"{source}/{name}", archive.read(name)
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        raise ValueError(f"Expected a .zip of pictures in {source}, got a damaged file: {error}.") from error
+
+
+def _is_picture(path: Path) -> bool:
+    hidden = any(part.startswith((".", "__MACOSX")) for part in path.parts)
+    return path.suffix.lower() in SUFFIXES and not hidden
+
+
+def _decoded(name: str, content: bytes, side: int) -> tuple[Bytes, bool]:
+    """(side, side, 3) bytes, and whether the picture is grey."""
+    from PIL import Image
+
+    try:
+        with Image.open(io.BytesIO(content)) as picture:
+            if picture.mode not in MODES:
+                raise ValueError(f"mode {picture.mode}, not eight bits a channel")
+            colours = picture.convert("RGB")
+            if colours.size != (side, side):
+                colours = colours.resize((side, side), Image.Resampling.BILINEAR)
+            return np.asarray(colours), picture.mode in GREY
+    except Exception as error:  # Pillow's decoders raise whatever they stumble over
+        raise ValueError(f"Expected a picture in {name}, got an unreadable one: {error}.") from error
+
+
+# Pixels
+
+
+def resize(pixels: Pixels, side: int) -> Pixels:
+    """Bilinear, with half-pixel centres; for enlarging. Plain arithmetic, so that digests agree across machines."""
+    resized = np.empty((*pixels.shape[:2], side, side), np.float32)
+    for start in range(0, len(pixels), 1024):  # few enough to stay in the processor's cache
+        block = pixels[start : start + 1024]
+        for axis in (2, 3):
+            block = _enlarged(block, axis, side)
+        resized[start : start + 1024] = block
+    return resized
+
+
+def _enlarged(pixels: Pixels, axis: int, side: int) -> Pixels:
+    last = pixels.shape[axis] - 1
+    centre = np.clip((np.arange(side) + 0.5) * (last + 1) / side - 0.5, 0, last)
+    low = centre.astype(np.int64)
+    weight = (centre - low).astype(np.float32).reshape(-1, *[1] * (3 - axis))
+    below, above = pixels.take(low, axis), pixels.take(np.minimum(low + 1, last), axis)
+    return np.asarray(below + (above - below) * weight)
+
+
+def unit(pixels: Bytes) -> Pixels:
+    return np.ascontiguousarray(pixels).astype(np.float32) / np.float32(255)

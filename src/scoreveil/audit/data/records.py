@@ -1,0 +1,109 @@
+"""What attacks and defenses work on: score vectors of records, and who was a member of the training set."""
+
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Defense = Callable[[Floats], Floats]  # (n, k) scores in, (n, k) scores out: ours and every rival
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """Score vectors, with the true labels where they are known."""
+
+    scores: Floats  # (n, k)
+    labels: Integers | None = None  # (n,)
+    variants: Integers | None = None  # (n, a): the labels that the model gives to augmented copies of the input
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    @property
+    def predicted(self) -> Integers:
+        return np.asarray(self.scores.argmax(axis=1))
+
+    @property
+    def true_labels(self) -> Integers:
+        """The labels; a ValueError where they are not known."""
+        if self.labels is None:
+            raise ValueError(f"Expected true labels with the {len(self)} records, got scores alone.")
+        return self.labels
+
+    @property
+    def is_right(self) -> Bools:
+        return np.asarray(self.predicted == self.true_labels)
+
+    @cached_property
+    def digest(self) -> str:
+        return digest(self.scores, self.labels, self.variants)
+
+    def take(self, index: Integers | Bools | slice) -> "Records":
+        labels = None if self.labels is None else self.labels[index]
+        variants = None if self.variants is None else self.variants[index]
+        return Records(self.scores[index], labels, variants)
+
+    def defended(self, defense: Defense) -> "Records":
+        return replace(self, scores=np.asarray(defense(self.scores), dtype=np.float64))
+
+
+@dataclass(frozen=True, eq=False)
+class Membership:
+    """Records that a model was trained on, and records that it was not."""
+
+    members: Records
+    nonmembers: Records
+
+    @property
+    def classes(self) -> int:
+        return int(self.members.scores.shape[1])
+
+    @property
+    def records(self) -> Records:
+        """Members first, then non-members."""
+        return joined([self.members, self.nonmembers])
+
+    @property
+    def truth(self) -> Bools:
+        return np.arange(len(self.members) + len(self.nonmembers)) < len(self.members)
+
+    def defended(self, defense: Defense) -> "Membership":
+        return Membership(self.members.defended(defense), self.nonmembers.defended(defense))
+
+    def balanced(self, rng: np.random.Generator) -> "Membership":
+        """As many members as non-members, so that always saying "member" is right half of the time."""
+        size = min(len(self.members), len(self.nonmembers))
+        return Membership(*(r.take(rng.permutation(len(r))[:size]) for r in (self.members, self.nonmembers)))
+
+    def halves(self, rng: np.random.Generator) -> tuple["Membership", "Membership"]:
+        """Two disjoint halves: one to fit an attack on, one to test it on."""
+        shuffled = [r.take(rng.permutation(len(r))) for r in (self.members, self.nonmembers)]
+        first = [r.take(slice(len(r) // 2)) for r in shuffled]
+        second = [r.take(slice(len(r) // 2, None)) for r in shuffled]
+        return Membership(*first), Membership(*second)
+
+
+def joined(parts: Iterable[Records]) -> Records:
+    """All records after each other; labels and variants are kept where every part has them."""
+    each = list(parts)
+
+    def together(arrays: list[Integers | None]) -> Integers | None:
+        known = [array for array in arrays if array is not None]
+        return np.concatenate(known) if len(known) == len(arrays) else None
+
+    scores = np.concatenate([part.scores for part in each])
+    return Records(scores, together([part.labels for part in each]), together([part.variants for part in each]))
+
+
+def digest(*arrays: ArrayLike | None) -> str:
+    """SHA-256 of the arrays' bytes, one after the other."""
+    state = hashlib.sha256()
+    for array in arrays:
+        state.update(b"-" if array is None else np.ascontiguousarray(array).tobytes())
+    return state.hexdigest()

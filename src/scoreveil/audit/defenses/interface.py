@@ -1,0 +1,55 @@
+"""What every defense is: made from what the defender has, then a function from scores to scores. And what it costs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+
+from scoreveil.audit.data.records import Defense, Floats, Membership, Records
+from scoreveil.mechanisms import loading
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """What a defender has: its own model's scores on its training set and on held-out records.
+
+    known      members and non-members of the target that the defender itself knows, to fit a defense on
+    reference  held-out records that are neither attacked nor protected: the public reference
+    epsilon    for the defenses that take one
+    """
+
+    known: Membership
+    reference: Records
+    seed: int
+    epsilon: float | None = None
+
+
+@dataclass(frozen=True)
+class Method:
+    """A defense by name."""
+
+    name: str
+    make: Callable[[Given], Defense]
+    takes_epsilon: bool = False
+    keeps_label: bool = True
+    keeps_ranking: bool = False
+    is_random: bool = False  # asking again gives another answer
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds on this machine, now: compare within one run only."""
+
+    fit_seconds: float
+    seconds_per_vector: float
+
+
+def timed(method: Method, given: Given, scores: Floats) -> tuple[Defense, Timing]:
+    """Make the defense and ask it once about all the scores. The answer is thrown away, the defense returned."""
+    if len(scores) == 0:
+        raise ValueError("Expected at least 1 score vector to time a defense on, got 0.")
+    loading.wait()  # the kernels are compiled once per machine: not what a vector costs
+    started = perf_counter()
+    defense = method.make(given)
+    made = perf_counter()
+    defense(scores)
+    return defense, Timing(made - started, (perf_counter() - made) / len(scores))

@@ -1,0 +1,292 @@
+"""The paper's experiments: one study for each dataset, on the paper's classifier, at the size of a profile.
+
+    found = reproduce(PROFILES["standard"], "cifar10", data_dir, cache_dir, "scoreveil reproduce …")
+
+The paper trains on 60,000 of 70,000 images and attacks with 60,000 more, so its attacker's sets overlap the target's.
+Here the sets are disjoint, except in the profile "paper", which is as large as the paper's and says so.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+from numpy.typing import NDArray
+
+from scoreveil.audit import cache
+from scoreveil.audit.attacks import ATTACKS
+from scoreveil.audit.data import benchmarks
+from scoreveil.audit.data.images import Images, Parts, five_way_split, split
+from scoreveil.audit.data.records import Floats, Integers, Membership, Records
+from scoreveil.audit.defenses import DEFENSES, timed
+from scoreveil.audit.networks import classifier
+from scoreveil.audit.networks.classifier import ImageClassifier
+from scoreveil.audit.networks.inverter import InversionSettings
+from scoreveil.audit.networks.training import TrainSettings
+from scoreveil.audit.study import run as study
+from scoreveil.audit.study.pictures import Pictures
+from scoreveil.audit.study.results import UNDEFENDED, Setting, Study, setting_name
+from scoreveil.audit.study.shadows import ManyShadows, Progress, many_shadows, silent
+from scoreveil.audit.study.subjects import Subject
+from scoreveil.veil import Veil
+
+DATASETS = ("mnist", "fashion-mnist", "cifar10")
+PAPER_EPSILONS = (0.1, 0.7, 1.4, 2.0)
+POPULATION = 2_500  # of RMIA
+TIMED = 2_000  # images and vectors that times are taken on
+OVERLAP = (
+    "As in the paper, the shadow's images are drawn from the same images as the target's: most of them are the "
+    "target's own training images, and the attacker is told them."
+)
+SHADOW_SEED = 1  # an attacker does not know the target's initial weights
+
+ROWS: tuple[Setting, ...] = (
+    UNDEFENDED,
+    *(("published", e) for e in PAPER_EPSILONS),
+    ("memguard", None),
+    ("purification", None),
+    ("phase_2_alone", 0.1),
+    *(("isotonic_reference", e) for e in (0.5, 2.0, 8.0, 32.0)),
+    *(("isotonic_all_reference", e) for e in (2.0, 8.0)),
+    ("isotonic_sticky", 2.0),
+)
+INVERTED: tuple[Setting, ...] = (
+    *ROWS[:7],
+    *((name, e) for name in ("isotonic_reference", "isotonic_all_reference") for e in (2.0, 8.0)),
+)
+LIKELIHOOD: tuple[Setting, ...] = (
+    UNDEFENDED,
+    ("published", 0.1),
+    ("published", 2.0),
+    ("isotonic_reference", 2.0),
+    ("isotonic_reference", 8.0),
+)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """How large a reproduction is.
+
+    size, reference  images in each of the four parts, and in the reference
+    epochs           of the classifiers, by dataset
+    shadows          how many are trained for LiRA and RMIA, by dataset
+    overlapping      as in the paper: the shadow's images are drawn from the same images as the target's
+    """
+
+    size: int
+    reference: int
+    width: int
+    epochs: Mapping[str, int]
+    inversion: Mapping[str, InversionSettings]
+    datasets: tuple[str, ...] = DATASETS
+    shadows: Mapping[str, int] = field(default_factory=dict)
+    settings: tuple[Setting, ...] = ROWS
+    inverted: tuple[Setting, ...] = INVERTED
+    attacks: tuple[str, ...] = tuple(ATTACKS)
+    overlapping: bool = False
+    seed: int = 0
+
+
+def _each(value: int, **others: int) -> dict[str, int]:
+    return {name: others.get(name, value) for name in DATASETS}
+
+
+PROFILES: dict[str, Profile] = {
+    "quick": Profile(
+        size=2_000,
+        reference=1_000,
+        width=classifier.QUICK,
+        epochs=_each(20),
+        inversion={name: InversionSettings(width=32, epochs=10, batch=32, lr=1e-3) for name in DATASETS},
+        datasets=("fashion-mnist",),
+        settings=(*ROWS[:2], *ROWS[4:8], ("isotonic_reference", 2.0), ("isotonic_all_reference", 2.0)),
+        inverted=(UNDEFENDED, ("published", 0.1), ("isotonic_reference", 2.0), ("isotonic_all_reference", 2.0)),
+    ),
+    "standard": Profile(
+        size=10_000,
+        reference=5_000,
+        width=classifier.STANDARD,
+        epochs=_each(25, mnist=10),
+        # smaller batches and a larger rate than the authors': more progress in few epochs
+        inversion={name: InversionSettings(epochs=6, batch=32, lr=1e-3) for name in DATASETS},
+        shadows={"cifar10": 16},
+    ),
+    "paper": Profile(
+        size=60_000,
+        reference=2_500,
+        width=classifier.PAPER,
+        epochs=_each(50),
+        inversion={name: InversionSettings(width=128, epochs=100) for name in DATASETS},
+        shadows={"cifar10": 16},
+        overlapping=True,
+    ),
+}
+
+
+def parts_of(images: Images, profile: Profile) -> Parts:
+    """The parts of a profile. With overlapping ones a class of its own: all images twice, split two ways."""
+    if not profile.overlapping:
+        return five_way_split(images, profile.size, profile.reference, profile.seed)
+    test = len(images) - min(profile.size, len(images) * 5 // 6)  # CIFAR-10 has 50,000 for training
+    sizes = len(images) - test, test - profile.reference, profile.reference
+    train, held_out, reference = split(images, sizes, profile.seed)
+    shadow_train, shadow_test = split(images, (len(images) - test, test), profile.seed + 1)
+    return Parts(train, held_out, shadow_train, shadow_test, reference)
+
+
+@dataclass(frozen=True, eq=False)
+class ClassifierCache:
+    """Classifiers of a dataset and what they answer, trained and asked where they are not on disk."""
+
+    profile: Profile
+    dataset: str
+    cache_dir: Path
+
+    def train(self, images: Images, seed: int) -> None:
+        """For another process, which has nothing to send back."""
+        self.classifier(images, seed)
+
+    def classifier(self, images: Images, seed: int) -> ImageClassifier:
+        return classifier.cached_classifier(images, self._settings(seed), self.cache_dir)
+
+    def scores(self, trained_on: Images, seed: int, images: Images) -> Floats:
+        """What the classifier says of the images."""
+        return self._asked("scores", trained_on, seed, images, lambda model: model.scores(images))
+
+    def records(self, trained_on: Images, seed: int, images: Images) -> Records:
+        """Scores, labels, and the labels of moved and mirrored copies."""
+        copies = self._asked("variants", trained_on, seed, images, lambda model: model.labels_of_variants(images))
+        return Records(self.scores(trained_on, seed, images), images.labels, copies)
+
+    def shadow(self, pool: Images, population: Images, index: Integers, seed: int) -> tuple[Floats, Floats]:
+        """Scores of the pool and of the population by a classifier that is trained on some of the pool."""
+        trained_on = pool.take(index)
+        return self.scores(trained_on, seed, pool), self.scores(trained_on, seed, population)
+
+    def _asked(
+        self, what: str, trained_on: Images, seed: int, images: Images, ask: Callable[[ImageClassifier], Any]
+    ) -> NDArray[Any]:
+        return cache.load_or_make(
+            "answers",
+            cache.key(what, trained_on, self._settings(seed), images),
+            make=lambda: ask(self.classifier(trained_on, seed)),
+            save=lambda made: {"made": made},
+            load=lambda arrays: arrays["made"],
+            directory=self.cache_dir,
+        )
+
+    def _settings(self, seed: int) -> TrainSettings:
+        return TrainSettings(width=self.profile.width, epochs=self.profile.epochs[self.dataset], seed=seed)
+
+
+def many(classifiers: ClassifierCache, parts: Parts, jobs: int, progress: Progress) -> ManyShadows:
+    """The target's records under many shadows, each trained on half of them."""
+    pool, seed = joined(parts.target_train, parts.target_test), classifiers.profile.seed
+    population = parts.shadow_test.take(slice(POPULATION))
+    under_target = classifiers.records(parts.target_train, seed, population)
+    count = classifiers.profile.shadows[classifiers.dataset]
+    train = partial(classifiers.shadow, pool, population)
+    return many_shadows(train, len(pool), under_target, count, seed, jobs, progress)
+
+
+def subject_of(classifiers: ClassifierCache, parts: Parts, jobs: int, progress: Progress) -> Subject:
+    """The paper's subject: a target, a shadow like it, and pictures to redraw."""
+    profile = classifiers.profile
+    target, shadow = (parts.target_train, profile.seed), (parts.shadow_train, profile.seed + SHADOW_SEED)
+    # other processes train; the answers are asked for here
+    both = joblib.Parallel(n_jobs=min(jobs, 2), return_as="generator")(
+        joblib.delayed(classifiers.train)(*each) for each in (target, shadow)
+    )
+    for done, _ in enumerate(both, 1):
+        progress("a classifier", done, 2)
+    asked, drawn = parts.shadow_train, parts.target_test
+    return Subject(
+        target=Membership(
+            *(classifiers.records(*target, images) for images in (parts.target_train, parts.target_test))
+        ),
+        shadow=Membership(
+            *(classifiers.records(*shadow, images) for images in (parts.shadow_train, parts.shadow_test))
+        ),
+        reference=classifiers.records(*target, parts.reference),
+        notes=(OVERLAP,) if profile.overlapping else (),
+        many=many(classifiers, parts, jobs, progress) if profile.shadows.get(classifiers.dataset) else None,
+        pictures=Pictures(asked, classifiers.scores(*target, asked), drawn, classifiers.scores(*target, drawn)),
+        title=f"{asked.name}: the paper's classifier, {len(parts.target_train):,} training images",
+    )
+
+
+def reproduce(
+    profile: Profile,
+    dataset: str,
+    data_dir: Path | None,
+    cache_dir: Path,
+    command: str = "",
+    jobs: int = 2,
+    progress: Progress = silent,
+) -> Study:
+    """One dataset's study: trained, attacked and timed, or read from the cache as far as it is there."""
+    parts = parts_of(benchmarks.load(dataset, data_dir), profile)
+    classifiers = ClassifierCache(profile, dataset, cache_dir)
+    subject = subject_of(classifiers, parts, jobs, progress)
+    plan = study.StudyPlan(
+        settings=profile.settings,
+        attacks=profile.attacks,
+        likelihood=LIKELIHOOD,
+        inverted=profile.inverted,
+        inversion=profile.inversion[dataset],
+        seed=profile.seed,
+        jobs=jobs,
+    )
+    found = study.run(subject, plan, command, cache_dir, progress)
+    times = cache.kept_json(
+        "times",
+        cache.key("times", subject.digest, profile.settings),
+        lambda: overheads(classifiers.classifier(parts.target_train, profile.seed), parts.target_test, subject, plan),
+        cache_dir,
+    )
+    images = {name: getattr(parts, name).digest for name in ("target_train", "target_test", "shadow_train")}
+    meta = {**found.meta, "images, sha256": images, "model, seconds per image": times["model_seconds_per_image"]}
+    # the study ran several processes at once; these times were taken by one that was alone
+    defenses = tuple(replace(d, **times["defenses"][setting_name(d.setting)]) for d in found.defenses)
+    return replace(found, meta=meta, defenses=defenses)
+
+
+def overheads(model: ImageClassifier, images: Images, subject: Subject, plan: study.StudyPlan) -> dict[str, Any]:
+    """What each defense adds to the model's own time: all in one process, one after the other, in this run."""
+    images = images.take(slice(TIMED))
+    scores = model.scores(images)
+    of_model = _seconds(lambda: model.scores(images)) / len(images)
+    rows: dict[str, Any] = {}
+    for name, epsilon in plan.settings:
+        defense, timing = timed(DEFENSES[name], subject.given(plan.seed, epsilon), scores)
+        slow = timing.seconds_per_vector * len(scores) > 1
+        each = timing.seconds_per_vector if slow else _seconds(partial(defense, scores)) / len(scores)
+        plain = None
+        if isinstance(defense, Veil) and not defense.is_keyed:
+            # with a study's seed a veil runs in plain array operations; what users run is the veil without
+            plain, each = each, _seconds(partial(Veil(defense.mechanism), scores)) / len(scores)
+        rows[setting_name((name, epsilon))] = {
+            "fit_seconds": timing.fit_seconds,
+            "seconds_per_vector": each,
+            "ratio_to_numpy": None if plain is None else each / plain,
+        }
+    return {"model_seconds_per_image": of_model, "defenses": rows}
+
+
+def _seconds(call: Callable[[], Any], times: int = 5) -> float:
+    """The shortest of several."""
+    found = []
+    for _ in range(times):
+        began = time.perf_counter()
+        call()
+        found.append(time.perf_counter() - began)
+    return min(found)
+
+
+def joined(first: Images, second: Images) -> Images:
+    pixels, labels = (np.concatenate([getattr(first, name), getattr(second, name)]) for name in ("pixels", "labels"))
+    return Images(pixels, labels, first.name, first.classes, first.class_names)

@@ -1,0 +1,29 @@
+"""A reproduction as a folder: tables.md, and for each dataset its report, results and figures."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from scoreveil import atomic
+from scoreveil.audit.paper import figures, tables
+from scoreveil.audit.paper.printed import TABLE_2
+from scoreveil.audit.report import page
+from scoreveil.audit.report.charts.png import png
+from scoreveil.audit.report.charts.svg import svg
+from scoreveil.audit.study.results import Study
+
+
+def write(studies: Mapping[str, Study], folder: Path, command: str) -> Path:
+    """All of it; the path of tables.md, which is written last."""
+    for name, study in studies.items():
+        page.write(study, folder / name)
+        sheets = {
+            "epsilon": figures.epsilon_curves(study, TABLE_2.get(name, {})),
+            "reconstructions-all": figures.reconstructions(study),
+        }
+        for figure, drawing in sheets.items():
+            if drawing is not None:
+                atomic.write(folder / name / "figures" / f"{figure}.svg", svg(drawing, alone=True))
+                atomic.write(folder / name / "figures" / f"{figure}.png", png(drawing))
+    made = folder / "tables.md"
+    atomic.write(made, tables.markdown(studies, command))
+    return made

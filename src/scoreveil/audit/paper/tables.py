@@ -1,0 +1,269 @@
+"""The tables of a reproduction, in Markdown: the paper's Table 2 row by row with ours beside it, and what follows."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from scoreveil.audit.paper.printed import TABLE_2, PrintedRow
+from scoreveil.audit.report.wording import NOTHING, attack, attack_list, number, seconds, setting_in_words, words
+from scoreveil.audit.study.membership import LIKELIHOOD
+from scoreveil.audit.study.results import (
+    UNDEFENDED,
+    AttackResult,
+    DefenseResult,
+    InversionResult,
+    Measure,
+    Setting,
+    Study,
+    best,
+    shared,
+)
+
+NAMES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}
+OURS = ("isotonic_reference", "isotonic_all_reference")
+
+
+def markdown(studies: Mapping[str, Study], command: str) -> str:
+    """All tables of all datasets."""
+    parts = [
+        "# The paper's experiments, run again",
+        f"Made by `{command}` from the `results.json` beside each report; each cell is ours, then the paper's in "
+        "brackets where it has one. Intervals of every figure are in the reports.",
+        "## What was to be shown",
+        claims(studies),
+    ]
+    for name, study in studies.items():
+        made, printed = study.meta, TABLE_2.get(name, {})
+        parts += [
+            f"## {NAMES.get(name, name)}",
+            f"{made.get('title', name)}. [Report]({name}/report.html), [results]({name}/results.json), "
+            f"[figures]({name}/figures). {made.get('machine', '')}, {made.get('date', '')}.",
+            "### Table 2, and our rows below it",
+            table_2(study, printed),
+            "### What an attacker who adapts makes of the same scores",
+            f"The best of the attacks that were run on every setting: {attack_list(shared(study).results)}.",
+            adaptive(study),
+            "### Reconstruction",
+            inversion(study),
+            "### Time",
+            overhead(study, printed),
+        ]
+        if any(r.attack in LIKELIHOOD for r in study.results):
+            parts += ["### LiRA and RMIA", likelihood(study)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _grid(columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: bool = True) -> str:
+    lines = [columns, ["---"] + ["---:" if numbers else "---"] * (len(columns) - 1), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _percent(value: float | None) -> str:
+    return NOTHING if value is None else f"{100 * value:.1f}"
+
+
+def _accuracy(result: AttackResult | None) -> str:
+    return _percent(result.accuracy if result else None)
+
+
+def _auc(result: AttackResult | None) -> str:
+    return f"{number(result.auc, 3)} ± {number((result.auc_high - result.auc_low) / 2, 3)}" if result else NOTHING
+
+
+def table_2(study: Study, printed: Mapping[Setting, PrintedRow]) -> str:
+    def cells(cost: DefenseResult) -> Iterable[str]:
+        ml_leaks, nsh = (best(study, cost.setting, attack=name, form="paper") for name in ("ml_leaks", "nsh"))
+        drawn, theirs = inverted(study, cost.setting, "paper"), printed.get(cost.setting)
+        pairs: tuple[tuple[str, Callable[[PrintedRow], str]], ...] = (
+            (_percent(cost.train_accuracy), lambda row: f"{row.train:.2f}"),
+            (_percent(cost.test_accuracy), lambda row: f"{row.test:.2f}"),
+            (number(cost.distortion_l2, 3), lambda row: number(row.distortion, 3)),
+            (number(drawn.mse, 4) if drawn else NOTHING, lambda row: number(row.inversion, 3)),
+            (_accuracy(ml_leaks), lambda row: f"{row.ml_leaks:.1f}"),
+            (_accuracy(nsh), lambda row: f"{row.nsh:.1f}"),
+        )
+        return (f"{ours} ({show(theirs)})" if theirs else ours for ours, show in pairs)
+
+    columns = ("", "train acc. %", "test acc. %", "distortion ℓ2", "inversion error", "ML-Leaks %", "NSH %")
+    return _grid(columns, ([setting_in_words(cost.setting), *cells(cost)] for cost in study.defenses))
+
+
+def inverted(study: Study, one: Setting, form: str, features: str | None = None) -> InversionResult | None:
+    """The reconstructions by one attacker."""
+    there = (i for i in study.inversions if i.setting == one and i.form == form)
+    return next((i for i in there if features is None or i.features == features), None)
+
+
+# The adaptive attacker
+
+
+def on_scores(study: Study, one: Setting, told: bool, measure: Measure = "auc") -> AttackResult | None:
+    """The best attack on scores that was fitted under the defense, of those that were run on every setting."""
+    return best(shared(study), one, measure, told, form="adaptive", reads="scores")
+
+
+def floor(study: Study, reads: str, told: bool) -> AttackResult | None:
+    """What the label, or the ranking, gives without any score: an attack of its own, on what is undefended."""
+    return best(study, UNDEFENDED, attack=f"{reads}_floor" + ("_known" if told else ""))
+
+
+def adaptive(study: Study) -> str:
+    columns = (
+        *("", "best accuracy %", "best AUC", "by", "AUC, told the label", "by", "TPR at 1 % FPR", "AUC, averaged ×5"),
+        *("ℓ1", "AUROC of confidence"),
+    )
+    rows = []
+    for cost in study.defenses:
+        alone, told = (on_scores(study, cost.setting, told) for told in (False, True))
+        early = on_scores(study, cost.setting, True, "tpr_at_1pct")
+        row = [setting_in_words(cost.setting), _accuracy(on_scores(study, cost.setting, True, "accuracy"))]
+        for result in (alone, told):
+            row += [_auc(result), attack(result) if result else NOTHING]
+        row += [f"{_percent(early.tpr_at_1pct)} %" if early else NOTHING]
+        row += [_auc(best(study, cost.setting, told=False, form="averaging"))]
+        rows.append([*row, number(cost.distortion_l1, 3), number(cost.auroc_of_confidence, 3)])
+    for reads in ("label", "ranking"):
+        alone, told = (floor(study, reads, told) for told in (False, True))
+        rows.append([f"**the {reads} alone**", _accuracy(told), _auc(alone), "", _auc(told), *[""] * 5])
+    copies = best(study, UNDEFENDED, attack="augmentation")
+    if copies:
+        rows.append(["**labels of moved copies**", _accuracy(copies), NOTHING, "", _auc(copies), *[""] * 5])
+    return _grid(columns, rows)
+
+
+def inversion(study: Study) -> str:
+    def drawn(found: InversionResult) -> list[str]:
+        return [number(found.mse, 4), number(found.ssim, 3), f"{100 * found.nearest_original:.2f}"]
+
+    rows = []
+    for one in (cost.setting for cost in study.defenses):
+        paper, fitted = inverted(study, one, "paper"), inverted(study, one, "adaptive")
+        if fitted is not None:
+            rows.append([setting_in_words(one), number(paper.mse, 4) if paper else NOTHING, *drawn(fitted)])
+    for reads in ("label", "ranking"):
+        alone = inverted(study, UNDEFENDED, "floor", reads)
+        rows += [[f"**the {reads} alone**", "", *drawn(alone)]] if alone else []
+    return _grid(("", "the paper's attacker, MSE", "adaptive, MSE", "SSIM", "nearest original right %"), rows)
+
+
+def overhead(study: Study, printed: Mapping[Setting, PrintedRow]) -> str:
+    """Each defense's time beside the model's own for one image, and ours beside plain numpy, in one run."""
+    columns = ("", "to fit", "a vector", "÷ the model's time for an image", "÷ plain numpy", "paper: to fit, a vector")
+    model = study.meta.get("model, seconds per image")
+    rows = []
+    for cost in study.defenses:
+        theirs = printed.get(cost.setting)
+        rows.append(
+            [
+                setting_in_words(cost.setting),
+                seconds(round(cost.fit_seconds, 4)),
+                seconds(cost.seconds_per_vector),
+                f"{cost.seconds_per_vector / model:.2g}" if model else NOTHING,
+                f"{cost.ratio_to_numpy:.2g}" if cost.ratio_to_numpy else NOTHING,
+                f"{theirs.hours:g} h, {seconds(theirs.seconds)}" if theirs else NOTHING,
+            ]
+        )
+    return _grid(columns, rows)
+
+
+def likelihood(study: Study) -> str:
+    """For each setting the four attacks: AUC and members found at 1 % false positives."""
+
+    def cells(one: Setting, reads: str) -> list[str]:
+        found = [best(study, one, attack=name, reads=reads) for name in LIKELIHOOD]
+        return [f"{_auc(r)}, {_percent(r.tpr_at_1pct)} %" if r else NOTHING for r in found]
+
+    attacked = [d.setting for d in study.defenses if best(study, d.setting, attack=LIKELIHOOD[0])]
+    rows = [[setting_in_words(one), *cells(one, "scores")] for one in attacked]
+    rows.append(["**the label alone**", *cells(UNDEFENDED, "label")])
+    return _grid(("", *(f"{words(name)}: AUC, TPR at 1 %" for name in LIKELIHOOD)), rows)
+
+
+# What was to be shown
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One goal on one dataset."""
+
+    what: str
+    goal: str
+    measured: str
+    met: bool
+
+
+def claims(studies: Mapping[str, Study]) -> str:
+    rows = [
+        [NAMES.get(name, name), claim.what, claim.goal, claim.measured, "yes" if claim.met else "**no**"]
+        for name, study in studies.items()
+        for claim in claims_of(study)
+    ]
+    return _grid(("", "what", "goal", "measured", "met"), rows, numbers=False)
+
+
+def claims_of(study: Study) -> list[Claim]:
+    there = [cost.setting for cost in study.defenses]
+    found = [_accuracy_kept(study)]
+    if ("published", 0.1) in there:
+        found += [_paper_attacker(study, ("published", 0.1)), _still_leaks(study, ("published", 0.1))]
+    strict = [one for one in there if one[0] in OURS and one[1] is not None and one[1] <= 2]
+    found += [_at_the_floor(study, one, told) for one in strict for told in (False, True)]
+    found += [_not_redrawn(study, one) for one in strict if inverted(study, one, "adaptive")]
+    return found + [_less_distorted(study, one) for one in there if one == (OURS[0], 2.0)]
+
+
+def _accuracy_kept(study: Study) -> Claim:
+    before = study.defenses[0]
+    lost = [(before.test_accuracy or 0) - (d.test_accuracy or 0) for d in study.defenses if d.keeps_label]
+    return Claim("accuracy lost by a defense that keeps the label", "0", number(max(lost), 4), max(map(abs, lost)) == 0)
+
+
+def _paper_attacker(study: Study, one: Setting) -> Claim:
+    rows = [best(study, one, attack=name, form="paper") for name in ("ml_leaks", "nsh")]
+    values = [r.accuracy for r in rows if r]
+    what, shown = (
+        f"{setting_in_words(one)}: the paper's ML-Leaks and NSH",
+        " and ".join(f"{_percent(v)} %" for v in values),
+    )
+    return Claim(what, "50 %", shown, all(abs(v - 0.5) <= 0.02 for v in values))
+
+
+def _still_leaks(study: Study, one: Setting) -> Claim:
+    before, after = (on_scores(study, setting, False) for setting in (UNDEFENDED, one))
+    if before is None or after is None:
+        return Claim(f"{setting_in_words(one)}: adaptive AUC", "", NOTHING, False)
+    shown, met = f"{number(after.auc, 3)} against {number(before.auc, 3)}", before.auc - after.auc <= 0.03
+    return Claim(f"{setting_in_words(one)}: adaptive AUC beside undefended", "within .03", shown, met)
+
+
+def _at_the_floor(study: Study, one: Setting, told: bool) -> Claim:
+    reads = "ranking" if "_all" in one[0] else "label"
+    attacked, alone = on_scores(study, one, told), floor(study, reads, told)
+    knowing = ", told the true label" if told else ""
+    what = f"{setting_in_words(one)}: best adaptive AUC{knowing}, beside the {reads}'s floor"
+    if attacked is None or alone is None:
+        return Claim(what, "", NOTHING, False)
+    above = attacked.auc - max(0.5, alone.auc)
+    return Claim(what, "within .02", f"{number(attacked.auc, 3)} against {number(alone.auc, 3)}", above <= 0.02)
+
+
+def _not_redrawn(study: Study, one: Setting) -> Claim:
+    reads = "ranking" if "_all" in one[0] else "label"
+    drawn, alone = inverted(study, one, "adaptive"), inverted(study, UNDEFENDED, "floor", reads)
+    what = f"{setting_in_words(one)}: adaptive inversion error beside the {reads}-only network's"
+    if drawn is None or alone is None:
+        return Claim(what, "", NOTHING, False)
+    below = 1 - drawn.mse / alone.mse
+    shown = f"{number(drawn.mse, 4)} against {number(alone.mse, 4)} ({100 * -below:+.1f} %)".replace("-", "−")
+    return Claim(what, "no more than 2 % below", shown, below <= 0.02)
+
+
+def _less_distorted(study: Study, one: Setting) -> Claim:
+    costs = {d.setting: d.distortion_l2 for d in study.defenses}
+    rivals = {
+        words(name): min(v for s, v in costs.items() if s[0] == name)
+        for name in ("memguard", "purification", "published")
+        if any(s[0] == name for s in costs)
+    }
+    shown = f"{number(costs[one], 3)}; " + ", ".join(f"{name} {number(v, 3)}" for name, v in rivals.items())
+    met = costs[one] < min(rivals.values(), default=1.0)
+    return Claim(f"{setting_in_words(one)}: distortion", "below its rivals'", shown, met)

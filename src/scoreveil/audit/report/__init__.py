@@ -1,0 +1,1 @@
+"""A study as people read it: the verdict, figures, tables, one HTML page."""

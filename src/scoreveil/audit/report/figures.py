@@ -1,0 +1,283 @@
+"""The figures of a study: the frontier of privacy and utility, log-log ROC, ε sweeps, reconstructions.
+
+Each is a list of panels (or a sheet), to be drawn by `charts` inside the page or as files. Settings are compared by
+the attacks that were run on all of them, and `compared_by` says which these are.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from itertools import cycle
+
+from scoreveil.audit.report.charts.marks import Mark, PictureMark, Sheet, Text
+from scoreveil.audit.report.charts.panel import SHAPES, TONES, Axis, Panel, Series, sheet
+from scoreveil.audit.report.verdict import AuditVerdict, knowledge, leaks
+from scoreveil.audit.report.wording import attack, attack_list, interval, number, percent, setting_in_words, words
+from scoreveil.audit.study.results import (
+    UNDEFENDED,
+    AttackResult,
+    InversionResult,
+    Setting,
+    Study,
+    best,
+    left_out,
+    shared,
+)
+
+KNOWN_TONES = {"none": "ink", "isotonic_reference": "c0", "published": "c1"}
+COSTS = (
+    ("distortion_l2", "Distortion", "distortion: mean ‖z − y‖₂", "further left is better"),
+    (
+        "auroc_of_confidence",
+        "Usefulness of the confidence",
+        "usefulness: AUROC of confidence",
+        "further right is better",
+    ),
+)
+LEAST_RATE = 1e-3  # where the axes of a log-log ROC start
+MOST_CURVES = 5
+KEY = "members found at 1 % false positives"
+TILE, GAP, NAMES = 56, 6, 250  # pixels of a reconstruction, between two, and for the name of a row
+
+Rows = list[tuple[str, str, tuple[str, ...]]]  # the name of a row of pictures, what was measured, data URIs
+Spot = tuple[float, str, tuple[float, float] | None]  # a value, what it says on hover, its interval
+Measured = Callable[[Setting], Spot | None]
+
+
+def settings(study: Study) -> list[Setting]:
+    """Every defense and ε that was attacked, in the order of the study, ε ascending within a defense."""
+    order = {name: i for i, name in reversed(list(enumerate(r.defense for r in study.results)))}
+    found = {r.setting for r in study.results}
+    return sorted(found, key=lambda s: (order[s[0]], s[1] is not None, s[1] or 0.0))
+
+
+def compared_by(study: Study) -> list[str]:
+    """By which attacks settings are compared, and which are left out since not every setting was attacked with them."""
+    common = shared(study)
+    said = [f"The best of the attacks that were run on every setting: {attack_list(common.results)}."]
+    others = left_out(study, common)
+    return said + ([f"Left out, since run on some settings only: {attack_list(others)}."] if others else [])
+
+
+def _by_defense(study: Study) -> dict[str, list[Setting]]:
+    groups: dict[str, list[Setting]] = {}
+    for one in settings(study):
+        groups.setdefault(one[0], []).append(one)
+    return groups
+
+
+def looks(study: Study) -> dict[str, tuple[str, str]]:
+    """Tone and marker of each defense: colours for those that take an ε, grey with its own shape for a single point."""
+    free = cycle([t for t in TONES if t not in KNOWN_TONES.values()])
+    shapes = cycle(SHAPES[1:])
+    found = {}
+    for name, group in _by_defense(study).items():
+        swept = any(epsilon is not None for _, epsilon in group)
+        tone = KNOWN_TONES.get(name) or (next(free) if swept else "muted")
+        found[name] = tone, ("circle" if swept or name == "none" else next(shapes))
+    return found
+
+
+def _leak(study: Study, told: bool) -> Measured:
+    """The AUC of the best attack on a setting."""
+
+    def measured(one: Setting) -> Spot | None:
+        found = best(study, one, told=told)
+        if found is None:
+            return None
+        span = found.auc_low, found.auc_high
+        return found.auc, f"AUC {interval(found.auc, *span)}, by {attack(found)}", span
+
+    return measured
+
+
+def _cost(study: Study, field: str, label: str) -> Measured:
+    """A field of what a setting costs."""
+    values = {d.setting: getattr(d, field) for d in study.defenses}
+
+    def measured(one: Setting) -> Spot | None:
+        value = values.get(one)
+        return None if value is None else (value, f"{label.partition(':')[0]} {number(value, 3)}", None)
+
+    return measured
+
+
+def _epsilon(one: Setting) -> Spot | None:
+    return None if one[1] is None else (one[1], "", None)
+
+
+def _series(study: Study, across: Measured, up: Measured, only: Iterable[str] | None = None) -> tuple[Series, ...]:
+    """A line for each defense through its settings, with ε at its ends; of `only` some, with whiskers."""
+    found, style = [], looks(study)
+    for name, group in _by_defense(study).items():
+        spots = [(one, x, y) for one in group if (x := across(one)) and (y := up(one))]
+        if not spots or (only is not None and name not in only):
+            continue
+        ends = (0, len(spots) - 1) if len(spots) > 1 and only is None else ()
+        found.append(
+            Series(
+                words(name),
+                tuple((x[0], y[0]) for _, x, y in spots),
+                *style[name],
+                tips=tuple(f"{setting_in_words(one)}: {y[1]}" + (f". {x[1]}" if x[1] else "") for one, x, y in spots),
+                tags=tuple(f"ε {one[1]:g}" if i in ends and one[1] else "" for i, (one, _, _) in enumerate(spots)),
+                whiskers=tuple(y[2] for _, _, y in spots if y[2] and only is not None),
+            )
+        )
+    return tuple(found)
+
+
+def _attacker(told: bool) -> str:
+    return "attacker knows the true label" if told else "attacker has the scores alone"
+
+
+def _auc_axis(values: Sequence[float]) -> Axis:
+    low = 0.5 if 0.5 < min(values) < 0.56 else min(values)
+    return Axis.around("AUC of the best attack (lower is better)", (low, max(*values, low + 0.05)))
+
+
+def _floors(study: Study, told: bool) -> tuple[tuple[str, float], ...]:
+    """What the label alone gives; and the ranking alone, where that is visibly more."""
+    found = [
+        (f"{reads} alone: {number(result.auc)}", result.auc)
+        for reads in ("label", "ranking")
+        if (result := best(study, UNDEFENDED, told=told, reads=reads))
+    ]
+    return tuple(found[:1] + [f for f in found[1:] if f[1] - found[0][1] > 0.008])
+
+
+# The frontier
+
+
+def frontier(study: Study) -> list[Panel]:
+    """Privacy against utility: for each attacker, over distortion and over the AUROC of confidence."""
+    study = shared(study)
+    panels = []
+    for told in knowledge(study):
+        for field, title, label, better in COSTS:
+            series, floors = _series(study, _cost(study, field, label), _leak(study, told)), _floors(study, told)
+            if series:
+                xs, ys = zip(*(point for s in series for point in s.points), strict=True)
+                across, up = Axis.around(f"{label} ({better})", xs, 0.05), _auc_axis([*ys, *(y for _, y in floors)])
+                panels.append(Panel(f"{title}; {_attacker(told)}", across, up, series, floors))
+    return panels
+
+
+# ROC
+
+
+def roc(study: Study, verdict: AuditVerdict) -> list[Panel]:
+    """True against false positive rates, both logarithmic, of the best attack on each selected setting."""
+    study = shared(study)
+    style, panels = looks(study), []
+    for told in knowledge(study):
+        series = []
+        free = iter([t for t in TONES if t not in {look[0] for look in style.values()}] + list(TONES))
+        for one in selected(study, verdict):
+            found = best(study, one, told=told)
+            if found is not None:
+                tone = style[one[0]][0]
+                dash = "" if one in (UNDEFENDED, verdict.recommended) else "6 3"
+                name = setting_in_words(one)
+                series.append(_curve(found, name, next(free) if tone == "muted" else tone, dash))
+        label = best(study, UNDEFENDED, told=told, reads="label")
+        series += [_curve(label, "label alone", "ink", "2 3")] if label else []
+        series = [s for s in series if len(s.points) > 1]
+        if series:
+            rates = Axis("false positive rate", (LEAST_RATE, 1.0), log=True)
+            hits = Axis("true positive rate", (LEAST_RATE, 1.0), log=True)
+            title = _attacker(told)
+            panels.append(Panel(title[0].upper() + title[1:], rates, hits, tuple(series), diagonal=True, key=KEY))
+    return panels
+
+
+def _curve(result: AttackResult, name: str, tone: str, dash: str) -> Series:
+    points = tuple((max(x, LEAST_RATE), y) for x, y in sorted(result.roc) if y >= LEAST_RATE)
+    # of the points left of the axis only the highest counts: a step starts there
+    first = max((p for p in points if p[0] == LEAST_RATE), default=None)
+    shown = ((first,) if first else ()) + tuple(p for p in points if p[0] > LEAST_RATE)
+    return Series(f"{percent(result.tpr_at_1pct)}  {name}", shown, tone, shape="", dash=dash)
+
+
+def selected(study: Study, verdict: AuditVerdict) -> list[Setting]:
+    """No defense, the recommended setting, the published one and the rivals, each where it leaks least; a handful."""
+
+    def leak(one: Setting) -> float:
+        return max(leak.best.auc for leak in leaks(study, one))
+
+    wanted = [UNDEFENDED, *([verdict.recommended] if verdict.recommended else [])]
+    keeps = {d.defense for d in study.defenses if d.keeps_label}
+    left_out = {"label_only", *(name for name, _ in wanted)}  # the label alone is drawn as the floor
+    others = [min(group, key=leak) for name, group in _by_defense(study).items() if name in keeps - left_out]
+    others.sort(key=lambda one: (one[0] != "published", one[0].startswith("isotonic"), leak(one)))
+    return (wanted + others)[:MOST_CURVES]
+
+
+# Sweeps
+
+
+def sweeps(study: Study) -> list[Panel]:
+    """AUC of the best attack and costs against ε, for the defenses that were tried at more than one."""
+    study = shared(study)
+    swept = {name for name, group in _by_defense(study).items() if sum(e is not None for _, e in group) > 1}
+    if not swept:
+        return []
+    every = [e for name, e in settings(study) if name in swept and e is not None]
+    across = Axis("ε, logarithmic", (min(every) / 1.25, max(every) * 1.25), log=True)
+    panels = []
+    for told in knowledge(study):
+        series, floors = _series(study, _epsilon, _leak(study, told), swept), _floors(study, told)
+        undefended = best(study, UNDEFENDED, told=told)
+        if undefended is not None:
+            floors = (*floors, (f"undefended: {number(undefended.auc)}", undefended.auc))
+        seen = [y for s in series for ends in s.whiskers for y in ends] + [level for _, level in floors]
+        panels.append(Panel(f"Leak; {_attacker(told)}", across, _auc_axis(seen), series, floors))
+    for field, title, label, _ in COSTS:
+        series = _series(study, _epsilon, _cost(study, field, label), swept)
+        if series:
+            up = Axis.around(label.partition(": ")[2], (y for s in series for _, y in s.points))
+            panels.append(Panel(title, across, up, series))
+    return panels
+
+
+# Reconstructions
+
+
+def reconstructions(study: Study) -> Rows:
+    """Rows of pictures: originals first, then the best attack per setting."""
+    shown = [i for i in study.inversions if i.pictures]
+    if not shown or not study.originals:
+        return []
+    nearest: dict[tuple[Setting, str], InversionResult] = {}
+    for i in sorted(shown, key=lambda i: i.mse):
+        # the paper's own attacker is shown only where no other was tried; a floor is a row of its own
+        if i.form != "paper" or not any(j.setting == i.setting for j in shown if j != i):
+            nearest.setdefault((i.setting, i.features if i.form == "floor" else ""), i)
+    rows: Rows = [("originals", "", study.originals)]
+    for i in sorted(nearest.values(), key=lambda i: (i.form == "floor", shown.index(i))):
+        name = f"{words(i.features)} alone (floor)" if i.form == "floor" else setting_in_words(i.setting)
+        rows.append((name, f"MSE {number(i.mse, 3)}, nearest original right {percent(i.nearest_original)}", i.pictures))
+    for uri in (uri for _, _, pictures in rows for uri in pictures):
+        if not re.fullmatch(r"data:image/(png|webp);base64,[A-Za-z0-9+/]+=*", uri):
+            raise ValueError(f"Expected pictures as PNG or WebP data URIs, got {uri[:40]!r}.")
+    return rows
+
+
+def picture_rows(rows: Rows) -> Sheet:
+    """Rows of pictures, each with its name and what was measured."""
+    marks: list[Mark] = []
+    for i, (name, measured, pictures) in enumerate(rows):
+        top = GAP + i * (TILE + GAP)
+        marks.append(Text((12, top + TILE / 2 - (2 if measured else -4)), name, "ink", size=13, bold=True))
+        marks += [Text((12, top + TILE / 2 + 15), measured, size=11)] if measured else []
+        marks += [PictureMark((NAMES + j * (TILE + GAP), top), TILE, uri) for j, uri in enumerate(pictures)]
+    most = max(len(pictures) for _, _, pictures in rows)
+    width, height = NAMES + most * (TILE + GAP) + GAP, GAP + len(rows) * (TILE + GAP)
+    return Sheet("Pictures rebuilt from scores", width, height, tuple(marks))
+
+
+def sheets(study: Study, verdict: AuditVerdict) -> dict[str, Sheet]:
+    """Every figure there is, by the name of its file."""
+    panels = {"frontier": frontier(study), "roc": roc(study, verdict), "sweeps": sweeps(study)}
+    found = {name: sheet(group, compared_by(study)) for name, group in panels.items() if group}
+    rows = reconstructions(study)
+    return {**found, "reconstructions": picture_rows(rows)} if rows else found

@@ -1,0 +1,173 @@
+"""The tables of the report: the best attack on each setting, what it costs, and every attack and inversion."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from scoreveil.audit.report.figures import settings
+from scoreveil.audit.report.verdict import AuditVerdict, Leak, knowledge, leaks
+from scoreveil.audit.report.wording import NOTHING, attack, interval, number, percent, seconds, words
+from scoreveil.audit.study.results import AttackResult, Setting, Study, best
+
+short = partial(number, digits=3)
+
+
+@dataclass(frozen=True)
+class TableCell:
+    """What is written, and what it sorts by."""
+
+    text: str
+    value: float | str | None = None
+    small: str = ""  # an interval or a name, in smaller type below
+
+    @property
+    def is_number(self) -> bool:
+        return not isinstance(self.value, str)
+
+    @property
+    def sorts_by(self) -> str:
+        """Empty where it is missing."""
+        return "" if self.value is None else f"{self.value:.6g}" if isinstance(self.value, float) else str(self.value)
+
+
+@dataclass(frozen=True)
+class Table:
+    name: str
+    columns: tuple[tuple[str, str], ...]  # heading, and what it means
+    rows: tuple[tuple[TableCell, ...], ...]
+    marked: int | None = None  # the row of the recommended setting
+    groups: tuple[tuple[str, int], ...] = ()  # headings over several columns
+
+
+Column = tuple[str, str, Callable[[Any], TableCell]]  # heading, what it means, what stands in it
+
+
+def _table(name: str, rows: Sequence[Any], columns: Sequence[Column], marked: Setting | None = None) -> Table:
+    """A row for each result, which begins with its setting."""
+    headings = (*SETTING, *((heading, meaning) for heading, meaning, _ in columns))
+    cells = tuple((*_setting(row.setting), *(show(row) for _, _, show in columns)) for row in rows)
+    return Table(name, headings, cells, _where(marked, [row.setting for row in rows]))
+
+
+def _where(marked: Setting | None, there: list[Setting]) -> int | None:
+    return there.index(marked) if marked in there else None
+
+
+def _setting(setting: Setting) -> tuple[TableCell, TableCell]:
+    defense, epsilon = setting
+    return TableCell(words(defense), words(defense)), TableCell(NOTHING if epsilon is None else f"{epsilon:g}", epsilon)
+
+
+def _field(field: str, show: Callable[[Any], str]) -> Callable[[Any], TableCell]:
+    return lambda row: TableCell(show(getattr(row, field)), getattr(row, field))
+
+
+def _word(field: str) -> Callable[[Any], TableCell]:
+    return lambda row: TableCell(words(getattr(row, field)), words(getattr(row, field)))
+
+
+def _yes(field: str) -> Callable[[Any], TableCell]:
+    return lambda row: TableCell(*["yes" if getattr(row, field) else "no"] * 2)
+
+
+def _span(field: str, show: Callable[[float], str]) -> Callable[[Any], TableCell]:
+    """A number with its interval below."""
+
+    def cell(row: AttackResult) -> TableCell:
+        value, low, high = (getattr(row, f"{field}{end}") for end in ("", "_low", "_high"))
+        return TableCell(show(value), value, f"{show(low).removesuffix(' %')}–{show(high)}")
+
+    return cell
+
+
+SETTING = (("defense", ""), ("ε", "the one parameter; the smaller, the less shows"))
+EARLY: tuple[Column, ...] = (
+    (
+        "TPR at 1 %",
+        "members found while 1 % of non-members are called members; with its 95 % interval",
+        _span("tpr_at_1pct", percent),
+    ),
+    ("TPR at .1 %", "members found while .1 % of non-members are called members", _span("tpr_at_01pct", percent)),
+)
+
+
+def best_attacks(study: Study, verdict: AuditVerdict) -> Table:
+    """One row for each setting: how far the best attack gets, and how far above what the label alone gives."""
+    attackers, there = knowledge(study), settings(study)
+    each = (
+        ("AUC", "area under the ROC curve, with its 95 % interval, and the attack; .5 is guessing"),
+        ("above floor", "AUC above what the label alone gives to the same attacker"),
+        *((heading, meaning) for heading, meaning, _ in EARLY),
+    )
+    groups = [("attacker knows the true label" if a else "attacker has the scores alone", len(each)) for a in attackers]
+    rows = []
+    for one in there:
+        found = {leak.told: leak for leak in leaks(study, one)}
+        cells = (_best(study, found[a]) if a in found else [TableCell(NOTHING)] * len(each) for a in attackers)
+        rows.append((*_setting(one), *(cell for group in cells for cell in group)))
+    columns = (*SETTING, *each * len(attackers))
+    marked = _where(verdict.recommended, there)
+    return Table("Best attack on each setting", columns, tuple(rows), marked, (("", len(SETTING)), *groups))
+
+
+def _best(study: Study, leak: Leak) -> list[TableCell]:
+    top, one = leak.best, leak.best.setting
+    early = best(study, one, "tpr_at_1pct", leak.told) or top
+    earlier = best(study, one, "tpr_at_01pct", leak.told) or top
+    return [
+        TableCell(interval(top.auc, top.auc_low, top.auc_high, show=short), top.auc, attack(top)),
+        TableCell(f"{'+' if leak.excess >= 0 else ''}{short(leak.excess)}", leak.excess),
+        EARLY[0][2](early),
+        EARLY[1][2](earlier),
+    ]
+
+
+def costs(study: Study, verdict: AuditVerdict) -> Table:
+    columns: tuple[Column, ...] = (
+        ("distortion ℓ2", "mean ‖z − y‖₂ on records that were not trained on", _field("distortion_l2", short)),
+        ("distortion ℓ1", "mean ‖z − y‖₁", _field("distortion_l1", short)),
+        (
+            "confidence AUROC",
+            "how well the top score tells right from wrong answers; .5 is not at all",
+            _field("auroc_of_confidence", short),
+        ),
+        ("ECE", "expected calibration error", _field("ece", short)),
+        ("Brier", "mean squared error of the scores as probabilities", _field("brier", short)),
+        ("test accuracy", "", _field("test_accuracy", percent)),
+        ("train accuracy", "", _field("train_accuracy", percent)),
+        ("keeps label", "", _yes("keeps_label")),
+        ("keeps ranking", "", _yes("keeps_ranking")),
+        ("to fit", "seconds once", _field("fit_seconds", seconds)),
+        ("per vector", "seconds for each score vector", _field("seconds_per_vector", seconds)),
+    )
+    return _table("What each setting costs", study.defenses, columns, verdict.recommended)
+
+
+def inversions(study: Study) -> Table:
+    forms = "paper: trained on undefended scores; adaptive: on defended ones; floor: from the label or ranking"
+    nearest = "how often the original nearest to the reconstruction is the right one"
+    columns: tuple[Column, ...] = (
+        ("form", forms, _word("form")),
+        ("from", "what the attacker is given", _word("features")),
+        ("MSE", "mean squared error of the pixels; the lower, the more leaks", _field("mse", short)),
+        ("SSIM", "structural similarity; it favours blurry class means", _field("ssim", short)),
+        ("nearest original", nearest, _field("nearest_original", percent)),
+    )
+    return _table("Reconstruction from the scores", study.inversions, columns)
+
+
+def every_attack(study: Study) -> Table:
+    forms = "paper: fitted on undefended scores; adaptive: on defended ones; averaging: over repeated queries"
+    columns: tuple[Column, ...] = (
+        ("attack", "", _word("attack")),
+        ("form", forms, _word("form")),
+        ("features", "", _word("features")),
+        ("reads", "what of a score vector it looks at", _word("reads")),
+        ("told the label", "whether it is told the true labels", _yes("knows_label")),
+        ("AUC", "area under the ROC curve; .5 is guessing", _span("auc", short)),
+        *EARLY,
+        ("accuracy", "on as many members as non-members", _field("accuracy", percent)),
+        ("took", "", _field("seconds", seconds)),
+    )
+    return _table("All attacks", study.results, columns)

@@ -1,0 +1,1 @@
+"""A study: every defense against every attack, from scores to values."""

@@ -1,0 +1,226 @@
+"""One defense against every membership attack, trial by trial, each kept on disk once it is computed."""
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scoreveil.audit import cache
+from scoreveil.audit.attacks import ATTACKS, likelihood
+from scoreveil.audit.attacks.interface import Attack, Features
+from scoreveil.audit.data.records import Bools, Defense, Floats, Membership, Records
+from scoreveil.audit.defenses import DEFENSES, Method, Timing, timed
+from scoreveil.audit.study import metrics
+from scoreveil.audit.study.results import UNDEFENDED, AttackResult, DefenseResult, Findings, Form, Setting
+from scoreveil.audit.study.subjects import Subject
+
+VERSION = 2  # of what a trial computes: what another version kept is made anew
+VIEWS = 1_000_003  # between the seeds of two views
+LIKELIHOOD = ("lira_online", "lira_offline", "rmia_online", "rmia_offline")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One attack in one form on one setting."""
+
+    setting: Setting
+    attack: str
+    form: Form
+    features: Features
+
+    def seed(self, study: int) -> int:
+        """A seed of its own. The word "Cell" is how trials were called when the results in results/ were made."""
+        fields = f"setting={self.setting!r}, attack={self.attack!r}, form={self.form!r}, features={self.features!r}"
+        return int.from_bytes(hashlib.sha256(f"(Cell({fields}), {study})".encode()).digest()[:8], "little")
+
+
+@dataclass(frozen=True, eq=False)
+class Bench:
+    """Everything a trial is computed from."""
+
+    subject: Subject
+    attacks: tuple[str, ...]
+    repeats: int
+    seed: int
+    cache: Path | None
+
+    def study_setting(self, setting: Setting, with_likelihood: bool) -> Findings:
+        """One defense against every attack; inversions are studied elsewhere."""
+        seen = Seen(self.subject, setting, self.repeats, self.seed)
+        cost = DefenseResult(**self._kept({"defense": setting}, lambda: asdict(self._cost(seen))))
+        found = []
+        for trial in self._trials(setting):
+            what = {"defense": setting, "attack": trial.attack, "form": trial.form, "features": trial.features}
+            found.append(self._result(what, partial(self._attack, trial, seen)))
+        if with_likelihood and self.subject.many is not None:
+            # what is undefended is also asked for its label alone: the floor of these attacks
+            for reads in ("scores", "label") if setting == UNDEFENDED else ("scores",):
+                for attack in LIKELIHOOD:
+                    what = {"defense": setting, "attack": attack, "reads": reads}
+                    found.append(self._result(what, partial(self._compare, attack, reads, seen)))
+        return (cost,), tuple(found), ()
+
+    def _trials(self, setting: Setting) -> Iterator[Trial]:
+        for name in self.attacks:
+            attack = ATTACKS[name]
+            if not self._possible(attack):
+                continue
+            if attack.reads == "scores" and attack.needs == "":
+                yield Trial(setting, name, "paper", attack.features[0])
+                if DEFENSES[setting[0]].is_random and self.repeats > 1:
+                    yield Trial(setting, name, "averaging", attack.features[-1])
+            yield from (Trial(setting, name, "adaptive", features) for features in attack.features)
+
+    def _possible(self, attack: Attack) -> bool:
+        if attack.knows_label and any(r.labels is None for r in self.subject.sides):
+            return False
+        return not (attack.needs == "variants" and any(r.variants is None for r in self.subject.sides))
+
+    def _attack(self, trial: Trial, seen: "Seen") -> AttackResult:
+        target, shadow = seen.averaged if trial.form == "averaging" else (seen.target, seen.shadow)
+        attack, began = ATTACKS[trial.attack], time.perf_counter()
+        if attack.knows_half:
+            undefended, shadow = (m.halves(np.random.default_rng(self.seed))[0] for m in (self.subject.target, target))
+            target = target.halves(np.random.default_rng(self.seed))[1]
+        else:
+            undefended = self.subject.shadow
+        fitted_on = undefended if trial.form == "paper" else shadow
+        # the same records for every trial, so that trials can be compared
+        balanced_shadow, balanced = (m.balanced(np.random.default_rng(self.seed)) for m in (fitted_on, target))
+        scorer = attack.fit(balanced_shadow, trial.features, np.random.default_rng(trial.seed(self.seed)))
+        about = {"form": trial.form, "features": trial.features, "reads": attack.reads}
+        scores = scorer(balanced.records)
+        return _judged(seen.setting, attack.name, attack.knows_label, balanced.truth, scores, began, about)
+
+    def _compare(self, attack: str, reads: str, seen: "Seen") -> AttackResult:
+        """LiRA and RMIA: the target's answers beside those of many shadows under the same defense."""
+        began = time.perf_counter()
+        scores = seen.compared(attack, reads)
+        about = {"form": "adaptive", "features": "log_odds" if "lira" in attack else "scores", "reads": reads}
+        return _judged(seen.setting, attack, True, self.subject.target.truth, scores, began, about)
+
+    def _cost(self, seen: "Seen") -> DefenseResult:
+        before, after = self.subject.target.nonmembers, seen.target.nonmembers
+
+        def measured(measure: Callable[[Records], float], records: Records = after) -> float | None:
+            return None if records.labels is None else measure(records)
+
+        return DefenseResult(
+            defense=seen.setting[0],
+            epsilon=seen.setting[1],
+            keeps_label=seen.method.keeps_label,
+            keeps_ranking=seen.method.keeps_ranking,
+            train_accuracy=measured(metrics.accuracy, seen.target.members),
+            test_accuracy=measured(metrics.accuracy),
+            distortion_l1=metrics.distortion(after.scores, before.scores, "l1"),
+            distortion_l2=metrics.distortion(after.scores, before.scores, "l2"),
+            ece=measured(metrics.ece),
+            brier=measured(metrics.brier),
+            auroc_of_confidence=measured(metrics.auroc_of_confidence),
+            **asdict(seen.timing),
+        )
+
+    def _result(self, what: dict[str, Any], make: Callable[[], AttackResult]) -> AttackResult:
+        stored = self._kept(what, lambda: asdict(make()))
+        return AttackResult(**{**stored, "roc": tuple(map(tuple, stored["roc"]))})
+
+    def _kept(self, what: dict[str, Any], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """A row from the disk, or made and put there."""
+        if self.cache is None:
+            return make()
+        many = what.get("attack") in LIKELIHOOD
+        data = self.subject.digest_with_many if many else self.subject.digest
+        return cache.kept_json("cells", cache.key(VERSION, data, self.seed, self.repeats, what), make, self.cache)
+
+
+@dataclass(eq=False)
+class Seen:
+    """The subject through one defense; each view is made when the first trial that is not on disk needs it."""
+
+    subject: Subject
+    setting: Setting
+    repeats: int
+    seed: int
+
+    @property
+    def method(self) -> Method:
+        return DEFENSES[self.setting[0]]
+
+    @cached_property
+    def _made(self) -> tuple[Defense, Timing]:
+        given = self.subject.given(self.seed, self.setting[1])
+        return timed(self.method, given, self.subject.target.nonmembers.scores)
+
+    def _defense(self, view: int) -> Defense:
+        """For each view draws of its own, so that it is the same whichever others were made before it."""
+        if not self.method.is_random:
+            return self._made[0]
+        return self.method.make(self.subject.given(self.seed + VIEWS * (view + 1), self.setting[1]))
+
+    @property
+    def timing(self) -> Timing:
+        return self._made[1]
+
+    @cached_property
+    def target(self) -> Membership:
+        return self.subject.target.defended(self._defense(0))
+
+    @cached_property
+    def shadow(self) -> Membership:
+        return self.subject.shadow.defended(self._defense(1))
+
+    @cached_property
+    def averaged(self) -> tuple[Membership, Membership]:
+        often = repeated(self._defense(2), self.repeats)
+        return self.subject.target.defended(often), self.subject.shadow.defended(often)
+
+    def compared(self, attack: str, reads: str) -> Floats:
+        """What LiRA or RMIA says of each record, given the scores or the labels alone."""
+        records, population = self._many if reads == "scores" else self._labels_of_many
+        compare: Callable[..., Floats] = getattr(likelihood, attack)
+        return compare(*records, *population) if attack.startswith("rmia") else compare(*records)
+
+    @cached_property
+    def _many(self) -> tuple[tuple[Records, likelihood.Ensemble], ...]:
+        return self._under_shadows(self._defense(3))
+
+    @cached_property
+    def _labels_of_many(self) -> tuple[tuple[Records, likelihood.Ensemble], ...]:
+        return self._under_shadows(DEFENSES["label_only"].make(self.subject.given(self.seed)))
+
+    def _under_shadows(self, defense: Defense) -> tuple[tuple[Records, likelihood.Ensemble], ...]:
+        """The records, and a population that was not trained on: under the target, and under its shadows."""
+        many = self.subject.many
+        assert many is not None, "asked only of subjects with many shadows"
+
+        def side(records: Records, of_shadows: Floats, inside: Bools) -> tuple[Records, likelihood.Ensemble]:
+            defended = records.defended(defense)
+            return defended, likelihood.Ensemble(np.stack([defense(rows) for rows in of_shadows]), inside)
+
+        outside = np.zeros(many.of_population.shape[:2], dtype=bool)
+        return (
+            side(self.subject.target.records, many.of_records, many.inside),
+            side(many.population, many.of_population, outside),
+        )
+
+
+def _judged(
+    setting: Setting, attack: str, told: bool, truth: Bools, scores: Floats, began: float, about: dict[str, Any]
+) -> AttackResult:
+    """How well an attack did, which took from `began` until now."""
+    measured = asdict(metrics.membership_metrics(truth, scores))
+    took = round(time.perf_counter() - began, 3)
+    name, epsilon = setting
+    return AttackResult(
+        defense=name, epsilon=epsilon, attack=attack, knows_label=told, seconds=took, **about, **measured
+    )
+
+
+def repeated(defense: Defense, times: int) -> Defense:
+    """The mean of several answers: what an attacker who asks again sees."""
+    return lambda scores: np.asarray(sum(defense(scores) for _ in range(times)) / times)

@@ -1,0 +1,203 @@
+"""What a study finds, as values: a row for each attack, defense and inversion, and which of them may be compared.
+
+`to_json` and `from_json` are the format of results.json; the room `report` renders it.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+Setting = tuple[str, float | None]  # a defense and its ε
+Form = Literal["paper", "adaptive", "averaging"]
+InversionForm = Literal["paper", "adaptive", "floor"]
+Measure = Literal["accuracy", "auc", "tpr_at_1pct", "tpr_at_01pct"]
+
+UNDEFENDED: Setting = ("none", None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfSetting:
+    """What was found out about one defense at one ε."""
+
+    defense: str
+    epsilon: float | None
+
+    @property
+    def setting(self) -> Setting:
+        return self.defense, self.epsilon
+
+
+@dataclass(frozen=True)
+class MembershipMetrics:
+    """How well an attack tells members from others, with 95 % intervals.
+
+    accuracy      on balanced sets, with the threshold 0.5 that the attack was fitted to
+    auc           with DeLong's interval
+    tpr_at_1pct   share of the members found at 1 % false alarms; Clopper-Pearson, for a given threshold
+    tpr_at_01pct  the same at 0.1 %
+    roc           points (false positive rate, true positive rate), evenly spread on a logarithmic axis
+    """
+
+    accuracy: float
+    auc: float
+    auc_low: float
+    auc_high: float
+    tpr_at_1pct: float
+    tpr_at_1pct_low: float
+    tpr_at_1pct_high: float
+    tpr_at_01pct: float
+    tpr_at_01pct_low: float
+    tpr_at_01pct_high: float
+    roc: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True)
+class InversionMetrics:
+    """How near reconstructions come to the originals.
+
+    mse               mean squared error per pixel
+    ssim              mean structural similarity; it favours blurry class means, so do not rely on it alone
+    nearest_original  how often the original nearest to a reconstruction is its own; 1/n by chance
+    """
+
+    mse: float
+    ssim: float
+    nearest_original: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackResult(MembershipMetrics, OfSetting):
+    """One membership attack on one defense."""
+
+    attack: str
+    form: Form  # "paper": fitted on undefended scores; "adaptive": on defended ones; "averaging": over repeated queries
+    features: str
+    reads: str  # "scores", "ranking" or "label"
+    knows_label: bool
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class DefenseResult(OfSetting):
+    """What one defense costs, measured on records that were not trained on unless named otherwise."""
+
+    keeps_label: bool
+    keeps_ranking: bool
+    train_accuracy: float | None
+    test_accuracy: float | None
+    distortion_l1: float
+    distortion_l2: float
+    ece: float | None
+    brier: float | None
+    auroc_of_confidence: float | None
+    fit_seconds: float
+    seconds_per_vector: float
+    ratio_to_numpy: float | None = None  # of our mechanisms: the time beside that of plain array operations
+
+
+@dataclass(frozen=True, kw_only=True)
+class InversionResult(InversionMetrics, OfSetting):
+    """Reconstructions from the scores, by one attacker on one defense."""
+
+    form: InversionForm
+    features: str
+    pictures: tuple[str, ...] = ()  # data URIs of the first few reconstructions
+
+
+@dataclass(frozen=True)
+class Study:
+    """Everything a study found. `meta` says how it was made: command, versions, seeds, data hashes, machine, date."""
+
+    meta: dict[str, Any]
+    results: tuple[AttackResult, ...]
+    defenses: tuple[DefenseResult, ...]
+    inversions: tuple[InversionResult, ...] = ()
+    originals: tuple[str, ...] = ()  # data URIs of what the reconstructions are of
+    notes: tuple[str, ...] = ()  # warnings about the data
+
+
+Findings = tuple[tuple[DefenseResult, ...], tuple[AttackResult, ...], tuple[InversionResult, ...]]
+
+
+def setting_name(setting: Setting) -> str:
+    """`published ε=0.5`."""
+    name, epsilon = setting
+    return name if epsilon is None else f"{name} ε={epsilon:g}"
+
+
+def best(
+    study: Study, setting: Setting, measure: Measure = "auc", told: bool = True, **wanted: Any
+) -> AttackResult | None:
+    """The strongest attack on a setting.
+
+    Args:
+        study: Where to look. To compare settings, give what `shared` returns.
+        setting: The defense and its ε.
+        measure: What is compared.
+        told: Whether the attacker is told the true labels. One who is may also ignore them; one who is not cannot
+            run the attacks that need them.
+        wanted: Fields that the attack must have, such as `reads="label"`.
+    """
+    there = (
+        r
+        for r in study.results
+        if r.setting == setting
+        and (told or not r.knows_label)
+        and all(getattr(r, name) == value for name, value in wanted.items())
+    )
+    return max(there, key=lambda r: float(getattr(r, measure)), default=None)
+
+
+def shared(study: Study, settings: Iterable[Setting] | None = None) -> Study:
+    """The study with those attacks alone that were run on all the settings, by default on every setting there is.
+
+    Settings may be compared by these only: where a strong attack was run on one setting and not on another, the other
+    would look better than it is. All forms count as one attack: asking again is only tried where a defense draws anew.
+    """
+    run: dict[Setting, set[tuple[str, str]]] = {}
+    for r in study.results:
+        run.setdefault(r.setting, set()).add((r.attack, r.reads))
+    compared = run if settings is None else settings
+    common = set.intersection(*(run.get(one, set()) for one in compared)) if run else set()
+    return replace(study, results=tuple(r for r in study.results if (r.attack, r.reads) in common))
+
+
+def left_out(study: Study, compared: Study) -> list[AttackResult]:
+    """The attacks on scores that `shared` left out."""
+    common = {(r.attack, r.reads) for r in compared.results}
+    return [r for r in study.results if (r.attack, r.reads) not in common and r.reads == "scores"]
+
+
+def to_json(study: Study) -> str:
+    """One line for each result. A curve is the number of its false positive rates in `rates`, then its true ones."""
+    content, rates = asdict(study), dict[tuple[float, ...], int]()
+    for row in content["results"]:
+        curve = row.pop("roc")  # it comes last
+        across, up = zip(*curve, strict=True) if curve else ((), ())
+        row["roc"] = rates.setdefault(across, len(rates)), up
+    content["rates"] = list(rates)
+
+    def written(value: Any) -> str:
+        if not isinstance(value, (list, tuple)):
+            return json.dumps(value, indent=1, allow_nan=False)
+        return "[\n" + ",\n".join(json.dumps(item, allow_nan=False) for item in value) + "\n]"
+
+    return "{\n" + ",\n".join(f'"{name}": {written(value)}' for name, value in content.items()) + "\n}\n"
+
+
+def from_json(text: str) -> Study:
+    """The study that `to_json` wrote."""
+    content = json.loads(text)
+    rates = content.pop("rates")
+    for row in content["results"]:
+        which, up = row["roc"]
+        row["roc"] = tuple(zip(rates[which], up, strict=True))
+    return Study(
+        meta=content["meta"],
+        results=tuple(AttackResult(**row) for row in content["results"]),
+        defenses=tuple(DefenseResult(**row) for row in content["defenses"]),
+        inversions=tuple(InversionResult(**{**r, "pictures": tuple(r["pictures"])}) for r in content["inversions"]),
+        originals=tuple(content["originals"]),
+        notes=tuple(content["notes"]),
+    )

@@ -1,0 +1,310 @@
+"""What is audited: scores of members and non-members, given as they are or taken from a model.
+
+Checks come first, so that nothing is fitted on records that are not what they should be.
+"""
+
+import importlib
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scoreveil.audit.data.images import Images, variants
+from scoreveil.audit.data.records import Floats, Integers, Membership, Records
+from scoreveil.audit.defenses.interface import Given
+from scoreveil.audit.study.pictures import Pictures
+from scoreveil.audit.study.shadows import ManyShadows, Progress, many_shadows, silent
+from scoreveil.mechanisms.scores import SUM_TOLERANCE, check_layout, check_rows
+
+FEWEST = 100  # members and non-members each, before any split: fewer cannot tell an attack from luck
+REFERENCE_SHARE = 0.2  # of the non-members, held out as the public reference
+
+Predict = Callable[[Any], Any]  # inputs -> (n, k) scores
+Data = tuple[Any, Integers]  # inputs, and their true classes
+Factory = Callable[[], Any]  # makes something with `fit` and `predict_proba`
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """What is audited.
+
+    target, shadow  members and non-members of the model, and of a shadow to fit attacks on
+    reference       held-out records that are neither attacked nor protected
+    notes           what the reader should know about them
+    many            the target's records under many shadow models, for LiRA and RMIA
+    pictures        what the inversion attack draws, where the records are pictures
+    """
+
+    target: Membership
+    shadow: Membership
+    reference: Records
+    notes: tuple[str, ...] = ()
+    many: ManyShadows | None = None
+    pictures: Pictures | None = None
+    title: str = ""
+
+    def given(self, seed: int, epsilon: float | None = None) -> Given:
+        """What a defender has. It knows its own training set; its non-members are the reference, not the records under
+        attack."""
+        return Given(Membership(self.target.members, self.reference), self.reference, seed, epsilon)
+
+    @property
+    def sides(self) -> tuple[Records, ...]:
+        """Members and non-members of the target, then of the shadow."""
+        return self.target.members, self.target.nonmembers, self.shadow.members, self.shadow.nonmembers
+
+    @cached_property
+    def digest(self) -> str:
+        """The hash of all records."""
+        return "".join(records.digest for records in (*self.sides, self.reference))
+
+    @cached_property
+    def digest_with_many(self) -> str:
+        return self.digest if self.many is None else self.digest + self.many.digest
+
+
+def checked(name: str, scores: Any, labels: Any = None) -> Records:
+    """Records of score vectors and labels, or a ValueError that names what is wrong with which."""
+    scores = np.asarray(scores)
+    try:
+        check_layout(scores)
+        rows = np.atleast_2d(scores).astype(np.float64)
+        if np.any(rows < 0) or np.median(np.abs(rows.sum(axis=1) - 1)) > SUM_TOLERANCE:
+            raise ValueError("expected scores that sum to 1, got what looks like logits (apply softmax first)")
+        check_rows(rows)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+    if labels is None:
+        return Records(rows)
+    labels = np.asarray(labels)
+    if labels.ndim != 1 or len(labels) != len(rows):
+        raise ValueError(f"{name}: expected {len(rows)} labels, one for each row of scores, got shape {labels.shape}.")
+    if not np.issubdtype(labels.dtype, np.integer):
+        if not np.all(labels == np.rint(labels)):
+            raise ValueError(f"{name}: expected whole-number labels, got dtype {labels.dtype}.")
+        labels = labels.astype(np.int64)
+    if labels.min(initial=0) < 0 or labels.max(initial=0) >= rows.shape[1]:
+        raise ValueError(
+            f"{name}: expected labels from 0 to {rows.shape[1] - 1}, got {labels.min()} to {labels.max()}."
+        )
+    return Records(rows, labels.astype(np.int64))
+
+
+def from_scores(
+    members: Records,
+    nonmembers: Records,
+    shadow: tuple[Records, Records] | None = None,
+    reference: Records | None = None,
+    seed: int = 0,
+) -> Subject:
+    """A subject from scores. Without a shadow, attacks are fitted on one half of the records and tested on the other:
+    an attacker who knows the membership of half of them. Without a reference, a part of the non-members is held out."""
+    every = {"members": members, "nonmembers": nonmembers}
+    if shadow is not None:
+        every |= {"shadow members": shadow[0], "shadow nonmembers": shadow[1]}
+    classes = {r.scores.shape[1] for r in every.values()}
+    if len(classes) > 1:
+        raise ValueError(f"Expected the same number of classes everywhere, got {sorted(classes)}.")
+    for name, records in every.items():
+        if len(records) < FEWEST:
+            raise ValueError(f"Expected at least {FEWEST} {name}, got {len(records)}.")
+    notes = overlap_notes(members, nonmembers)
+    rng = np.random.default_rng(seed)
+    if reference is None:
+        shuffled = nonmembers.take(rng.permutation(len(nonmembers)))
+        cut = int(len(nonmembers) * REFERENCE_SHARE)
+        reference, nonmembers = shuffled.take(slice(cut)), shuffled.take(slice(cut, None))
+    target = Membership(members, nonmembers)
+    if shadow is not None:
+        return Subject(target, Membership(*shadow), reference, notes)
+    known, attacked = target.halves(rng)
+    notes += ("No shadow was given: attacks are fitted on one half of the records and tested on the other half.",)
+    return Subject(attacked, known, reference, notes)
+
+
+def overlap_notes(members: Records, nonmembers: Records) -> tuple[str, ...]:
+    """A warning where records stand on both sides."""
+    both = {row.tobytes() for row in members.scores} & {row.tobytes() for row in nonmembers.scores}
+    distinct = [row for row in both if np.frombuffer(row).max() < 1]  # saturated rows coincide by themselves
+    shared = len(distinct) / min(len(members), len(nonmembers))
+    if len(members) == len(nonmembers) and np.array_equal(members.scores, nonmembers.scores):
+        return ("Members and non-members are the same records: every attack will look harmless.",)
+    if shared > 0.01:
+        return (f"{shared:.0%} of the score vectors stand among members and non-members alike: do the sets overlap?",)
+    return ()
+
+
+# From a model
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """What an audit from a model does beyond asking it for scores.
+
+    architecture  a factory of models to train as shadows
+    shadows       how many of them to train on halves of the records, for LiRA and RMIA; 0 for none
+    inversion     whether to redraw pictures from their scores
+    """
+
+    architecture: Factory | None = None
+    shadows: int = 0
+    inversion: bool = False
+    seed: int = 0
+    jobs: int = 2
+
+    def __post_init__(self) -> None:
+        if self.shadows and self.architecture is None:
+            raise ValueError(f"{self.shadows} shadows need an architecture to be trained with: give one.")
+        if self.shadows and not self.shadows >= 4:
+            raise ValueError(f"Expected at least 4 shadows, two with and two without each record, got {self.shadows}.")
+
+
+def from_model(
+    predict: Predict,
+    members: Data,
+    nonmembers: Data,
+    auxiliary: Data | None = None,
+    options: ModelOptions | None = None,
+    progress: Progress = silent,
+) -> Subject:
+    """A subject from a model and its data.
+
+    Args:
+        predict: The model: inputs to scores.
+        members: Inputs that it was trained on, with their labels.
+        nonmembers: Inputs that it was not trained on. A part of them is held out as the public reference.
+        auxiliary: The attacker's own data. With an architecture, a shadow is trained on half of it, and the other half
+            is its non-members; pictures among it serve the inversion attack.
+        options: What else to do.
+        progress: Told about each shadow model.
+    """
+    options = options or ModelOptions()
+    rng = np.random.default_rng(options.seed)
+    order = rng.permutation(len(nonmembers[1]))
+    cut = int(len(order) * REFERENCE_SHARE)
+    reference, others = (_part(nonmembers, index) for index in (order[:cut], order[cut:]))
+    shadow = None
+    if auxiliary is not None and options.architecture is not None:
+        inside, outside = (_part(auxiliary, half) for half in np.array_split(rng.permutation(len(auxiliary[1])), 2))
+        ask = fitted(options.architecture, *inside).predict_proba
+        shadow = _records("shadow members", ask, inside), _records("shadow nonmembers", ask, outside)
+    elif auxiliary is not None and not options.inversion:
+        raise ValueError("Auxiliary data alone trains no shadow: give an architecture too.")
+    subject = from_scores(
+        _records("members", predict, members),
+        _records("nonmembers", predict, others),
+        shadow,
+        _records("reference", predict, reference),
+        options.seed,
+    )
+    if options.shadows and options.architecture is not None:
+        if shadow is None:
+            raise ValueError(f"{options.shadows} shadows need auxiliary data for a shadow beside them: give some.")
+        pool = np.concatenate([members[0], others[0]]), np.concatenate([members[1], others[1]])
+        train = partial(_train_shadow, options.architecture, pool, reference[0])
+        count, seed, jobs = options.shadows, options.seed, options.jobs
+        subject = replace(
+            subject, many=many_shadows(train, len(pool[1]), subject.reference, count, seed, jobs, progress)
+        )
+    if options.inversion:
+        if auxiliary is None:
+            raise ValueError("The inversion attack learns from auxiliary pictures: give some.")
+        asked, drawn = (_images(data, subject.target.classes) for data in (auxiliary, others))
+        scores = [_records(name, predict, data).scores for name, data in (("auxiliary", auxiliary), ("drawn", others))]
+        subject = replace(subject, pictures=Pictures(asked, scores[0], drawn, scores[1]))
+    return subject
+
+
+def _train_shadow(
+    architecture: Factory, pool: Data, population: Any, index: Integers, seed: int
+) -> tuple[Floats, Floats]:
+    """Train one shadow on some of the pool; its scores of all the pool and of a population."""
+    np.random.seed(seed)  # noqa: NPY002 - what a model of others draws from, if it takes no seed of ours
+    model = fitted(architecture, *_part(pool, index))
+    return np.asarray(model.predict_proba(pool[0])), np.asarray(model.predict_proba(population))
+
+
+def fitted(architecture: Factory, x: Any, y: Integers) -> Any:
+    """A model of this architecture, trained."""
+    model = architecture()
+    if not (hasattr(model, "fit") and hasattr(model, "predict_proba")):
+        kind = type(model).__name__
+        raise ValueError(f"Expected the architecture to make a model with fit and predict_proba, got {kind}.")
+    model.fit(x, y)
+    return model
+
+
+def _part(data: Data, index: Integers) -> Data:
+    return data[0][index], data[1][index]
+
+
+def _records(name: str, predict: Predict, data: Data) -> Records:
+    """Scores and labels, and of pictures the labels of moved and mirrored copies."""
+    x, y = data
+    records = checked(name, predict(x), y)
+    if np.ndim(x) != 4:
+        return records
+    copies = [np.asarray(predict(copy)).argmax(axis=1) for copy in variants(x)]
+    return replace(records, variants=np.stack(copies, axis=1))
+
+
+def _images(data: Data, classes: int) -> Images:
+    x, y = data
+    if np.ndim(x) != 4:
+        raise ValueError(f"Expected pictures (n, channels, height, width) for the inversion attack, got {np.shape(x)}.")
+    return Images(np.asarray(x, dtype=np.float32), np.asarray(y, dtype=np.int64), "pictures", classes)
+
+
+def load_object(path: str) -> Any:
+    """`package.module:name`, also from the folder that the command is run in."""
+    module, _, name = path.partition(":")
+    if not module or not name:
+        raise ValueError(f"Expected package.module:name, got {path!r}.")
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        return getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as error:
+        raise ValueError(f"Expected a module that can be imported, got {module!r} ({error}).") from None
+    except AttributeError:
+        raise ValueError(f"Module {module!r} has no {name!r}: check the spelling.") from None
+
+
+def load_predict(path: str) -> Predict:
+    """A model's scores: an .onnx file, or `package.module:predict_proba`."""
+    if path.endswith(".onnx"):
+        return _onnx_predict(path)
+    predict: Predict = load_object(path)
+    if not callable(predict):
+        raise ValueError(f"Expected something to call, got {type(predict).__name__}: {path!r}.")
+    return predict
+
+
+def _onnx_predict(path: str) -> Predict:
+    """The last floating output of an .onnx file, asked some inputs at a time."""
+    if not Path(path).exists():
+        raise ValueError(f"There is no .onnx file at {path}.")
+    try:
+        import onnxruntime
+    except ModuleNotFoundError:
+        raise ValueError("An .onnx model needs onnxruntime: pip install 'scoreveil[onnx]'.") from None
+    floats = {"tensor(float)": np.float32, "tensor(double)": np.float64}
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    given, outputs = session.get_inputs()[0], session.get_outputs()
+    if given.type not in floats:
+        raise ValueError(f"Expected an .onnx model with a floating input, got {given.type}.")
+    scored = [output.name for output in outputs if output.type in floats]
+    if not scored:
+        found = ", ".join(output.type for output in outputs)
+        raise ValueError(f"Expected a tensor of scores among the .onnx outputs, got {found}: export without zipmap.")
+
+    def predict(x: Any) -> Floats:
+        blocks = (np.asarray(x[i : i + 1024], dtype=floats[given.type]) for i in range(0, len(x), 1024))
+        return np.concatenate([session.run(scored[-1:], {given.name: block})[0] for block in blocks])
+
+    return predict
