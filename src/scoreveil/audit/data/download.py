@@ -13,6 +13,7 @@ import urllib.request
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from scoreveil import atomic
@@ -74,17 +75,20 @@ def fetch(
     progress: Callable[[float], None] = lambda done: None,
     files: dict[str, tuple[File, ...]] | None = None,
 ) -> None:
-    """Put the dataset's files into the folder. ConnectionError where they cannot be had, ValueError where they are not
-    what they should be; what is there already is not fetched again."""
+    """Put the dataset's files into the folder; what is there already is not fetched again.
+
+    Raises:
+        ConnectionError: A file cannot be had. What came so far is kept, and the next try goes on from there.
+        ValueError: A file is not what it should be.
+    """
     wanted = (FILES if files is None else files)[dataset]
     total, before = sum(file.megabytes for file in wanted), 0.0
+
+    def told(start: float, megabytes: float) -> None:
+        progress(min(1.0, (start + megabytes) / total))
+
     for file in wanted:
-        start = before
-
-        def told(megabytes: float, start: float = start) -> None:
-            progress(min(1.0, (start + megabytes) / total))
-
-        _fetch(file, data_dir / file.path, told)
+        _fetch(file, data_dir / file.path, partial(told, before))
         before += file.megabytes
     progress(1.0)
 

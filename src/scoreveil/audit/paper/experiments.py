@@ -6,7 +6,7 @@ The paper trains on 60,000 of 70,000 images and attacks with 60,000 more, so its
 Here the sets are disjoint, except in the profile "paper", which is as large as the paper's and says so.
 """
 
-import time
+import timeit
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -205,12 +205,8 @@ def subject_of(classifiers: ClassifierCache, parts: Parts, jobs: int, progress: 
         progress("a classifier", done, 2)
     asked, drawn = parts.shadow_train, parts.target_test
     return Subject(
-        target=Membership(
-            *(classifiers.records(*target, images) for images in (parts.target_train, parts.target_test))
-        ),
-        shadow=Membership(
-            *(classifiers.records(*shadow, images) for images in (parts.shadow_train, parts.shadow_test))
-        ),
+        target=Membership(*(classifiers.records(*target, each) for each in (parts.target_train, parts.target_test))),
+        shadow=Membership(*(classifiers.records(*shadow, each) for each in (parts.shadow_train, parts.shadow_test))),
         reference=classifiers.records(*target, parts.reference),
         notes=(OVERLAP,) if profile.overlapping else (),
         many=many(classifiers, parts, jobs, progress) if profile.shadows.get(classifiers.dataset) else None,
@@ -279,12 +275,7 @@ def overheads(model: ImageClassifier, images: Images, subject: Subject, plan: st
 
 def _seconds(call: Callable[[], Any], times: int = 5) -> float:
     """The shortest of several."""
-    found = []
-    for _ in range(times):
-        began = time.perf_counter()
-        call()
-        found.append(time.perf_counter() - began)
-    return min(found)
+    return min(timeit.repeat(call, number=1, repeat=times))
 
 
 def joined(first: Images, second: Images) -> Images:

@@ -256,13 +256,17 @@ def _noise(study: Study, recommended: Setting | None) -> str:
 def _left_out(everything: Study, compared: Study) -> str:
     """The attacks that were run on some of the compared settings only, and how far they got."""
     others = left_out(everything, compared)
-    alone = replace(everything, results=tuple(others))
-    reached = [r for one in [UNDEFENDED, *candidates(everything)] if (r := best(alone, one))]
+    names = {r.attack for r in others}
+    alone = replace(everything, results=tuple(r for r in everything.results if r.attack in names))
+    reached = [r for one in [UNDEFENDED, *candidates(everything)] if (r := best(alone, one, reads="scores"))]
     if not reached:
         return ""
     levels = "; ".join(f"{_auc(r)} on {setting_in_words(r.setting)}" for r in reached)
-    names = attack_list(others)
-    return f"Not compared, since not every setting was attacked with them: {names}. The best of them reaches {levels}."
+    label = best(alone, UNDEFENDED, reads="label")
+    return (
+        f"Not compared, since not every setting was attacked with them: {attack_list(others)}. "
+        f"The best of them reaches {levels}" + (f"; given the label alone, {_auc(label)}." if label else ".")
+    )
 
 
 # A gate for CI
