@@ -5,7 +5,7 @@ typed.convert({"rows": "many"}, Limits, place="limits")    # Misfit: limits.rows
 
 import re
 from collections.abc import Callable
-from functools import cache
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -53,7 +53,7 @@ def _misfit(said: str, kind: Any, place: str) -> Misfit:
     return Misfit(f"{where}: {words.rstrip('.')}." if where else f"{words.rstrip('.')}.", unknown)
 
 
-@cache
+@lru_cache(maxsize=256)  # a path has indices in it, which clients choose
 def _type_at(kind: Any, path: str) -> Any:
     """What msgspec knows of the type at a path such as `.inputs[0].datatype`."""
     found: Any = inspect.type_info(kind)
