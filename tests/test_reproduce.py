@@ -20,6 +20,8 @@ from scoreveil.audit.reproduce import DATASETS, PROFILES, parts_of, reproduce
 from scoreveil.audit.results import best, from_json, to_json
 from scoreveil.cli import app
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = (
     ("none", None),
     ("published", 0.1),

@@ -16,6 +16,8 @@ from scoreveil.audit.shadows import halves, many_shadows
 from scoreveil.audit.study import Plan, grid
 from scoreveil.audit.subjects import Asked, from_model
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = grid(("isotonic_reference", "label_only"), (0.5,))
 RNG = np.random.default_rng(0)
 
