@@ -13,6 +13,8 @@ import api_cases
 from gateway_servers import Gateway, gateway
 from scoreveil import Veil
 
+pytestmark = pytest.mark.slow
+
 CASES = 300  # 10,000 in make conformance
 
 
@@ -188,7 +190,6 @@ def test_the_admin_port_is_strict(server: Gateway) -> None:
     assert server.request("GET", "/nothing", admin=True)[0] == 404
 
 
-@pytest.mark.slow
 def test_schemathesis_finds_no_5xx_and_nothing_undocumented(server: Gateway) -> None:
     seen = api_cases.run(f"http://127.0.0.1:{server.port}", f"http://127.0.0.1:{server.admin_port}", CASES)
     assert sum(seen.values()) >= 250

@@ -10,6 +10,8 @@ from doc_pages import run_page
 from raw_scores import names_that_answer_with
 from scoreveil.integrations.huggingface import VeiledPipeline
 
+pytestmark = pytest.mark.slow
+
 WORDS = {word: i for i, word in enumerate(["[PAD]", "[UNK]", "a", "fine", "rainy", "day"])}
 TEXTS = ["a fine day", "a rainy day", "day", "fine fine"]
 SECRET = b"a secret of the tests"

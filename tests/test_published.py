@@ -115,7 +115,7 @@ def test_theorem_1_holds_per_sub_range_for_an_even_number_of_classes(classes, ep
     settings, rng = Published(epsilon), np.random.default_rng(classes)
     alternating = np.where(np.arange(classes) % 2 == 0, 1.0, -1.0)
     worst = 0.0
-    for row in sorted_rows(classes, 300, concentration=3.0):
+    for row in sorted_rows(classes, 100, concentration=3.0):
         for t in rng.uniform(-1, 1, 20) * np.diff(row).min(initial=row[0]) / 2:
             other = row + t * alternating
             if other[0] < 0 or np.any(np.diff(other) < 0):

@@ -25,6 +25,8 @@ from scoreveil.audit.paper.printed import TABLE_2
 from scoreveil.audit.study.results import best, from_json, to_json
 from scoreveil.cli import app
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = (
     ("none", None),
     ("published", 0.1),

@@ -17,6 +17,8 @@ from scoreveil.audit.study.run import StudyPlan, grid
 from scoreveil.audit.study.shadows import halves, many_shadows
 from scoreveil.audit.study.subjects import ModelOptions, from_model
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = grid(("isotonic_reference", "label_only"), (0.5,))
 RNG = np.random.default_rng(0)
 

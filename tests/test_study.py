@@ -64,6 +64,7 @@ def test_the_same_seed_gives_the_same_table(found):
     assert numbers(again) == numbers(found)
 
 
+@pytest.mark.slow
 def test_processes_do_not_change_the_table(found):
     parallel = study.run(subject(), StudyPlan(**{**vars(SMALL), "jobs": 2}))
     for kind, expected in zip(numbers(parallel), numbers(found), strict=True):
@@ -111,6 +112,7 @@ def test_cells_are_kept_and_not_made_again(found, tmp_path):
     assert len(list((tmp_path / "cells").iterdir())) > len(files)
 
 
+@pytest.mark.slow
 def test_a_killed_study_goes_on_and_gives_the_same_numbers(found, tmp_path):
     script = tmp_path / "run.py"
     script.write_text(
