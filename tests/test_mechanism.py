@@ -26,10 +26,16 @@ import pytest
 import torch
 from dp_accounting import dp_event
 from dp_accounting.rdp import RdpAccountant
+from sklearn.datasets import load_iris
+from sklearn.linear_model import LogisticRegression
 
 from score_files import assert_veiled, leftovers, load_scores, save_scores
 from scoreveil import Guarantee, Veil, accounting, blocks
 from scoreveil.files import protect
+from scoreveil.gateway import config_file
+from scoreveil.integrations.columns import ColumnVeil
+from scoreveil.integrations.sklearn import VeiledClassifier
+from scoreveil.integrations.torch import VeiledModule
 from scoreveil.mechanisms import loading, mechanism
 from scoreveil.mechanisms.isotonic import Isotonic
 from scoreveil.mechanisms.mechanism import Mechanism
@@ -298,10 +304,26 @@ def test_protect_takes_it(toy: Coin, suffix: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(released, veil(scores))
 
 
-# The gateway's configuration: here.
+def test_the_gateway_takes_its_name_and_options(coin: type[Coin]) -> None:
+    table = {"epsilon": 1.5, "mechanism": "coin", "border": 0.8, "onnx": "model.onnx"}
+    veil = config_file.parse({"models": {"digits": table}}).models["digits"].make_veil(SECRET, "digits")
+    assert veil.mechanism == Coin(1.5, 0.8)
+    assert_answers(veil.mechanism, sample(), veil(sample()))
+    with pytest.raises(ValueError, match="has no option 'keep'"):
+        config_file.parse({"models": {"digits": {**table, "keep": 2}}}).models["digits"].make_veil(SECRET)
 
 
-# The integrations: here.
+@each_coin
+def test_the_integrations_take_it(toy: Coin) -> None:
+    scores = sample(50)
+    logits = torch.tensor(np.log(scores + 1e-9))
+    module = VeiledModule(torch.nn.Identity(), toy)
+    assert_answers(toy, torch.softmax(logits, -1).numpy(), module(logits).numpy())
+    columns = ColumnVeil(toy, "z", "id", secret=SECRET)({"z": scores, "id": np.arange(50)})["z"]
+    assert_answers(toy, scores, columns)
+    x, y = load_iris(return_X_y=True)
+    classifier = VeiledClassifier(LogisticRegression(max_iter=500), toy if not toy.profile else Coin(1.5)).fit(x, y)
+    assert set(np.round(classifier.predict_proba(x).max(axis=1), 3)) <= {0.75, 0.95}
 
 
 # --- nobody else knows which mechanisms there are
@@ -311,9 +333,9 @@ MODULES = {"scoreveil.mechanisms.isotonic", "scoreveil.mechanisms.published", "s
 CLASSES = {"Isotonic", "IsotonicPlan", "Published"}
 NAMES = {"isotonic", "published"}
 # where mechanisms are imported or told apart: the types of the options that `Veil` takes, and what is about the paper
-KNOWS_MECHANISMS = {"veil.py", "tuning.py", "audit/", "gateway/config.py", "gateway/admin.py"}
-# where they are called by name: the default, and what compares them
-KNOWS_NAMES = {"veil.py", "cli/options.py", "demo.py", "audit/", "gateway/config.py", "gateway/admin.py"}
+KNOWS_MECHANISMS = {"veil.py", "tuning.py", "audit/"}
+# where they are called by name: what compares them
+KNOWS_NAMES = {"demo.py", "audit/"}
 
 
 def others(allowed: set[str]) -> Iterator[tuple[str, ast.Module]]:
