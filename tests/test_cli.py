@@ -175,7 +175,7 @@ def test_a_secret_that_others_can_read_is_warned_about(scoreveil):
         ("in.npy -o out.npy --epsilon 2 --reference none.npy", "Expected a file of scores, got no such file"),
         (
             "in.npy -o out.npy --epsilon 2 --reference bad.npy",
-            "Expected score vectors in bad.npy, got 1 bad row.\n  row 7",
+            "bad.npy has 1 row that is not a score vector.\n  row 7",
         ),
         ("in.npy -o out.npy --epsilon 2 --reference other.npy", "Expected a reference of (classes, kept, levels)"),
         ("in.npy -o out.npy --epsilon 2 --columns p*", "Expected no --columns for in.npy"),
@@ -187,7 +187,7 @@ def test_a_secret_that_others_can_read_is_warned_about(scoreveil):
         ("in.csv -o out.csv --epsilon 2", "--columns to name those that hold scores, got text in 'who'"),
         (
             "bad.npy -o out.npy --epsilon 2",
-            "Expected score vectors in bad.npy, got 1 bad row.\n  row 7: expected finite",
+            "bad.npy has 1 row that is not a score vector.\n  row 7: a score is",
         ),
     ],
 )

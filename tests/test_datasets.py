@@ -112,3 +112,8 @@ def test_a_dataset_elsewhere_is_veiled_like_one_here(tmp_path, ftp, secret_file)
     (served / "out" / "part-2.parquet").unlink()
     assert run("protect", f"{url}/in", "-o", f"{url}/out", *options) == 0
     assert content(served / "out") == content(tmp_path / "here")
+
+
+def test_a_missing_package_for_a_url_is_named(capsys):
+    assert run("protect", "s3://bucket/scores", "-o", "s3://bucket/veiled", "-e", 2) == 2
+    assert capsys.readouterr().err == "Error: s3:// needs a package that is missing: pip install s3fs.\n"

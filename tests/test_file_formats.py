@@ -202,7 +202,7 @@ def test_csv_without_a_last_line_end(tmp_path):
         ("a,b\n0.25,0.75\n0.1\n", "row 1: expected 2 cells, got 1"),
         ("a,b\n0.25,0.75\n0.1,\n", "row 1: expected a number in column 'b', got an empty cell"),
         ("a,b\n0.25,0.75\n0.1,me\n", "row 1: expected a number in column 'b', got text"),
-        ("a,b\n0.25,0.75\nnan,1\n", "row 1: expected finite scores, got NaN"),
+        ("a,b\n0.25,0.75\nnan,1\n", "row 1: a score is NaN"),
         ('a,b\n0.25,0.75\n0.1,"0.9\n', "A quote is opened and never closed"),
         ('w,a,b\n5" pipe,0.3,0.7\n6" pipe,0.2,0.8\n', "row 0: a quote stands within a cell"),
         ("a\n0.5\n", "Expected at least 2 classes, got 1"),
@@ -335,6 +335,6 @@ def test_damaged_parquet_leaves_nothing(tmp_path, where):
     place = int(len(data) * where) - 200
     data[place : place + 150] = b"\xff" * 150
     (tmp_path / "in.parquet").write_bytes(data)
-    with pytest.raises(ValueError, match=r"Expected a file that can be read, got in.parquet|bad row"):
+    with pytest.raises(ValueError, match=r"Expected a file that can be read, got in.parquet|not a? ?score vector"):
         files.protect(tmp_path / "in.parquet", tmp_path / "out.parquet", Veil(2.0))
     assert leftovers(tmp_path, "in.parquet") == []

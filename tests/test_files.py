@@ -83,11 +83,11 @@ def test_bad_rows_are_listed_by_number_and_without_scores(tmp_path, monkeypatch,
         files.protect(source, tmp_path / f"out{suffix}", Veil(2.0))
     assert [row for row, _ in caught.value.rows] == [3, 17, 30, *range(100, 120)]
     lines = str(caught.value).splitlines()
-    assert lines[0].startswith(f"Expected score vectors in in{suffix}, got 23 bad rows.")
-    assert lines[1] == "  row 3: expected finite scores, got NaN"
-    assert lines[2].startswith("  row 17: expected scores >= 0, got 1 negative")
-    assert lines[3] == "  row 30: expected finite scores, got an infinite one"
-    assert lines[4].startswith("  row 100: expected a sum of 1 within 0.001, got ")
+    assert lines[0].startswith(f"in{suffix} has 23 rows that are not score vectors.")
+    assert lines[1] == "  row 3: a score is NaN"
+    assert lines[2].startswith("  row 17: 1 of the scores are negative")
+    assert lines[3] == "  row 30: a score is infinite"
+    assert lines[4].startswith("  row 100: the scores sum to ")
     assert (len(lines), lines[-1]) == (12, "  and 13 more")
     for digits in ("011317", "022943", "033871", "044689", "88718", "016975"):
         assert digits not in str(caught.value)
@@ -98,14 +98,16 @@ def test_reading_stops_after_very_many_bad_rows(tmp_path, monkeypatch):
     small_batches(monkeypatch)
     monkeypatch.setattr(score_file, "COUNTED", 20)
     np.save(tmp_path / "in.npy", make_scores() * 2)
-    with pytest.raises(BadRows, match=r"got at least 21 bad rows.*\n(.*\n){10}  and at least 11 more"):
+    with pytest.raises(
+        BadRows, match=r"at least 21 rows that are not score vectors.*\n(.*\n){10}  and at least 11 more"
+    ):
         files.protect(tmp_path / "in.npy", tmp_path / "out.npy", Veil(2.0))
 
 
 def test_nulls_in_columns_are_bad_rows(tmp_path):
     table = pa.table({"a": pa.array([0.5, None, 0.5]), "b": pa.array([0.5, 1.0, None])})
     pq.write_table(table, tmp_path / "in.parquet")
-    with pytest.raises(BadRows, match="got 2 bad rows") as caught:
+    with pytest.raises(BadRows, match="has 2 rows that are not score vectors") as caught:
         files.protect(tmp_path / "in.parquet", tmp_path / "out.parquet", Veil(2.0))
     assert caught.value.rows == [(1, parquet.NULL), (2, parquet.NULL)]
 

@@ -137,10 +137,11 @@ def _is_local(files: Any) -> bool:
 def _filesystem(url: str) -> tuple[Any, str]:
     with needs("files"):
         import fsspec
+        from fsspec.registry import known_implementations
     try:
         files, path = fsspec.core.url_to_fs(url)
-    except ImportError as error:
+    except ImportError:
         protocol = url.partition("://")[0]
-        package = fsspec.registry.known_implementations[protocol]["class"].partition(".")[0]
-        raise ModuleNotFoundError(f"{protocol}:// needs a package that is missing: pip install {package}.") from error
+        package = known_implementations[protocol]["class"].partition(".")[0]
+        raise ModuleNotFoundError(f"{protocol}:// needs a package that is missing: pip install {package}.") from None
     return files, str(path).rstrip("/")

@@ -58,12 +58,17 @@ class ScoreFile(ABC):
 
 
 class BadRows(ValueError):
-    """Rows that are no score vectors: their numbers and faults, never their scores."""
+    """Rows that are not score vectors: their numbers and faults, never their scores."""
 
     def __init__(self, name: str, bad: Faults, complete: bool, hint: str) -> None:
         self.rows = bad
         least = "" if complete else "at least "
-        lines = [f"Expected score vectors in {name}, got {least}{len(bad)} bad row{'s' * (len(bad) > 1)}.{hint}"]
+        rows = (
+            "1 row that is not a score vector"
+            if len(bad) == 1
+            else f"{least}{len(bad)} rows that are not score vectors"
+        )
+        lines = [f"{name} has {rows}.{hint}"]
         lines += [f"  row {row}: {fault}" for row, fault in bad[:SHOWN]]
         if len(bad) > SHOWN:
             lines.append(f"  and {least}{len(bad) - SHOWN} more")

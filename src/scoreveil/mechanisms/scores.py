@@ -111,11 +111,11 @@ def _off(wide: Array) -> Array:
 
 def _fault(row: Array, xp: Any) -> str:
     if bool(xp.any(xp.isnan(row))):
-        return "expected finite scores, got NaN"
+        return "a score is NaN"
     if bool(xp.any(xp.isinf(row))):
-        return "expected finite scores, got an infinite one"
+        return "a score is infinite"
     if bool(xp.any(row < 0)):
         count = int(xp.sum(xp.astype(row < 0, xp.int64)))
-        return f"expected scores >= 0, got {count} negative (logits? apply softmax first)"
+        return f"{count} of the scores are negative (logits? apply softmax first)"
     # the sum itself would be the score of a row with one
-    return f"expected a sum of 1 within {SUM_TOLERANCE:g}, got {'less' if float(xp.sum(row)) < 1 else 'more'}"
+    return f"the scores sum to {'less' if float(xp.sum(row)) < 1 else 'more'} than 1, by over {SUM_TOLERANCE:g}"
