@@ -19,6 +19,7 @@ from typing import Literal
 
 import numpy as np
 
+from scoreveil.extras import needs
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.mechanism import Floats, Mechanism
 
@@ -80,10 +81,10 @@ def tight_epsilon_after(per_release: Guarantee | float, releases: int, delta: fl
 
     Never more than `epsilon_after` by either rule. Needs `pip install 'scoreveil[accounting]'`.
     """
-    from dp_accounting import ZCDpEvent
-    from dp_accounting.pld import privacy_loss_distribution
-    from dp_accounting.rdp import RdpAccountant
-
+    with needs("accounting"):
+        from dp_accounting import ZCDpEvent
+        from dp_accounting.pld import privacy_loss_distribution
+        from dp_accounting.rdp import RdpAccountant
     _log_inverse(delta)
     epsilon, rho = _per_release(per_release)
     _check_releases(releases)

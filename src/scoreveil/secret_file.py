@@ -12,12 +12,14 @@ import os
 import secrets
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 VARIABLE = "SCOREVEIL_SECRET_FILE"  # names a secret file where a veil is used on another machine or in a worker
 
 AnyPath = str | os.PathLike[str]
 
-_held: dict[str, bytes] = {}  # the secrets of this process, by a random name that tells nothing about them
+# the secrets that are in use in this process, by a random name that tells nothing about them
+_held: "WeakValueDictionary[str, Secret]" = WeakValueDictionary()
 
 
 def read(path: AnyPath) -> bytes:
@@ -65,7 +67,7 @@ class Secret:
         self.path = path
         self.fingerprint = None if is_drawn else _fingerprint(value)
         self._name = secrets.token_hex(16)
-        _held[self._name] = value
+        _held[self._name] = self
 
     @classmethod
     def from_given(cls, given: "bytes | AnyPath | Secret") -> "Secret":
@@ -110,7 +112,8 @@ class Secret:
         return {**vars(self), "_value": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _value=_held.get(state["_name"]))  # in the same process it is at hand
+        here = _held.get(state["_name"])  # in the same process it is at hand
+        vars(self).update(state, _value=None if here is None else here._value)
 
     def __repr__(self) -> str:
         return "<Secret>"

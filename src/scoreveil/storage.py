@@ -59,8 +59,11 @@ def _parsed(content: bytes, is_npz: bool) -> tuple[Mechanism, str]:
     about = json.loads(text)
     if about.pop("format") != FORMAT or sorted(arrays) != about.pop("tables"):
         raise ValueError("the format is another version's, or tables are missing")
-    mechanism, model = named(about.pop("mechanism")), str(about.pop("model"))
-    return mechanism.restored(about, arrays), model
+    kind, model = named(about.pop("mechanism")), str(about.pop("model"))
+    mechanism = kind.restored(about, arrays)
+    if not about.keys() <= mechanism.settings().keys():
+        raise ValueError("the file has settings that are not saved ones")
+    return mechanism, model
 
 
 def fingerprint(mechanism: Mechanism, model: str) -> bytes:

@@ -18,7 +18,6 @@ a is the largest scale that meets ε. Proof, composition and limits: docs/guaran
 
 import math
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -80,7 +79,7 @@ class Isotonic(Mechanism, name="isotonic"):
 
     def plan(self, classes: int) -> "IsotonicPlan":
         """What the draw needs for this many classes; computed once."""
-        return _plan(self, classes)
+        return self.remembered(("plan", classes), lambda: _plan(self, classes))
 
     def draws(self, classes: int) -> int:
         """One for each kept class."""
@@ -213,7 +212,6 @@ def lowest_top(classes: int, snapped: bool, step: float) -> float:
     return float(np.rint(1 / classes / step) * step) if snapped else 1 / classes
 
 
-@lru_cache(maxsize=64)
 def _plan(mechanism: Isotonic, classes: int) -> IsotonicPlan:
     """Calibrates a, for each table where one class is kept."""
     kept, levels, step = mechanism.kept(classes), mechanism.levels, mechanism.step

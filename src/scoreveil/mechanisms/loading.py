@@ -61,9 +61,11 @@ def keyed_kernel(mechanism: Mechanism, classes: int) -> KeyedKernel | None:
     return _bound(mechanism, classes, "bind_keyed") if _ready.is_set() and mechanism.kernels else None
 
 
-@lru_cache(maxsize=64)
 def _bound(mechanism: Mechanism, classes: int, how: str) -> Any:
-    return getattr(importlib.import_module(str(mechanism.kernels)), how)(mechanism, classes)
+    def bind() -> Any:
+        return getattr(importlib.import_module(str(mechanism.kernels)), how)(mechanism, classes)
+
+    return mechanism.remembered((how, classes), bind)
 
 
 def _load() -> None:

@@ -16,15 +16,18 @@ in Python, in a configuration, on the command line.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from scoreveil.extras import needs
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.scores import Array, check_epsilon
 
+T = TypeVar("T")
 Rows = NDArray[Any]
 Floats = NDArray[np.float64]
 Arrays = dict[str, NDArray[Any]]
@@ -72,6 +75,16 @@ class Mechanism(ABC):
         """The mechanism that keyed draws use: one whose answers depend on the cell alone. By default itself."""
         return self
 
+    def remembered(self, what: Hashable, compute: Callable[[], T]) -> T:
+        """What is computed once for this value, and forgotten with it: tables, kernels."""
+        memory: dict[Hashable, Any] = vars(self).setdefault("_memory", {})
+        if what not in memory:
+            memory[what] = compute()
+        return cast(T, memory[what])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_memory"}
+
     # The promise
 
     @abstractmethod
@@ -87,8 +100,8 @@ class Mechanism(ABC):
 
         Needs `pip install 'scoreveil[accounting]'`.
         """
-        from dp_accounting import dp_event
-
+        with needs("accounting"):
+            from dp_accounting import dp_event
         promise = self.guarantee(classes)
         return dp_event.ZCDpEvent(promise.rho) if np.isfinite(promise.rho) else dp_event.NonPrivateDpEvent()
 

@@ -29,7 +29,11 @@ def namespace(array: Array) -> ModuleType | Any:
             f"Scores of type {type(array).__module__}.{type(array).__qualname__} need the package "
             "array-api-compat: pip install 'scoreveil[torch]'."
         ) from None
-    return array_namespace(array)
+    try:
+        return array_namespace(array)
+    except TypeError:
+        kind = f"{type(array).__module__}.{type(array).__qualname__}"
+        raise ValueError(f"Expected an array of scores, got {kind}, which no array library here knows.") from None
 
 
 def check_layout(scores: Array) -> None:
