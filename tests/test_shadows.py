@@ -120,7 +120,7 @@ def test_scores_redraw_more_than_the_label_and_the_veil_brings_it_back(found):
 
 def test_the_report_shows_the_pictures(found, tmp_path):
     page = report.write(found, tmp_path).read_text(encoding="utf-8")
-    assert page.count("data:image/png;base64,") >= 40
+    assert page.count("data:image/webp;base64,") >= 40
     assert re.search("LiRA", page)
 
 

@@ -51,9 +51,10 @@ class Images:
         if not self.classes >= 2:
             raise ValueError(f"Expected at least 2 classes, got {self.classes}.")
         if len(self.labels) and not 0 <= self.labels.min() <= self.labels.max() < self.classes:
-            raise ValueError(f"Expected labels below {self.classes}, got {self.labels.min()} to {self.labels.max()}.")
+            row = int(np.argmax((self.labels < 0) | (self.labels >= self.classes)))
+            raise ValueError(f"Expected labels from 0 to {self.classes - 1}; that of image {row} is outside.")
         if self.pixels.size and not (self.pixels.min() >= 0 and self.pixels.max() <= 1):
-            raise ValueError(f"Expected pixels in [0, 1], got {self.pixels.min()} to {self.pixels.max()}.")
+            raise ValueError("Expected pixels in [0, 1], got some outside: divide bytes by 255.")
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -74,7 +74,7 @@ def checked(name: str, scores: Any, labels: Any = None) -> Records:
         check_layout(scores)
         rows = np.atleast_2d(scores).astype(np.float64)
         if np.any(rows < 0) or np.median(np.abs(rows.sum(axis=1) - 1)) > SUM_TOLERANCE:
-            raise ValueError("expected scores that sum to 1, got what looks like logits (apply softmax first)")
+            raise ValueError("expected scores that sum to 1, got what looks like logits: apply softmax first")
         check_rows(rows)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
@@ -87,10 +87,10 @@ def checked(name: str, scores: Any, labels: Any = None) -> Records:
         if not np.all(labels == np.rint(labels)):
             raise ValueError(f"{name}: expected whole-number labels, got dtype {labels.dtype}.")
         labels = labels.astype(np.int64)
-    if labels.min(initial=0) < 0 or labels.max(initial=0) >= rows.shape[1]:
-        raise ValueError(
-            f"{name}: expected labels from 0 to {rows.shape[1] - 1}, got {labels.min()} to {labels.max()}."
-        )
+    outside = (labels < 0) | (labels >= rows.shape[1])
+    if outside.any():
+        where = f"that of row {int(outside.argmax())} is outside"
+        raise ValueError(f"{name}: expected labels from 0 to {rows.shape[1] - 1}; {where}.")
     return Records(rows, labels.astype(np.int64))
 
 
