@@ -138,19 +138,20 @@ def _state(model: str, samples: list[Any]) -> ModelState:
                 found[value] = found.get(value, 0.0) + sample.value
         return found
 
-    totals = {
-        name: sum(by_label(f"{name}_total", "model").values())
-        for name in ("requests", "rows", "charged", "replayed", "distortion_rows", "distortion_l2")
-    }
-    rows = totals.pop("distortion_rows")
-    distortion = totals.pop("distortion_l2") / rows if rows else None
+    def total(name: str) -> float:
+        return sum(by_label(f"{name}_total", "model").values())
+
+    rows = total("distortion_rows")
     buckets = sorted((float(upper), count) for upper, count in by_label("seconds_bucket", "le").items())
     return ModelState(
         model=model,
+        requests=int(total("requests")),
         refusals={reason: int(count) for reason, count in by_label("refusals_total", "reason").items()},
-        distortion=distortion,
+        rows=int(total("rows")),
+        charged=int(total("charged")),
+        replayed=int(total("replayed")),
+        distortion=total("distortion_l2") / rows if rows else None,
         latency={f"p{q:g}": quantile(buckets, q / 100) * 1000 for q in (50, 95, 99)},
-        **{name: int(total) for name, total in totals.items()},
     )
 
 
