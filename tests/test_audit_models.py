@@ -18,6 +18,8 @@ from scoreveil.audit.data.images import Images, five_way_split
 from scoreveil.audit.networks import classifier as models
 from scoreveil.audit.networks.training import TrainSettings
 
+pytestmark = pytest.mark.slow
+
 TINY = TrainSettings(width=8, epochs=5, bf16=False)
 
 
@@ -269,7 +271,6 @@ def test_training_is_the_same_for_a_seed_and_leaves_the_process_as_it_was(parts)
     assert not np.allclose(models.train(parts.target_train, other).scores(parts.target_test), first, atol=1e-3)
 
 
-@pytest.mark.slow
 def test_a_training_that_is_killed_goes_on_and_gives_the_same_numbers(parts, tmp_path):
     code = f"""
 from scoreveil.audit.data import benchmarks

@@ -109,6 +109,7 @@ def test_rows_whose_sum_overflows_are_refused(path: str) -> None:
 @pytest.mark.parametrize("options", MECHANISMS, ids=lambda o: "-".join(map(str, o.values())))
 @pytest.mark.parametrize("fault", [[0.123456] * 4, [NAN, 0.2, 0.3, 0.5], [INF, 0.0, 0.0, 0.0], [-0.1, 0.1, 0.5, 0.5]])
 @pytest.mark.parametrize("where", [0, 63, 64, 3217, 4999])
+@pytest.mark.slow
 def test_a_bad_row_deep_inside_a_batch_is_named(
     path: str, options: dict[str, Any], fault: list[float], where: int
 ) -> None:

@@ -228,6 +228,7 @@ def test_errors_never_quote_a_score(scoreveil):
             assert digits not in err
 
 
+@pytest.mark.slow
 def test_progress_is_drawn_on_a_terminal_and_nowhere_else(folder):
     terminal, end = pty.openpty()
     arguments = [sys.executable, "-c", "from scoreveil.cli import main; main()"]
@@ -265,6 +266,7 @@ def start_slow_job(folder):
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.slow
 def test_an_ended_job_clears_up(folder, number, code):
     job, before = start_slow_job(folder)
     job.send_signal(number)
@@ -274,6 +276,7 @@ def test_an_ended_job_clears_up(folder, number, code):
     assert {path.name for path in folder.iterdir()} == before
 
 
+@pytest.mark.slow
 def test_a_killed_job_leaves_no_output(folder):
     job, before = start_slow_job(folder)
     job.kill()
@@ -466,6 +469,7 @@ def test_without_typer_one_line_says_what_to_install(module):
     assert job.stderr == "Error: the command line needs typer and rich: pip install 'scoreveil[cli]'.\n"
 
 
+@pytest.mark.slow
 def test_without_pyarrow_arrays_and_text_work_and_parquet_says_what_to_install(folder):
     assert without("pyarrow", "protect", "in.npy", "-o", "out.npy", "--epsilon", "2").returncode == 0
     assert without("pyarrow", "protect", "in.csv", "-o", "out.csv", "--epsilon", "2", "--columns", "p*").returncode == 0

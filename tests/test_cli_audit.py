@@ -7,6 +7,8 @@ import pytest
 
 from scoreveil import cli
 
+pytestmark = pytest.mark.slow
+
 K = 4
 QUICK = [
     *("--defenses", "published,isotonic_reference"),
@@ -38,7 +40,6 @@ def run(capsys, *words):
     return ended.value.code, said.out, said.err
 
 
-@pytest.mark.slow
 def test_an_audit_of_scores_says_what_leaks_and_writes_a_report(folder, capsys):
     labels = ["--member-labels", "in-labels.npy", "--nonmember-labels", "out-labels.npy"]
     code, out, err = run(

@@ -11,6 +11,8 @@ from scoreveil.audit.data.records import Defense, Floats, Membership, Records
 from scoreveil.audit.defenses import DEFENSES, Given, labels, memguard, purification, simple, timed
 from scoreveil.mechanisms.ordering import rank
 
+pytestmark = pytest.mark.slow
+
 EVERY = tuple(DEFENSES)
 SIZES = (2, 10, 100)
 
@@ -169,7 +171,6 @@ def noise() -> Floats:
     return memguard.search(h, scores, quick())
 
 
-@pytest.mark.slow
 def test_memguard_turns_the_classifiers_answer_into_a_coin_toss() -> None:
     h, scores, truth = attacked()
     released = memguard.protect(h, 5, quick())(scores)
@@ -225,7 +226,6 @@ def test_memguard_refuses_a_negative_budget() -> None:
 
 # a model as sure as the paper's; and one with many near-ties, where the narrow middle costs more labels
 @pytest.mark.parametrize(("confidence", "right", "lost"), [(12.0, 0.93, 0.005), (6.0, 0.8, 0.015)])
-@pytest.mark.slow
 def test_purification_keeps_the_accuracy_and_lowers_the_dispersion(
     confidence: float, right: float, lost: float
 ) -> None:

@@ -155,6 +155,7 @@ def test_an_interrupted_job_leaves_the_old_output(tmp_path, monkeypatch):
     assert leftovers(tmp_path, "in.npy", "out.npy") == []
 
 
+@pytest.mark.slow
 def test_a_write_that_fails_leaves_nothing(tmp_path, suffix):
     """The system refuses to write more than some kilobytes, as a full disk would."""
     source = save_scores(tmp_path / f"in{suffix}", make_scores(5000))

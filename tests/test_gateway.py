@@ -18,6 +18,8 @@ from postgres_server import PostgresServer
 from scoreveil import Veil
 from scoreveil.gateway.auth import key_hash
 
+pytestmark = pytest.mark.slow
+
 KEY, OTHER_KEY = "sv_the-key-of-alice-in-the-tests-0001", "sv_the-key-of-bob-in-the-tests-00002"
 
 
@@ -150,7 +152,6 @@ def test_tritonclient_meets_refusals_as_errors(demo: Gateway) -> None:
             client.load_model("digits")
 
 
-@pytest.mark.slow
 def test_onnx_and_skops_models_are_served(locked: Gateway, models: Path) -> None:
     raw = np.load(models / "raw.npy")[:20]
     for model in ("digits", "saved"):
@@ -299,6 +300,7 @@ def test_a_spent_record_does_not_cost_the_others(locked: Gateway) -> None:
     assert [asked(locked, others, "refusing")[0] for _ in range(6)] == [200] * 5 + [429]
 
 
+@pytest.mark.postgres
 def test_postgresql_stopped_and_started_again(tmp_path: Path, models: Path) -> None:
     """Nothing is released while it is away, and nothing is forgotten."""
     with PostgresServer() as postgres:
@@ -322,7 +324,6 @@ def test_postgresql_stopped_and_started_again(tmp_path: Path, models: Path) -> N
             assert (statuses.count(200), statuses.count(429)) in ((1, 7), (0, 8))  # the refused one may have counted
 
 
-@pytest.mark.slow
 def test_without_a_ledger_nothing_is_released(tmp_path: Path, models: Path) -> None:
     """The ledger cannot be opened, then it can: 503 and not ready, then answers."""
     toml = f"""
@@ -373,7 +374,6 @@ def test_logs_name_what_happened_and_hold_no_payload(locked: Gateway) -> None:
         assert payload not in text
 
 
-@pytest.mark.slow
 def test_a_second_gateway_on_the_same_port_does_not_start(demo: Gateway, tmp_path: Path) -> None:
     other = Gateway(tmp_path, "", ("--demo",))
     other.port = demo.port

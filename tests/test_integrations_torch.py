@@ -13,6 +13,8 @@ from doc_pages import run_page
 from raw_scores import names_that_answer_with
 from scoreveil.integrations.torch import VeiledModule
 
+pytestmark = pytest.mark.slow
+
 SECRET = b"a secret of the tests"
 RECORDS = torch.randn(40, 8, generator=torch.Generator().manual_seed(0))
 

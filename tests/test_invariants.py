@@ -163,6 +163,7 @@ sources = st.sampled_from(["rng", "secret"])
     off=st.booleans(),
     seed=seeds,
 )
+@pytest.mark.slow
 def test_invariants_hold_for_batches_of_every_kind_of_row(
     path: str,
     options: dict[str, Any],
@@ -211,6 +212,7 @@ def test_invariants_hold_for_any_single_row(
 @pytest.mark.parametrize("options", MECHANISMS, ids=lambda o: "-".join(map(str, o.values())))
 @seldom
 @given(k=st.sampled_from([1000, 1024, 4097, 10_000]), dtype=dtypes, epsilon=epsilons, source=sources, seed=seeds)
+@pytest.mark.slow
 def test_invariants_hold_for_thousands_of_classes(
     path: str, options: dict[str, Any], k: int, dtype: str, epsilon: float, source: str, seed: int
 ) -> None:
@@ -278,6 +280,7 @@ class ConstantDraws(np.random.Generator):
 @pytest.mark.parametrize("options", MECHANISMS, ids=lambda o: "-".join(map(str, o.values())))
 @pytest.mark.parametrize("draw", [0.0, 2.0**-53, 0.5, 1 - 2.0**-53])
 @pytest.mark.parametrize("epsilon", [1e-9, 1.0, 50.0, 1e6])
+@pytest.mark.slow
 def test_invariants_hold_at_the_ends_of_the_draws(
     path: str, options: dict[str, Any], draw: float, epsilon: float
 ) -> None:
@@ -349,6 +352,7 @@ LAYOUTS = (fortran, strided, backwards, read_only, memory_mapped, unaligned, bro
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("options", MECHANISMS, ids=lambda o: "-".join(map(str, o.values())))
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.slow
 def test_any_memory_layout_gives_the_answer_of_a_plain_array_and_stays_untouched(
     path: str,
     options: dict[str, Any],

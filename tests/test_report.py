@@ -18,6 +18,8 @@ from scoreveil.audit.report.wording import interval, number, percent, seconds
 from scoreveil.audit.study.results import best, from_json, shared, to_json
 from synthetic_study import EPSILONS, attack_result, make_study
 
+pytestmark = pytest.mark.slow
+
 QUIET = "--disable-background-networking --disable-component-update --disable-sync --no-first-run"
 SECTIONS = ("verdict", "frontier", "roc", "sweeps", "reconstructions", "tables", "made")
 HOSTILE = '</script><img src=x onerror="alert(1)">&"\' $x_y$ {{ 7*7 }}'
@@ -284,7 +286,6 @@ def test_numbers_are_written_as_people_read_them():
     assert [seconds(v) for v in (3.14159, 0.25, 2.5e-7, 0.0)] == ["3.14 s", "250 ms", "250 ns", "0 s"]
 
 
-@pytest.mark.slow
 def test_write_leaves_whole_files_and_nothing_else(study, tmp_path):
     folder = tmp_path / "new" / "audit"
     assert report.write(study, folder) == folder / "report.html"
@@ -302,7 +303,6 @@ def test_write_leaves_whole_files_and_nothing_else(study, tmp_path):
     assert (folder / "mine.txt").read_text() == "kept"
 
 
-@pytest.mark.slow
 def test_a_failed_write_changes_nothing(study, tmp_path, monkeypatch):
     (tmp_path / "report.html").write_text("earlier")
     broken = replace(study, meta={**study.meta, "loss": float("nan")})

@@ -68,6 +68,7 @@ for name, settings in options.items():
 """
 
 
+@pytest.mark.slow
 def test_other_processes_give_the_same_bytes() -> None:
     scores = sample(300, 6, "float32")
     here = {name: hashlib.sha256(sticky(name, model="m")(scores).tobytes()).hexdigest() for name in MECHANISMS}
@@ -83,6 +84,7 @@ def test_other_processes_give_the_same_bytes() -> None:
 
 @mechanisms
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.slow
 def test_position_and_size_of_the_batch_do_not_matter(path: str, name: str, dtype: str) -> None:
     scores = sample(700, 6, dtype)
     veil = sticky(name)
@@ -119,6 +121,7 @@ def test_every_veil_and_every_time_give_the_same_bytes(path: str, name: str) -> 
 
 
 @mechanisms
+@pytest.mark.slow
 def test_threads_do_not_matter(path: str, name: str) -> None:
     scores = np.tile(sample(50, 6), (400, 1))
     expected = sticky(name)(scores).tobytes()

@@ -16,6 +16,8 @@ from scoreveil.audit.study.results import best, from_json, to_json
 from scoreveil.audit.study.run import StudyPlan, grid
 from scoreveil.audit.study.subjects import Subject
 
+pytestmark = pytest.mark.slow
+
 K = 5
 SMALL = StudyPlan(
     settings=grid(("published", "isotonic_reference", "label_only"), (0.5, 8.0)),
@@ -58,13 +60,11 @@ def found():
     return study.run(subject(), SMALL)
 
 
-@pytest.mark.slow
 def test_the_same_seed_gives_the_same_table(found):
     again = study.run(subject(), SMALL)
     assert numbers(again) == numbers(found)
 
 
-@pytest.mark.slow
 def test_processes_do_not_change_the_table(found):
     parallel = study.run(subject(), StudyPlan(**{**vars(SMALL), "jobs": 2}))
     for kind, expected in zip(numbers(parallel), numbers(found), strict=True):
@@ -112,7 +112,6 @@ def test_cells_are_kept_and_not_made_again(found, tmp_path):
     assert len(list((tmp_path / "cells").iterdir())) > len(files)
 
 
-@pytest.mark.slow
 def test_a_killed_study_goes_on_and_gives_the_same_numbers(found, tmp_path):
     script = tmp_path / "run.py"
     script.write_text(
