@@ -15,7 +15,7 @@ recomputes every promise from the integers (`promises.py`), at fit and whenever 
 """
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any
 
@@ -210,7 +210,7 @@ def _check_shapes(channel: Channel) -> None:
         groups = evidence.counts.shape[1] if evidence.counts.ndim == 4 else 0
         sides = 2 if evidence.counts.ndim == 4 and evidence.is_labelled else 1
         expected |= {"group_of_class": (k,), "counts": (2, groups, sides, bins), "smoothed": (2, groups, bins)}
-        expected |= {"slack": (3, 2), "stated": (3,)}
+        expected |= {"slack": (3, 3), "stated": (3,)}
     for name, shape in expected.items():
         found = getattr(channel if name in _KINDS else evidence, name).shape
         if found != shape:
@@ -274,8 +274,8 @@ def _guarantee(channel: Channel) -> Guarantee:
         advantage = float(evidence.stated[:2].max())
         words += (
             f" For a record drawn from the members or from the others, an attack that sees the answer exceeds one that "
-            f"sees the label alone by at most {advantage:.3f} (TPR - FPR), with {confidence:.0%} confidence; by at most "
-            f"{evidence.stated[0]:.3f} if it looks at the confidence alone."
+            f"sees the label alone by at most {advantage:.3f} (TPR - FPR), with {confidence:.0%} confidence; "
+            f"by at most {evidence.stated[0]:.3f} if it looks at the confidence alone."
         )
         if evidence.is_labelled:
             told = float(evidence.stated[2])
@@ -336,7 +336,7 @@ def _plan(channel: Channel, eps: float, tiny: float) -> ChannelPlan:
     k, keep, profile = channel.classes, channel.keep, channel.profile
     # float64 is also what we compute in: leave room for rounding
     factor = 1 + (16 * eps if eps < 1e-15 else 4 * eps)
-    tops = np.array([_shown(answer.tolist(), k, factor, eps) for answer in channel.announced])
+    tops = np.array([shown(answer.tolist(), k, factor, eps) for answer in channel.announced])
     rest = np.maximum(1 - tops.sum(axis=1), 0.0)
     least = tiny * eps if tiny > 1e-30 else 0.0
     cumulative = np.cumsum(channel.table, axis=1)
@@ -352,10 +352,10 @@ def _plan(channel: Channel, eps: float, tiny: float) -> ChannelPlan:
     largest = np.where(profile.argmax(axis=1)[channel.table_of_class] == label, two[:, 0], two[:, 1])
     answer = np.broadcast_to(np.arange(len(tops)), (k, len(tops)))
     slope, base = plan.spread((1 - own)[:, None], largest[:, None], answer)
-    return ChannelPlan(*(getattr(plan, field.name) for field in fields(plan)[:-2]), slope, base)
+    return replace(plan, slope=slope, base=base)
 
 
-def _shown(answer: list[float], classes: int, factor: float, eps: float) -> list[float]:
+def shown(answer: list[float], classes: int, factor: float, eps: float) -> list[float]:
     """Announced values, top first, moved as little as it takes to stand apart in the dtype, and below 1."""
     others = classes - len(answer)
     chain = [max(1 - sum(answer), 0.0) / others if others else 0.0, *answer[::-1]]

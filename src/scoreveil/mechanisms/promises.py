@@ -2,16 +2,19 @@
 
     T[b, c]      integers, each row summing to 2^32: the answer c is given to scores in bin b with chance T[b, c] / 2^32
     ε            max_b T[b, c] <= e^ε · min_b T[b, c] for every c, so between any two bins
-    advantage    the best attack on the answer, over records of the evidence, beyond what the label gives:
-                 ½ Σ_{g,c} |Σ_b (P_member(g, b) - P_other(g, b)) T[b, c]| / 2^32 - ½ Σ_g |P_member(g) - P_other(g)|
+    advantage    by how much the best attack on an answer exceeds guessing, over the records of the evidence
+                 the answer alone:  ½ Σ_c |Σ_b (P_member(b) - P_other(b)) T[b, c]| / 2^32
+                 given the label g: the same among records of label g, weighted by min(P_member(g), P_other(g)), which
+                                    bounds what the answer adds to the label
+                 told who is right: the advantage of (right or wrong, answer) beyond that of right or wrong alone
 
-with one group g (the answer alone), a group for each label (label and answer), or right and wrong (for attackers who
-are told the true label). All of it is arithmetic of whole numbers and fractions; e^ε is rounded down.
+All of it is arithmetic of whole numbers and fractions; e^ε is rounded down.
 
-For new records the advantage is larger. Let f(b) be the chance of some set of answers, ℓ_b the total variation between
-rows b and b+1, and L their sum. Then |Σ_b (Δ - Δ̂)(g, b) f(b)| <= |Δ_g - Δ̂_g| + L · sup_t |W_g(t)|, W_g the error of
-the cumulative histogram around its own total (summation by parts). Neither term depends on the table: it may have been
-fitted on the same records. The evidence holds upper quantiles V and S of the two, summed over the groups.
+For new records the advantage is larger. Let f(b) be the chance of some set of answers. An error W of a histogram that
+adds up to nothing changes Σ_b P(b) f(b) by at most L · sup_t |W(1) + … + W(t)|, L the total variation between
+neighbouring rows, summed (summation by parts); and by at most R · ½ Σ_b |W(b)|, R the largest between any two rows. An
+error of the total counts for itself. None of these errors depends on the table, which may have been fitted on the same
+records. The evidence holds an upper quantile of each.
 """
 
 import math
@@ -28,7 +31,7 @@ Integers = NDArray[np.int64]
 WHOLE = 1 << 32  # what each row of a table sums to
 MOST_RECORDS = 1 << 31  # of a histogram, so that its products with a table are whole numbers of 64 bits
 ALWAYS = 23.0  # e^23 > 2^32: no two entries of a table differ by more
-ATTACKERS = ("the answer alone", "the label and the answer", "the true label and the answer")
+ATTACKERS = ("the answer alone", "the label and the answer", "the true label and the answer")  # what each sees
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +44,7 @@ class Evidence:
     group_of_class: Integers  # (k,): labels of one group are taken together
     counts: Integers  # (2, groups, 1 or 2, bins): with labels, wrong predictions first, then right ones
     smoothed: Integers  # (2, groups, bins): the groups' histograms drawn towards that of all records
-    slack: Floats  # (3, 2): V and S for each of ATTACKERS
+    slack: Floats  # (3, 3): for each of ATTACKERS the errors of totals, of cumulative sums, and half of all errors
     stated: Floats  # (3,): the upper bounds for new records
     advantage: float  # that the fitted records are held to
     confidence: float  # at which `stated` holds
@@ -55,15 +58,14 @@ class Evidence:
         """Those that are bounded: who is told the true label only where labels were given."""
         return range(3 if self.is_labelled else 2)
 
-    def histograms(self, attacker: int, held: bool = False) -> tuple[Integers, Integers]:
-        """Of others and members, (groups, bins) each, as an attacker tells records apart."""
+    def shown(self, table: Integers, attacker: int, held: bool = False) -> Fraction:
+        """The advantage of an attacker over these records; `held`: as the fit holds it, on smoothed histograms."""
         if attacker == 0:
-            others, members = self.counts.sum(axis=(1, 2))[:, None]
-        elif attacker == 1:
-            others, members = self.smoothed if held else self.counts.sum(axis=2)
-        else:
-            others, members = self.counts.sum(axis=1)
-        return others, members
+            return excess(self.counts.sum(axis=(1, 2))[:, None], table)
+        if attacker == 1:
+            shares = given_label(self.smoothed if held else self.counts.sum(axis=2), table)
+            return sum((weight * variation for weight, variation in shares), Fraction(0))
+        return excess(self.counts.sum(axis=1), table)
 
 
 def exponential_below(epsilon: float) -> Fraction:
@@ -77,15 +79,26 @@ def worst_ratio(table: Integers) -> Fraction:
     return max(Fraction(int(high), int(low)) for high, low in zip(table.max(axis=0), table.min(axis=0), strict=True))
 
 
-def excess(others: Integers, members: Integers, table: Integers) -> Fraction:
-    """The advantage of the best attack on (group, answer) over the best one on the group; histograms (groups, bins)."""
-    n, m = int(others.sum()), int(members.sum())
+def excess(sides: Integers, table: Integers) -> Fraction:
+    """The advantage of the best attack on (group, answer) over the best one on the group; (2, groups, bins)."""
+    n, m = (int(side.sum()) for side in sides)
     both, groups = 0, 0
-    for other, member in zip(others, members, strict=True):
+    for other, member in zip(*sides, strict=True):
         other_answers, member_answers = (other @ table).tolist(), (member @ table).tolist()
         both += sum(abs(y * n - x * m) for x, y in zip(other_answers, member_answers, strict=True))
         groups += abs(int(member.sum()) * n - int(other.sum()) * m)
     return Fraction(both - groups * WHOLE, 2 * n * m * WHOLE)
+
+
+def given_label(sides: Integers, table: Integers) -> list[tuple[Fraction, Fraction]]:
+    """For each label, its weight and the advantage among its records; (2, labels, bins)."""
+    n, m = (int(side.sum()) for side in sides)
+    found = []
+    for other, member in zip(*sides, strict=True):
+        x, y = int(other.sum()), int(member.sum())
+        if x and y:
+            found.append((min(Fraction(x, n), Fraction(y, m)), excess(np.stack([other, member])[:, None], table)))
+    return found
 
 
 def path_length(table: Integers) -> Fraction:
@@ -100,9 +113,11 @@ def widest(table: Integers) -> Fraction:
 
 def stated_advantage(table: Integers, evidence: Evidence, attacker: int) -> Fraction:
     """The upper bound for new records: what the fitted ones show, and what sampling and noise can have hidden."""
-    fixed, per_length = (Fraction(float(value)) for value in evidence.slack[attacker])
-    shown = excess(*evidence.histograms(attacker), table)
-    return min(widest(table), shown + fixed + path_length(table) * per_length)
+    of_totals, of_sums, half = (Fraction(float(value)) for value in evidence.slack[attacker])
+    if attacker == 1:  # an error of a label's weight counts for what its records show
+        of_totals *= max((shown for _, shown in given_label(evidence.counts.sum(axis=2), table)), default=Fraction(0))
+    hidden = of_totals + min(path_length(table) * of_sums, widest(table) * half)
+    return min(widest(table), evidence.shown(table, attacker) + hidden)
 
 
 def check_table(table: Integers, epsilon: float) -> None:
@@ -118,7 +133,7 @@ def check_table(table: Integers, epsilon: float) -> None:
 def check_evidence(table: Integers, evidence: Evidence) -> None:
     """Raise ValueError unless the advantage is what it is held to, and stated as what follows."""
     for attacker in evidence.attackers:
-        if excess(*evidence.histograms(attacker, held=True), table) > Fraction(evidence.advantage):
+        if evidence.shown(table, attacker, held=True) > Fraction(evidence.advantage):
             raise ValueError(
                 f"The table breaks the advantage of {evidence.advantage:g} that it is held to, for who sees "
                 f"{ATTACKERS[attacker]}."

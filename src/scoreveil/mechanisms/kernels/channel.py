@@ -1,7 +1,7 @@
-"""The table mechanism as fused loops: read a row, find its bin, draw an answer, write it. The same bits as `Channel.perturb`.
+"""The table mechanism as fused loops: read a row, find its bin, draw an answer, write it.
 
-There is no exponential and no sum in another order here. Where all answers to one kept class fit into memory that is
-near, they are looked up; else the other classes' values are written from the profile.
+The same bits as `Channel.perturb`: there is no exponential and no sum in another order here. Where all answers to one
+kept class fit into memory that is near, they are looked up; else the others' values are written from the profile.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scoreveil.mechanisms import messages
 from scoreveil.mechanisms.channel import Channel, ChannelPlan, release
 from scoreveil.mechanisms.kernels.common import Floats, bits_of_float, is_score_vector, options
-from scoreveil.mechanisms.loading import KeyedKernel, Kernel
+from scoreveil.mechanisms.loading import Kernel, KeyedKernel
 from scoreveil.mechanisms.promises import WHOLE
 from scoreveil.randomness import KeyedDraws
 
@@ -62,8 +62,8 @@ def _read(row: Any, edges: Any, tops: Any, kept: Any) -> int:
 
 @numba.njit(**options)
 def _write(
-    kept: Any, answer: int, values: Any, rest: Any, cap: Any, table: Any, profile: Any, slope: Any, base: Any, least: float,
-    out: Any,
+    kept: Any, answer: int, values: Any, rest: Any, cap: Any, table: Any, profile: Any, slope: Any, base: Any,
+    least: float, out: Any,
 ) -> None:  # fmt: skip
     """An answer, as `channel.release` has it."""
     k, j = len(table), len(kept)
@@ -132,8 +132,8 @@ def _read_keyed(rows: Any, edges: Any, smallest: float, exponent: int, magnitude
 
 @numba.njit(**options)
 def _answer_keyed(
-    words: Any, kept: Any, bins: Any, out: Any, cumulative: Any, values: Any, rest: Any, cap: Any, table: Any, profile: Any,
-    slope: Any, base: Any, least: float, answers: Any,
+    words: Any, kept: Any, bins: Any, out: Any, cumulative: Any, values: Any, rest: Any, cap: Any, table: Any,
+    profile: Any, slope: Any, base: Any, least: float, answers: Any,
 ) -> None:  # fmt: skip
     """The answer that the first 32 bits of each row's first word draw."""
     last = cumulative.shape[1] - 1
