@@ -139,16 +139,16 @@ def places(others: Scored, members: Scored, bins: tuple[Integers, Integers], cou
     shape = (k if by_label else 1, 2 if by_truth else 1, count)
     sides = []
     for side, its_bins in zip((others, members), bins, strict=True):
-        label = side.predicted if by_label else np.zeros(len(side), dtype=np.int64)
-        right = side.is_right.astype(np.int64) if by_truth else np.zeros(len(side), dtype=np.int64)
-        sides.append(release(counted((label * shape[1] + right) * count + its_bins, shape), draw))
+        cells = side.predicted if by_label else np.zeros(len(side), dtype=np.int64)
+        if by_truth:
+            cells = 2 * cells + side.is_right
+        sides.append(release(counted(cells * count + its_bins, shape), draw))
     histogram, group = np.stack(sides), np.zeros(k, dtype=np.int64)
     if by_label:
         rare = histogram.sum(axis=(2, 3)).min(axis=0) < RARE
-        group = np.where(rare, 0, np.cumsum(~rare) - 1 + rare.any())
+        group = np.where(rare, 0, np.cumsum(~rare) - 1 + rare.any()).astype(np.int64)
         together = np.zeros((2, int(group.max()) + 1, *shape[1:]))
-        for label in range(k):
-            together[:, group[label]] += histogram[:, label]
+        np.add.at(together, (slice(None), group), histogram)
         histogram = together
     return Places(group, histogram, shape, (len(others), len(members)))
 
