@@ -148,7 +148,8 @@ def places(others: Scored, members: Scored, bins: tuple[Integers, Integers], cou
         rare = histogram.sum(axis=(2, 3)).min(axis=0) < RARE
         group = np.where(rare, 0, np.cumsum(~rare) - 1 + rare.any()).astype(np.int64)
         together = np.zeros((2, int(group.max()) + 1, *shape[1:]))
-        np.add.at(together, (slice(None), group), histogram)
+        for label, its_group in enumerate(group.tolist()):
+            together[:, its_group] += histogram[:, label]
         histogram = together
     return Places(group, histogram, shape, (len(others), len(members)))
 
