@@ -6,12 +6,27 @@
     z = veil(scores)
     print(veil.guarantee)
 
-The label stays, no model is retrained, and what the scores reveal beyond the label is bounded by ε.
+The label stays, no model is retrained, and what the scores reveal beyond the label is bounded by ε. With held-out
+scores `scoreveil.fit` finds the most useful veil for a model.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.reference import Reference
 from scoreveil.veil import Veil
 
-__all__ = ["Guarantee", "Reference", "Veil", "__version__"]
+if TYPE_CHECKING:
+    from scoreveil.fitting import fit
+
+__all__ = ["Guarantee", "Reference", "Veil", "__version__", "fit"]
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """`fit` is imported where it is asked for: it needs a solver, which a veil does not."""
+    if name == "fit":
+        from scoreveil.fitting import fit
+
+        return fit
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

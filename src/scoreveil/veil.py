@@ -22,7 +22,7 @@ from typing import Any, TypedDict, TypeVar, Unpack, cast
 import numpy as np
 
 from scoreveil import blocks, storage
-from scoreveil.mechanisms import isotonic, published
+from scoreveil.mechanisms import channel, isotonic, published  # noqa: F401  (imported, they can be loaded by name)
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.mechanism import DEFAULT_MECHANISM, Mechanism, Rows, make
 from scoreveil.mechanisms.reference import Reference

@@ -20,6 +20,10 @@ class Guarantee:
         limits: What is not promised, a sentence each.
         rho: One release is ρ-zCDP for the same relation.
         worst_loss: The exact supremum of the privacy loss, where it is known.
+        advantage: By how much, at most, an attack that sees the answer exceeds one that sees the label (TPR - FPR),
+            for a record drawn from the members or from the others; None where nothing is promised about it.
+        advantage_told: The same for an attack that is told the true label.
+        confidence: The level at which the advantages hold for new records.
     """
 
     epsilon: float
@@ -28,6 +32,9 @@ class Guarantee:
     limits: tuple[str, ...]
     rho: float
     worst_loss: float | None = None
+    advantage: float | None = None
+    advantage_told: float | None = None
+    confidence: float | None = None
 
     def __str__(self) -> str:
         return "\n".join([self.words, "Limits:", *(f"- {limit}" for limit in self.limits)])
