@@ -21,7 +21,12 @@ def protect(
         str, typer.Argument(metavar="IN", help="Scores: .npy, .npz, .csv or .parquet; or a folder or URL of .parquet.")
     ],
     target: Annotated[str, typer.Option("--output", "-o", metavar="OUT", help="Where to write, in the same format.")],
-    epsilon: options.EpsilonOption,
+    epsilon: Annotated[
+        float | None, typer.Option("--epsilon", "-e", metavar="E", help="How much shows through; smaller hides more.")
+    ] = None,
+    fitted: Annotated[
+        Path | None, typer.Option("--veil", metavar="FILE", help="In place of --epsilon: a veil that `fit` wrote.")
+    ] = None,
     mechanism: options.MechanismOption = DEFAULT_MECHANISM,
     keep: options.KeepOption = None,
     reference: options.ReferenceOption = None,
@@ -63,12 +68,15 @@ def protect(
         typical = files.sample(reference, columns)[0]
     else:
         typical = options.read_reference(reference, Path(source), columns)
-    veil = Veil(
-        make(epsilon, mechanism, keep=options.kept(keep), reference=typical),
-        secret=secret,
-        model=model or "",
-        threads=os.cpu_count() or 1,
-    )
+    if fitted is not None:
+        if (epsilon, keep, reference, mechanism) != (None, None, None, DEFAULT_MECHANISM):
+            raise ValueError("--veil has its epsilon and options already; give it alone, or leave it out.")
+        found = Veil.load(fitted).mechanism
+    elif epsilon is None:
+        raise ValueError("Say how much may show through: --epsilon, such as 2, or a fitted --veil.")
+    else:
+        found = make(epsilon, mechanism, keep=options.kept(keep), reference=typical)
+    veil = Veil(found, secret=secret, model=model or "", threads=os.cpu_count() or 1)
     with progress_bar("Protecting") as progress:
         if many:
             done, kept = _protect_dataset(source, target, veil, columns, force, engine, workers, progress)

@@ -23,6 +23,9 @@ def serve(
     epsilon: Annotated[
         float | None, typer.Option("--epsilon", "-e", metavar="E", help="How much shows through; smaller hides more.")
     ] = None,
+    fitted: Annotated[
+        Path | None, typer.Option("--veil", metavar="FILE", help="In place of --epsilon: a veil that `fit` wrote.")
+    ] = None,
     config: ConfigOption = None,
     demo: Annotated[bool, typer.Option("--demo", help="Serve the digits of the demo, as model digits.")] = False,
     host: Annotated[str | None, typer.Option("--host", help="Where to listen; by default 127.0.0.1.")] = None,
@@ -39,7 +42,9 @@ def serve(
     if demo:
         overrides |= _table("digits", DEMO if epsilon is None else {**DEMO, "epsilon": epsilon})
     if model is not None:
-        overrides |= _table(_model_name(model), _model(model, epsilon))
+        overrides |= _table(_model_name(model), _model(model, epsilon, fitted))
+    elif fitted is not None:
+        raise ValueError("--veil needs a MODEL to apply to; in a --config file it stands in the model's table.")
     elif epsilon is not None and not demo:
         raise ValueError("--epsilon needs a MODEL to apply to; in a --config file epsilon stands in the model's table.")
     if not overrides.keys() - given.keys() and config is None:
@@ -63,15 +68,16 @@ def _table(name: str, settings: dict[str, Any]) -> dict[str, Any]:
     return {f"models/{name}/{key}": value for key, value in settings.items()}
 
 
-def _model(path: Path, epsilon: float | None) -> dict[str, Any]:
+def _model(path: Path, epsilon: float | None, fitted: Path | None) -> dict[str, Any]:
     kind = path.suffix.removeprefix(".")
     if kind not in ("onnx", "skops"):
         raise ValueError(f"{path.name} is not a model that can be served: its name ends in neither .onnx nor .skops.")
     if not path.is_file():
         raise ValueError(f"There is no model file {path}.")
-    if epsilon is None:
-        raise ValueError("Say how much may show through: --epsilon, such as 2; smaller hides more.")
-    return {kind: str(path.absolute()), "epsilon": epsilon}
+    if (epsilon is None) == (fitted is None):
+        raise ValueError("Say how much may show through: either --epsilon, such as 2, or a fitted --veil.")
+    shown = {"epsilon": epsilon} if fitted is None else {"veil": str(fitted.absolute())}
+    return {kind: str(path.absolute()), **shown}
 
 
 def _model_name(path: Path) -> str:

@@ -237,6 +237,9 @@ class Model(ConfigTable, frozen=True):
         """
         given: dict[str, Any] = {}
         try:
+            if "veil" in self.veil:
+                _require(len(self.veil) == 1, "a fitted veil has its epsilon and options already; name it alone")
+                return Veil(Veil.load(self.veil["veil"]).mechanism, secret=secret, model=name)
             for option, value in self.veil.items():
                 if files or not isinstance(value, Path):
                     given[option] = np.load(value, allow_pickle=False) if isinstance(value, Path) else value

@@ -19,7 +19,7 @@ from scoreveil.gateway.config import NAME, NAME_WORDS, SQLITE, Config, ConfigErr
 T = TypeVar("T")
 PREFIX = "SCOREVEIL__"
 NOT_OPTIONS = {"veil", "secret", "model", "rng", "threads"}  # of `Veil`, but not for a file to say
-ARRAY = ".npy"  # a text with this ending, among the options of a mechanism, is a file of numbers
+FILES = (".npy", ".npz", ".json")  # a text with such an ending, among the options of a veil, is a file
 
 
 def load(
@@ -76,7 +76,7 @@ def _model(name: str, table: Any, base: Path) -> Model:
 
 
 def _option(value: Any, base: Path) -> Any:
-    return base / value if isinstance(value, str) and value.endswith(ARRAY) else value
+    return base / value if isinstance(value, str) and value.endswith(FILES) else value
 
 
 def _converted(tree: Any, kind: type[T], place: str, base: Path) -> T:
