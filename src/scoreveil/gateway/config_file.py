@@ -18,7 +18,7 @@ from scoreveil.gateway.config import NAME, NAME_WORDS, SQLITE, Config, ConfigErr
 
 T = TypeVar("T")
 PREFIX = "SCOREVEIL__"
-NOT_OPTIONS = {"veil", "secret", "model", "rng", "threads"}  # of `Veil`, but not for a file to say
+NOT_OPTIONS = {"secret", "model", "rng", "threads"}  # of `Veil`, but not for a file to say
 FILES = (".npy", ".npz", ".json")  # a text with such an ending, among the options of a veil, is a file
 
 
