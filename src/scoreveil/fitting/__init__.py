@@ -195,11 +195,15 @@ def _stated(table: Integers, evidence: Evidence) -> Evidence:
 
 
 def announced_rates(table: Floats, outcome: Floats, classes: int) -> Floats:
-    """How often each rank is right, given each answer; with one record's worth of all answers, and never 0 or 1."""
+    """How often each rank is right, given each answer; never 0 or 1.
+
+    Each answer has a record's worth of all answers added, and one of each outcome: half for what few records leave open
+    (Jeffreys), half for the noise.
+    """
     keep = outcome.shape[1] - 1
     counts = table.T @ outcome
-    overall = (outcome.sum(axis=0) + 0.5) / (outcome.sum() + 0.5 * (keep + 1))
-    rates = (counts + overall) / (counts.sum(axis=1, keepdims=True) + 1)
+    counts = counts + outcome.sum(axis=0) / outcome.sum() + 1
+    rates = counts / counts.sum(axis=1, keepdims=True)
     factor = 1 + min(2.0**-8, 1 / (8 * keep))
     made = []
     for rate in rates:

@@ -20,6 +20,7 @@ Integers = NDArray[np.int64]
 Uniforms = Callable[[int], Floats]
 
 NOISE = 0.5  # ε₀ of each histogram
+NOISE_OF_TOTALS = 1.0  # of how often each rank is right, on all records: with few of them everything rests on it
 UNIT = 1 << 20  # what one record counts
 SIXTEENTHS = 16  # of a record: how finely the evidence counts
 BINS, NEAREST = 32, 1e-5  # fixed bins, up to 1 - NEAREST
@@ -27,7 +28,7 @@ MOST_BINS, LEAST_RECORDS = 24, 40  # bins that are told apart, and what each mus
 LABELS, RECORDS_OF_LABEL = 16, 300  # up to so many classes, with so many records on average, are told apart
 RARE = 100  # labels with fewer records are taken together
 BACK_OFF = 300  # records' worth of all labels' histogram in that of one label
-CONFUSIONS = 64  # up to so many classes have a profile each
+PROFILE_RECORDS, CONFUSIONS = 100, 64  # records for each class to have a profile; classes to have one each
 
 
 def uniforms(rng: np.random.Generator | None) -> Uniforms:
@@ -41,11 +42,11 @@ def fixed_edges(classes: int) -> Floats:
     return np.asarray(1 / (1 + np.exp(-np.linspace(low, high, BINS + 1)[1:-1])))
 
 
-def release(counts: Integers, draw: Uniforms, unit: int = UNIT) -> Floats:
+def release(counts: Integers, draw: Uniforms, noise: float = NOISE) -> Floats:
     """A private histogram, in records: noise is added to every cell, and the excess of clipping at 0 taken away."""
-    ratio = -NOISE / unit  # ln of the geometric distribution's ratio; the difference of two is discrete Laplace
+    ratio = -noise / UNIT  # ln of the geometric distribution's ratio; the difference of two is discrete Laplace
     geometric = np.floor(np.log1p(-draw(2 * counts.size)) / ratio).reshape(2, *counts.shape)
-    return clipped((counts + geometric[0] - geometric[1]) / unit)
+    return clipped((counts + geometric[0] - geometric[1]) / UNIT)
 
 
 def clipped(noisy: Floats, batch: int = 0) -> Floats:
@@ -82,10 +83,15 @@ def outcome_weights(records: Scored, keep: int, by_label: bool) -> Floats:
 
 
 def outcomes(bins: Integers, weights: Floats, count: int, draw: Uniforms) -> Floats:
-    """The private histogram of (bin, rank that is right)."""
+    """The private histogram of (bin, rank that is right), brought in line with a second one of the ranks alone."""
     ranks = weights.shape[1]
-    cells = bins[:, None] * ranks + np.arange(ranks)
-    return release(counted(cells, (count, ranks), weights), draw)
+    every = np.broadcast_to(np.arange(ranks), weights.shape)
+    found = release(counted(bins[:, None] * ranks + every, (count, ranks), weights), draw)
+    totals = release(counted(every, (ranks,), weights), draw, NOISE_OF_TOTALS)
+    sums = found.sum(axis=0)
+    # what has a total but no bin goes where the records are
+    where = found.sum(axis=1) / found.sum()
+    return np.stack([found[:, i] * totals[i] / sums[i] if sums[i] else where * totals[i] for i in range(ranks)], axis=1)
 
 
 def joined(histogram: Floats) -> Integers:
@@ -178,8 +184,10 @@ def in_sixteenths(histogram: Floats) -> Integers:
 
 
 def profile(records: Scored, by_label: bool, draw: Uniforms) -> tuple[Integers, Floats]:
-    """Which class is right when the label is wrong, from private counts: (k,) and (tables, k)."""
+    """Which class is right when the label is wrong, from private counts: (k,), (tables, k). Any, with few records."""
     k, n = records.classes, len(records)
+    if n < PROFILE_RECORDS * k:
+        return np.zeros(k, dtype=np.int64), np.full((1, k), 1 / k)
     predicted = records.predicted
     own_tables = k <= CONFUSIONS and n >= 40 * k * k and k > 2
     if by_label:
@@ -193,13 +201,14 @@ def profile(records: Scored, by_label: bool, draw: Uniforms) -> tuple[Integers, 
         cells, table = np.broadcast_to(np.arange(k), weights.shape), predicted[:, None]
     shape = (k if own_tables else 1, k)
     found = release(counted(cells + (table * k if own_tables else 0), shape, weights), draw)
-    pooled = _positive(found.sum(axis=0) + 1 / k)
+    # as many pseudo-counts as the noise is worth
+    pooled = _positive(found.sum(axis=0) + 1 / NOISE)
     if not own_tables:
         return np.zeros(k, dtype=np.int64), pooled[None]
     mine = []
     for label in range(k):
         others = np.where(np.arange(k) == label, 0.0, pooled)
-        mine.append(_positive(found[label] + 10 * others / others.sum()))
+        mine.append(_positive(found[label] + k / NOISE * others / others.sum()))
     return np.arange(k), np.stack(mine)
 
 

@@ -9,6 +9,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from scoreveil.fitting.histograms import NOISE
 from scoreveil.mechanisms.promises import WHOLE, exponential_below
 
 Floats = NDArray[np.float64]
@@ -29,12 +30,21 @@ def join_answers(table: Floats, outcomes: Floats) -> Floats:
         counts = np.array([column @ outcomes for column in columns])
         rate = (counts[:, 0] + 1e-9) / (counts.sum(axis=1) + 2e-9)
         gain = _likelihood(counts[:-1]) + _likelihood(counts[1:]) - _likelihood(counts[:-1] + counts[1:])
-        gain = np.where(rate[1:] <= rate[:-1], -1.0, gain)
+        gain = np.where(rate[1:] <= rate[:-1], -1.0, gain * _told_from_noise(columns, counts))
         least = int(np.argmin(gain))
         if gain[least] >= LEAST_GAIN:
             break
         columns[least : least + 2] = [columns[least] + columns[least + 1]]
     return np.stack(columns, axis=1)
+
+
+def _told_from_noise(columns: list[Floats], counts: Floats) -> Floats:
+    """For neighbouring answers, which part of the variance of their counts is that of records, not of noise."""
+    both = counts[:-1] + counts[1:]
+    total = both.sum(axis=1)
+    records = both[:, 0] * (total - both[:, 0]) / np.maximum(total, 1e-9)
+    of_noise = np.array([2 / NOISE**2 * float(column @ column) for column in columns])
+    return np.asarray(records / np.maximum(records + of_noise[:-1] + of_noise[1:], 1e-9))
 
 
 def _likelihood(counts: Floats) -> Floats:

@@ -1,0 +1,275 @@
+"""What a fitted veil costs, and what it buys: measured on records that its table was not fitted on.
+
+    from scoreveil.fitting.cost import cost
+
+    report = cost(4.0, nonmembers=out, nonmember_labels=y_out, members=inn, member_labels=y_in)
+    print(report)
+
+Four ways to answer stand beside each other: raw scores; raw scores after temperature scaling, since calibration is not
+the veil's own merit; the veil; and the label with a constant confidence. Each is fitted on all folds but one, and
+measured on that one; intervals are bootstrap percentiles over records.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scoreveil.extras import needs
+from scoreveil.fitting import fit
+from scoreveil.fitting.records import Scored, read
+
+with needs("fit"):
+    from scipy.optimize import minimize_scalar
+    from scipy.stats import rankdata
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Answer = Callable[[Floats], Floats]
+
+WAYS = ("raw", "tempered", "veiled", "label")
+FOLDS, RESAMPLES, LEVEL = 5, 200, 0.95
+ECE_BINS = 15
+SMALLEST = 1e-12  # raw scores of 0 count as this in a logarithm
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A figure with its interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What each way of answering is worth.
+
+    Attributes:
+        useful: AUROC of the confidence for being right.
+        aurc: The mean error rate while acting on the surest records first.
+        nll: The log-loss of the whole vector.
+        brier: The Brier score of the whole vector.
+        ece: The expected calibration error of the confidence.
+        leak: AUC of the confidence as a test for membership, above or below; empty without members.
+        verdict: What follows, in sentences.
+    """
+
+    useful: dict[str, Measure]
+    aurc: dict[str, Measure]
+    nll: dict[str, Measure]
+    brier: dict[str, Measure]
+    ece: dict[str, Measure]
+    leak: dict[str, Measure]
+    verdict: tuple[str, ...]
+
+    def __str__(self) -> str:
+        lines = [f"{'':8}" + "".join(f"{way:>24}" for way in WAYS)]
+        for name in ("useful", "aurc", "nll", "brier", "ece", "leak"):
+            found = getattr(self, name)
+            if found:
+                lines.append(f"{name:8}" + "".join(f"{found[way]!s:>24}" for way in WAYS))
+        return "\n".join([*lines, *self.verdict])
+
+
+def cost(
+    epsilon: float,
+    nonmembers: Any,
+    nonmember_labels: Any,
+    members: Any = None,
+    member_labels: Any = None,
+    *,
+    rng: np.random.Generator | None = None,
+    **options: Any,
+) -> Cost:
+    """Measure what a veil fitted on such records costs, by cross-fitting.
+
+    Args:
+        epsilon: As for `fit`.
+        nonmembers: As for `fit`; at least two records for each fold.
+        nonmember_labels: As for `fit`; they are needed to say what an answer is worth.
+        members: As for `fit`.
+        member_labels: As for `fit`.
+        rng: A numpy Generator for folds, draws and resamples.
+        options: The other arguments of `fit`.
+
+    Raises:
+        ValueError: As `fit`; or there are no labels, or too few records.
+    """
+    if nonmember_labels is None:
+        raise ValueError("What an answer is worth cannot be measured without nonmember_labels.")
+    rng = rng or np.random.default_rng()
+    others = read(nonmembers, nonmember_labels, "nonmembers")
+    inside = None if members is None else read(members, member_labels, "members")
+    fewest = min(len(others), len(others) if inside is None else len(inside))
+    if fewest < 2 * FOLDS:
+        raise ValueError(f"Expected at least {2 * FOLDS} records of each side to measure on, got {fewest}.")
+    answers = {way: np.empty_like(others.scores) for way in WAYS}
+    member_confidence = {way: np.empty(0 if inside is None else len(inside)) for way in WAYS}
+    member_folds = _folds(len(inside), rng) if inside is not None else [None] * FOLDS
+    for fold, member_fold in zip(_folds(len(others), rng), member_folds, strict=True):
+        rest = others.take(~fold)
+        known = None if inside is None or member_fold is None else inside.take(~member_fold)
+        for way, answer in _ways(epsilon, rest, known, rng, options):
+            answers[way][fold] = answer(others.scores[fold])
+            if inside is not None:
+                member_confidence[way][member_fold] = answer(inside.scores[member_fold]).max(axis=1)
+    return _measured(others, answers, member_confidence if inside is not None else {}, rng)
+
+
+def _folds(count: int, rng: np.random.Generator) -> list[NDArray[np.bool_]]:
+    number = rng.permutation(count) % FOLDS
+    return [number == fold for fold in range(FOLDS)]
+
+
+def _ways(
+    epsilon: float, others: Scored, members: Scored | None, rng: np.random.Generator, options: dict[str, Any]
+) -> Iterator[tuple[str, Answer]]:
+    """Each way to answer, fitted on these records."""
+    inside = (None, None) if members is None else (members.scores, members.labels)
+    veil = fit(epsilon, others.scores, others.labels, *inside, rng=rng, **options)
+    veil = type(veil)(veil.mechanism, rng=rng)
+    yield "raw", lambda scores: scores
+    yield "tempered", tempered(others)
+    yield "veiled", veil
+    yield "label", label_with_constant_confidence(others)
+
+
+def tempered(others: Scored) -> Answer:
+    """Raw scores after temperature scaling: softmax(ln y / T), with the T of the least log-loss."""
+    assert others.labels is not None
+    labels = others.labels[:, None]
+
+    def scaled(scores: Floats, log_temperature: float) -> Floats:
+        logits = np.log(np.maximum(scores, SMALLEST)) / np.exp(log_temperature)
+        weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+
+    def loss(log_temperature: float) -> float:
+        right = np.take_along_axis(scaled(others.scores, log_temperature), labels, axis=1)
+        return float(-np.log(np.maximum(right, SMALLEST)).mean())
+
+    best = float(minimize_scalar(loss, bounds=(-3.0, 4.0), method="bounded").x)
+    return lambda scores: scaled(scores, best)
+
+
+def label_with_constant_confidence(others: Scored) -> Answer:
+    """The label, announced with how often labels are right; the other classes share the rest evenly."""
+    k, n = others.classes, len(others)
+    rate = (float(others.is_right.sum()) + 0.5) / (n + 1)
+    rate = max(rate, 1 / k)
+
+    def answer(scores: Floats) -> Floats:
+        made = np.full(scores.shape, (1 - rate) / (k - 1))
+        np.put_along_axis(made, scores.argmax(axis=1)[:, None], rate, axis=1)
+        return made
+
+    return answer
+
+
+# Measures
+
+
+def auroc(positive: Floats, negative: Floats) -> float:
+    """How often a positive scores above a negative, ties counting half; ½ where one side is empty."""
+    if not len(positive) or not len(negative):
+        return 0.5
+    ranks = rankdata(np.concatenate([positive, negative]))
+    p, n = len(positive), len(negative)
+    return float((ranks[:p].sum() - p * (p + 1) / 2) / (p * n))
+
+
+def aurc(confidence: Floats, right: NDArray[np.bool_]) -> float:
+    """The error rate among the surest t records, averaged over t; ties in the order of chance."""
+    order = np.argsort(-confidence, kind="stable")
+    # records that tie get the mean error of their group
+    _, group = np.unique(-confidence[order], return_inverse=True)
+    wrong = (~right[order]).astype(np.float64)
+    wrong = (np.bincount(group, weights=wrong) / np.bincount(group))[group]
+    return float((np.cumsum(wrong) / np.arange(1, len(wrong) + 1)).mean())
+
+
+def calibration_error(confidence: Floats, right: NDArray[np.bool_]) -> float:
+    """ECE over equal steps of the confidence."""
+    place = np.minimum((confidence * ECE_BINS).astype(np.int64), ECE_BINS - 1)
+    gap = np.bincount(place, weights=confidence - right, minlength=ECE_BINS)
+    return float(np.abs(gap).sum() / len(confidence))
+
+
+def log_loss(answers: Floats, labels: Integers) -> Floats:
+    """Of each record."""
+    return np.asarray(-np.log(np.maximum(np.take_along_axis(answers, labels[:, None], axis=1)[:, 0], SMALLEST)))
+
+
+def brier(answers: Floats, labels: Integers) -> Floats:
+    """Of each record."""
+    right = np.take_along_axis(answers, labels[:, None], axis=1)[:, 0]
+    return np.asarray((answers**2).sum(axis=1) - 2 * right + 1)
+
+
+def _measured(
+    others: Scored, answers: dict[str, Floats], member_confidence: dict[str, Floats], rng: np.random.Generator
+) -> Cost:
+    assert others.labels is not None
+    right, labels = others.is_right, others.labels
+    confidence = {way: found.max(axis=1) for way, found in answers.items()}
+    losses = {way: log_loss(found, labels) for way, found in answers.items()}
+    briers = {way: brier(found, labels) for way, found in answers.items()}
+
+    def figures(these: Integers, members: Integers | None) -> dict[tuple[str, str], float]:
+        found = {}
+        for way in WAYS:
+            sure, correct = confidence[way][these], right[these]
+            found["useful", way] = auroc(sure[correct], sure[~correct])
+            found["aurc", way] = aurc(sure, correct)
+            found["nll", way] = float(losses[way][these].mean())
+            found["brier", way] = float(briers[way][these].mean())
+            found["ece", way] = calibration_error(sure, correct)
+            if members is not None:
+                found["leak", way] = auroc(member_confidence[way][members], sure)
+        return found
+
+    n, m = len(others), len(next(iter(member_confidence.values()), ()))
+    whole = figures(np.arange(n), np.arange(m) if m else None)
+    resampled = [figures(rng.integers(0, n, n), rng.integers(0, m, m) if m else None) for _ in range(RESAMPLES)]
+    tail = (1 - LEVEL) / 2
+
+    def measure(name: str) -> dict[str, Measure]:
+        found = {}
+        for way in WAYS if (name, WAYS[0]) in whole else ():
+            low, high = np.quantile([each[name, way] for each in resampled], (tail, 1 - tail))
+            value = whole[name, way]  # an ECE grows with resampling, which repeats records
+            found[way] = Measure(value, min(float(low), value), max(float(high), value))
+        return found
+
+    better = [each["nll", "label"] - each["nll", "veiled"] for each in resampled]
+    verdict = _verdict(measure("leak"), float(np.quantile(better, tail)), measure("useful"))
+    return Cost(
+        measure("useful"), measure("aurc"), measure("nll"), measure("brier"), measure("ece"), measure("leak"), verdict
+    )
+
+
+def _verdict(leak: dict[str, Measure], least_gain: float, useful: dict[str, Measure]) -> tuple[str, ...]:
+    sentences = []
+    if leak and leak["raw"].low <= 0.5 <= leak["raw"].high:
+        sentences.append(
+            "The raw confidence does not tell members from others on these records: there is nothing to hide from the "
+            "crowd, and ε alone is what the veil adds."
+        )
+    if least_gain <= 0:
+        sentences.append(
+            "The label with a constant confidence is as good as the veil on these records: return the label alone, or "
+            "fit with a larger epsilon or advantage, or on more records."
+        )
+    elif useful:
+        sentences.append(
+            f"The veiled confidence tells right from wrong with AUROC {useful['veiled'].value:.2f}, the raw one with "
+            f"{useful['raw'].value:.2f}, the label alone with 0.50."
+        )
+    return tuple(sentences)
