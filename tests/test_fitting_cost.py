@@ -12,7 +12,7 @@ POPULATION = Population(classes=3)
 
 
 def report(count: int, epsilon: float = 8.0, population: Population = POPULATION, same: bool = False) -> measures.Cost:
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(1)
     others, members = population.draw(0, count, rng), population.draw(0 if same else 1, count, rng)
     return cost(epsilon, *others, *members, advantage=0.1, rng=rng)
 
@@ -24,7 +24,7 @@ def test_the_report_measures_four_ways_with_intervals():
             assert way in WAYS
             assert each.low <= each.value <= each.high
     assert found.useful["raw"].value > found.useful["veiled"].value > found.useful["label"].value
-    assert found.useful["label"].value == pytest.approx(0.5, abs=0.05)
+    assert found.useful["label"].value == 0.5
     assert found.nll["tempered"].value <= found.nll["raw"].value + 1e-3
     assert found.nll["veiled"].value < found.nll["label"].value
     assert found.leak["raw"].value > 0.6 > found.leak["veiled"].value

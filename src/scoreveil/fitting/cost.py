@@ -219,6 +219,11 @@ def _measured(
     assert others.labels is not None
     right, labels = others.is_right, others.labels
     confidence = {way: found.max(axis=1) for way, found in answers.items()}
+    # it differs by fold, lower where the fold does better: a ranking must not see that
+    constant = float(confidence["label"].mean())
+    confidence["label"] = np.full(len(others), constant)
+    if member_confidence:
+        member_confidence = {**member_confidence, "label": np.full(len(member_confidence["label"]), constant)}
     losses = {way: log_loss(found, labels) for way, found in answers.items()}
     briers = {way: brier(found, labels) for way, found in answers.items()}
 
