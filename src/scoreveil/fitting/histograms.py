@@ -2,7 +2,10 @@
 
 A record adds at most 1 to a histogram in all, so discrete Laplace noise of scale 1/ε₀ makes it ε₀-differentially
 private. Counts are whole numbers of `UNIT` to a record, and the noise is whole too: nothing hides in a last digit.
-The bins have fixed edges; which are joined is decided by a noisy histogram.
+The bins have fixed edges; which are joined is decided by a noisy histogram. How many records there are is not hidden.
+
+A member is in one histogram (ε₀ = 0.5). Another record is in up to four, 2.5 in all: the outcomes by bin (0.5) and on
+the whole (1), who is right when the label is wrong (0.5), and the evidence for the advantage (0.5).
 """
 
 import math

@@ -81,23 +81,20 @@ def worst_ratio(table: Integers) -> Fraction:
 
 def excess(sides: Integers, table: Integers) -> Fraction:
     """The advantage of the best attack on (group, answer) over the best one on the group; (2, groups, bins)."""
-    n, m = (int(side.sum()) for side in sides)
-    both, groups = 0, 0
-    for other, member in zip(*sides, strict=True):
-        other_answers, member_answers = (other @ table).tolist(), (member @ table).tolist()
-        both += sum(abs(y * n - x * m) for x, y in zip(other_answers, member_answers, strict=True))
-        groups += abs(int(member.sum()) * n - int(other.sum()) * m)
+    (others, members), (n, m) = (sides @ table).reshape(2, -1).tolist(), sides.sum(axis=(1, 2)).tolist()
+    both = sum(abs(y * n - x * m) for x, y in zip(others, members, strict=True))
+    groups = sum(abs(y * n - x * m) for x, y in zip(*sides.sum(axis=2).tolist(), strict=True))
     return Fraction(both - groups * WHOLE, 2 * n * m * WHOLE)
 
 
 def given_label(sides: Integers, table: Integers) -> list[tuple[Fraction, Fraction]]:
     """For each label, its weight and the advantage among its records; (2, labels, bins)."""
-    n, m = (int(side.sum()) for side in sides)
+    (others, members), (n, m) = (sides @ table).tolist(), sides.sum(axis=(1, 2)).tolist()
     found = []
-    for other, member in zip(*sides, strict=True):
-        x, y = int(other.sum()), int(member.sum())
+    for other, member, x, y in zip(others, members, *sides.sum(axis=2).tolist(), strict=True):
         if x and y:
-            found.append((min(Fraction(x, n), Fraction(y, m)), excess(np.stack([other, member])[:, None], table)))
+            within = sum(abs(b * x - a * y) for a, b in zip(other, member, strict=True))
+            found.append((min(Fraction(x, n), Fraction(y, m)), Fraction(within, 2 * x * y * WHOLE)))
     return found
 
 

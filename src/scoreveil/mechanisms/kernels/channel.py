@@ -18,46 +18,87 @@ from scoreveil.mechanisms.promises import WHOLE
 from scoreveil.randomness import KeyedDraws
 
 MOST_ANSWER_BYTES = 1 << 20  # of all answers together, so that they stay in a cache
+AT_A_TIME = 64  # rows
 MOST_KEPT = 32  # classes found by insertion; numpy sorts where more are kept
 
 
 @numba.njit(**options)
-def _read(row: Any, edges: Any, tops: Any, kept: Any) -> int:
-    """The kept classes of a row, top first, and the bin of its top score: how many edges are <= it; or -1."""
+def _two_tops(first: Any, second: Any) -> tuple[int, float, int, float]:
+    """The top classes of two rows and their shares of the rows' sums; a share of -1 where a row is no score vector.
+
+    Two at a time: a sum waits for each of its additions, and the processor adds up the other row meanwhile.
+    """
+    low, total, top, index = 0.0, 0.0, -1.0, 0
+    other_low, other_total, other_top, other_index = 0.0, 0.0, -1.0, 0
+    for i in range(len(first)):
+        value, other = np.float64(first[i]), np.float64(second[i])
+        low = value if value < low else low
+        other_low = other if other < other_low else other_low
+        total += value
+        other_total += other
+        if value > top:
+            top, index = value, i
+        if other > other_top:
+            other_top, other_index = other, i
+    share = top / total if is_score_vector(low, total) else -1.0
+    other_share = other_top / other_total if is_score_vector(other_low, other_total) else -1.0
+    return index, share, other_index, other_share
+
+
+@numba.njit(**options)
+def _top_classes(row: Any, tops: Any, kept: Any) -> float:
+    """The top classes of a row, best first, by insertion; and the share of the first, or -1."""
     smallest, total, j, found = 0.0, 0.0, len(kept), 0
-    if j == 1:
-        top, index = -1.0, 0
-        for i in range(len(row)):
-            value = np.float64(row[i])
-            smallest = min(smallest, value)
-            total += value
-            if value > top:
-                top, index = value, i
-        tops[0], kept[0] = top, index
-    else:
-        for i in range(len(row)):
-            value = np.float64(row[i])
-            smallest = min(smallest, value)
-            total += value
-            if found == j and value <= tops[j - 1]:
-                continue
-            x = found if found < j else j - 1
-            while x > 0 and tops[x - 1] < value:
-                tops[x], kept[x] = tops[x - 1], kept[x - 1]
-                x -= 1
-            tops[x], kept[x] = value, i
-            found = min(found + 1, j)
-    if not is_score_vector(smallest, total):
-        return -1
-    value = tops[0] / total
+    for i in range(len(row)):
+        value = np.float64(row[i])
+        smallest = value if value < smallest else smallest
+        total += value
+        if found == j and value <= tops[j - 1]:
+            continue
+        x = found if found < j else j - 1
+        while x > 0 and tops[x - 1] < value:
+            tops[x], kept[x] = tops[x - 1], kept[x - 1]
+            x -= 1
+        tops[x], kept[x] = value, i
+        found = min(found + 1, j)
+    return tops[0] / total if is_score_vector(smallest, total) else -1.0
+
+
+@numba.njit(**options)
+def _bin(share: float, edges: Any) -> int:
+    """How many edges are <= it."""
     low, high = 0, len(edges)
     while low < high:
         middle = (low + high) // 2
-        if edges[middle] <= value:
+        if edges[middle] <= share:
             low = middle + 1
         else:
             high = middle
     return low
+
+
+@numba.njit(**options)
+def _read(rows: Any, edges: Any, kept: Any, bins: Any) -> int:
+    """The kept classes and the bin of each row; returns the first row that is not a score vector, or -1."""
+    n, j = kept.shape
+    if j == 1:
+        for r in range(0, n, 2):
+            last = min(r + 1, n - 1)
+            index, share, other_index, other_share = _two_tops(rows[r], rows[last])
+            if share < 0:
+                return r
+            if other_share < 0:
+                return last
+            kept[r, 0], bins[r] = index, _bin(share, edges)
+            kept[last, 0], bins[last] = other_index, _bin(other_share, edges)
+        return -1
+    tops = np.empty(j)
+    for r in range(n):
+        share = _top_classes(rows[r], tops, kept[r])
+        if share < 0:
+            return r
+        bins[r] = _bin(share, edges)
+    return -1
 
 
 @numba.njit(**options)
@@ -90,7 +131,9 @@ def _write(
     else:
         a, b = 0.0, 0.0
     for i in range(k):
-        out[i] = max(min(a * shares[i] + b, most), least)
+        value = a * shares[i] + b
+        value = value if value < most else most  # so, and not by min and max, it becomes SIMD code
+        out[i] = value if value > least else least
     for i in range(j):
         out[kept[i]] = max(values[answer, i], least)
 
@@ -100,34 +143,33 @@ def _run(
     rows: Any, uniforms: Any, out: Any, edges: Any, cumulative: Any, values: Any, rest: Any, cap: Any, table: Any,
     profile: Any, slope: Any, base: Any, least: float, answers: Any, whole: float,
 ) -> int:  # fmt: skip
-    """Fresh answers; returns the first row that is not a score vector, or -1."""
-    j = values.shape[1]
-    tops, kept, last = np.empty(j), np.empty(j, np.int64), cumulative.shape[1] - 1
-    for r in range(len(rows)):
-        b = _read(rows[r], edges, tops, kept)
-        if b < 0:
-            return r
-        drawn, answer = np.int64(uniforms[r, 0] * whole), 0
-        while answer < last and cumulative[b, answer] <= drawn:
-            answer += 1
-        if len(answers):
-            out[r] = answers[kept[0], answer]
-        else:
-            _write(kept, answer, values, rest, cap, table, profile, slope, base, least, out[r])
+    """Fresh answers, some rows at a time; returns the first row that is not a score vector, or -1."""
+    n, last = len(rows), cumulative.shape[1] - 1
+    kept, bins = np.empty((min(n, AT_A_TIME), values.shape[1]), np.int64), np.empty(min(n, AT_A_TIME), np.int64)
+    for first in range(0, n, AT_A_TIME):
+        height = min(AT_A_TIME, n - first)
+        bad = _read(rows[first : first + height], edges, kept[:height], bins[:height])
+        if bad >= 0:
+            return first + bad
+        for l in range(height):
+            drawn, answer = np.int64(uniforms[first + l, 0] * whole), 0
+            while answer < last and cumulative[bins[l], answer] <= drawn:
+                answer += 1
+            if len(answers):
+                for i in range(out.shape[1]):
+                    out[first + l, i] = answers[kept[l, 0], answer, i]
+            else:
+                _write(kept[l], answer, values, rest, cap, table, profile, slope, base, least, out[first + l])
     return -1
 
 
 @numba.njit(**options)
-def _read_keyed(rows: Any, edges: Any, smallest: float, exponent: int, magnitude: Any, kept: Any, bins: Any) -> int:
-    """What keyed answers depend on; returns the first row that is not a score vector, or -1."""
-    tops = np.empty(kept.shape[1])
+def _magnitudes(rows: Any, smallest: float, exponent: int, magnitude: Any) -> None:
+    """The order of magnitude of every score, as `messages` has it."""
     for r in range(len(rows)):
-        bins[r] = _read(rows[r], edges, tops, kept[r])
-        if bins[r] < 0:
-            return r
         for i in range(rows.shape[1]):
-            magnitude[r, i] = bits_of_float(max(np.float64(rows[r, i]), smallest)) >> exponent
-    return -1
+            value = np.float64(rows[r, i])
+            magnitude[r, i] = bits_of_float(value if value > smallest else smallest) >> exponent
 
 
 @numba.njit(**options)
@@ -142,7 +184,8 @@ def _answer_keyed(
         while answer < last and cumulative[bins[r], answer] <= drawn:
             answer += 1
         if len(answers):
-            out[r] = answers[kept[r, 0], answer]
+            for i in range(out.shape[1]):
+                out[r, i] = answers[kept[r, 0], answer, i]
         else:
             _write(kept[r], answer, values, rest, cap, table, profile, slope, base, least, out[r])
 
@@ -215,9 +258,9 @@ def bind_keyed(mechanism: Channel, classes: int) -> KeyedKernel | None:
         told = messages.empty(len(rows), classes, mechanism.keep, tags=tags)
         kept, bins = np.empty((len(rows), mechanism.keep), dtype=np.int64), np.empty(len(rows), dtype=np.int64)
         given = loop_rows(rows)
-        bad = _read_keyed(given, tables.edges, messages.SMALLEST, int(messages.EXPONENT), told["magnitude"], kept, bins)
-        if bad >= 0:
+        if _read(given, tables.edges, kept, bins) >= 0:
             return None
+        _magnitudes(given, messages.SMALLEST, int(messages.EXPONENT), told["magnitude"])
         told["kept"], told["cell"] = kept, bins[:, None]
         words, out = keyed.words(messages.as_bytes(told), 1), np.empty(rows.shape, dtype=given.dtype)
         _answer_keyed(words, kept, bins, out, *tables.arguments(dtype))

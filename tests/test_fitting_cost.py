@@ -1,0 +1,65 @@
+"""What a veil costs: four ways to answer on records that were not fitted on, and what follows in words."""
+
+import numpy as np
+import pytest
+from sklearn.metrics import log_loss, roc_auc_score
+
+from channel_tools import Population
+from scoreveil.fitting import cost as measures
+from scoreveil.fitting.cost import WAYS, cost
+
+POPULATION = Population(classes=3)
+
+
+def report(count: int, epsilon: float = 8.0, population: Population = POPULATION, same: bool = False) -> measures.Cost:
+    rng = np.random.default_rng(1)
+    others, members = population.draw(0, count, rng), population.draw(0 if same else 1, count, rng)
+    return cost(epsilon, *others, *members, advantage=0.1, rng=rng)
+
+
+def test_the_report_measures_four_ways_with_intervals():
+    found = report(3000)
+    for name in ("useful", "aurc", "nll", "brier", "ece", "leak"):
+        for way, each in getattr(found, name).items():
+            assert way in WAYS
+            assert each.low <= each.value <= each.high
+    assert found.useful["raw"].value > found.useful["veiled"].value > found.useful["label"].value
+    assert found.useful["label"].value == 0.5
+    assert found.nll["tempered"].value <= found.nll["raw"].value + 1e-3
+    assert found.nll["veiled"].value < found.nll["label"].value
+    assert found.leak["raw"].value > 0.6 > found.leak["veiled"].value
+    assert found.ece["veiled"].value < 0.05
+    assert "AUROC" in str(found)
+
+
+def test_it_says_so_where_nothing_leaks():
+    assert any("nothing to hide" in sentence for sentence in report(1000, same=True).verdict)
+
+
+def test_it_says_so_where_the_label_alone_is_as_good():
+    assert any("as good as the veil" in sentence for sentence in report(200, epsilon=0.1).verdict)
+
+
+def test_measures_are_those_of_scikit_learn():
+    rng = np.random.default_rng(0)
+    scores, labels = rng.dirichlet(np.ones(4), 300), rng.integers(0, 4, 300)
+    right = rng.random(300) < 0.6
+    top = np.round(scores.max(axis=1), 1)
+    assert measures.auroc(top[right], top[~right]) == pytest.approx(roc_auc_score(right, top))
+    assert measures.log_loss(scores, labels).mean() == pytest.approx(log_loss(labels, scores))
+    assert measures.brier(scores, labels) == pytest.approx(((scores - np.eye(4)[labels]) ** 2).sum(axis=1))
+
+
+def test_aurc_does_not_depend_on_the_order_of_ties():
+    rng = np.random.default_rng(0)
+    confidence, right = rng.integers(0, 5, 200) / 5, rng.random(200) < 0.7
+    shuffled = rng.permutation(200)
+    assert measures.aurc(confidence, right) == pytest.approx(measures.aurc(confidence[shuffled], right[shuffled]))
+    assert measures.aurc(np.ones(200), right) == pytest.approx(1 - right.mean())
+
+
+def test_what_cannot_be_measured_is_refused():
+    with pytest.raises(ValueError, match="without nonmember_labels"):
+        cost(2.0, np.full((50, 2), 0.5), None)
+    with pytest.raises(ValueError, match="at least 10 records"):
+        cost(2.0, np.full((5, 2), 0.5), np.zeros(5, dtype=int))
