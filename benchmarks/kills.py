@@ -165,6 +165,8 @@ def run(url: str, load: Load) -> Outcome:
             ended.append(workers[victim])
             unfinished = ended[-1].unfinished if load.idempotent else None
             workers[victim] = start(url, load, next(seeds), unfinished)
+        while not any(worker.granted for worker in (*ended, *workers)):
+            listen(workers, 0.005)  # few kills on a busy machine may all come too soon: nothing would be proved
     finally:
         for worker in workers:
             kill(worker)

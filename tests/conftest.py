@@ -1,6 +1,13 @@
 """What many tests need, and the marks that they carry."""
 
+# ruff: noqa: E402
 import os
+
+# the networks of the tests are small and the workers of pytest-xdist use the cores already: with a thread for each core
+# on top, training takes four times the processor time. Read when numpy and torch are first imported
+for library in ("OMP", "OPENBLAS", "MKL"):
+    os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+
 import re
 import secrets
 import sys
