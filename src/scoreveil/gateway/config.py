@@ -244,7 +244,10 @@ class Model(ConfigTable, frozen=True):
                 if files or not isinstance(value, Path):
                     given[option] = np.load(value, allow_pickle=False) if isinstance(value, Path) else value
             return Veil(**given, secret=secret, model=name)
-        except (TypeError, ValueError, OSError) as error:  # TypeError: an option that is missing or unknown
+        except TypeError as error:
+            words = "a key is missing, or is one of neither the gateway nor the veil"
+            raise ConfigError(f"{words} ({error}).") from None
+        except (ValueError, OSError) as error:
             raise ConfigError(str(error)) from None
 
     @property
