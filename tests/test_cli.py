@@ -1,7 +1,6 @@
 """The command line as a user meets it: what it prints, how it refuses, what it leaves behind."""
 
 import os
-import pty
 import re
 import signal
 import subprocess
@@ -140,6 +139,7 @@ def test_protect_says_what_it_veiled_and_what_it_left(scoreveil):
     assert "promised   nothing" in out
 
 
+@pytest.mark.posix
 def test_a_secret_that_others_can_read_is_warned_about(scoreveil):
     Path("key").chmod(0o644)
     code, _, err = scoreveil("protect in.npy -o out.npy --epsilon 2 --secret-file key")
@@ -229,7 +229,10 @@ def test_errors_never_quote_a_score(scoreveil):
 
 
 @pytest.mark.slow
+@pytest.mark.posix
 def test_progress_is_drawn_on_a_terminal_and_nowhere_else(folder):
+    import pty  # not on Windows
+
     terminal, end = pty.openpty()
     arguments = [sys.executable, "-c", "from scoreveil.cli import main; main()"]
     arguments += ["protect", "in.npy", "-o", "out.npy", "--epsilon", "2"]
@@ -267,6 +270,7 @@ def start_slow_job(folder):
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 @pytest.mark.slow
+@pytest.mark.posix
 def test_an_ended_job_clears_up(folder, number, code):
     job, before = start_slow_job(folder)
     job.send_signal(number)
@@ -289,6 +293,7 @@ def test_a_killed_job_leaves_no_output(folder):
 
 
 @pytest.mark.slow
+@pytest.mark.linux
 def test_memory_does_not_grow_with_the_file(folder):
     scores = make_scores(2_000_000, 10).astype(np.float64)
     columns = {"id": np.arange(len(scores)), **{f"p{i}": np.ascontiguousarray(scores[:, i]) for i in range(10)}}

@@ -156,6 +156,7 @@ def test_an_interrupted_job_leaves_the_old_output(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.posix
 def test_a_write_that_fails_leaves_nothing(tmp_path, suffix):
     """The system refuses to write more than some kilobytes, as a full disk would."""
     source = save_scores(tmp_path / f"in{suffix}", make_scores(5000))
@@ -248,6 +249,7 @@ def test_sources_that_are_refused(tmp_path, source, message):
         files.protect(tmp_path / source, tmp_path / f"out{Path(source).suffix}", Veil(2.0))
 
 
+@pytest.mark.posix
 def test_the_output_is_no_more_readable_than_the_input(tmp_path):
     source = save_scores(tmp_path / "in.npy", make_scores())
     source.chmod(0o600)
@@ -317,6 +319,7 @@ def test_a_secret_is_stripped_where_it_is_text(tmp_path, content, secret):
     assert secret_file.read(tmp_path / "key") == secret
 
 
+@pytest.mark.posix
 def test_a_secret_that_others_can_read_is_noticed(tmp_path):
     (tmp_path / "key").write_bytes(SECRET)
     for mode, others in ((0o600, False), (0o400, False), (0o640, True), (0o604, True)):

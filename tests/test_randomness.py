@@ -125,6 +125,7 @@ print("independent")
 """
 
 
+@pytest.mark.posix
 def test_a_fork_draws_differently_from_its_parent_and_its_siblings() -> None:
     # in an interpreter of its own: this one runs threads, which a fork does not survive
     run = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKED], capture_output=True, text=True, timeout=120)
