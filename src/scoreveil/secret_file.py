@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
+from scoreveil import atomic
+
 VARIABLE = "SCOREVEIL_SECRET_FILE"  # names a secret file where a veil is used on another machine or in a worker
 
 AnyPath = str | os.PathLike[str]
@@ -37,14 +39,14 @@ def read(path: AnyPath) -> bytes:
 def create(path: Path, content: str) -> bool:
     """Write a new secret file for its owner alone, in one step; False where there is one already."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    complete = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    atomic.write(complete, content, mode=0o600)
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        os.link(complete, path)  # fails where another process was first; nobody ever reads half a secret
     except FileExistsError:
         return False
-    with os.fdopen(descriptor, "w") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(descriptor)
+    finally:
+        complete.unlink()
     return True
 
 

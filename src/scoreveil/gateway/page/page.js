@@ -15,9 +15,11 @@ let latest = 0;
 let timer;
 
 const epsilon = () => Number((10 ** Number(find("epsilon").value)).toPrecision(2));
-const mechanism = () => document.querySelector("input[name=mechanism]:checked").value;
+const choice = () => document.querySelector("input[name=mechanism]:checked");
+const mechanism = () => choice().value;
+const keepsAll = () => "keepsAll" in choice().dataset;
 const keep = () => {
-  if (mechanism() === "published" || find("keep").value === "all") return "all";
+  if (keepsAll() || find("keep").value === "all") return "all";
   return Math.min(Number(find("keep").value), scores.length);
 };
 const percent = (value) => `${(100 * value).toFixed(2)}%`;
@@ -115,7 +117,7 @@ async function askNow() {
     showAfter(found.after);
     showPromise(found.guarantee);
   } catch {
-    problem("Expected an answer from the gateway, got none.");
+    problem("The gateway did not answer; is it still running?");
   }
 }
 
@@ -135,7 +137,7 @@ function typed() {
 function settingsChanged() {
   find("epsilon-shown").textContent = String(epsilon());
   find("epsilon").setAttribute("aria-valuetext", `ε = ${epsilon()}`);
-  find("keep").disabled = mechanism() === "published"; // which keeps all
+  find("keep").disabled = keepsAll();
   ask();
 }
 
