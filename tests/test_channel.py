@@ -369,5 +369,5 @@ def test_a_table_edited_in_the_file_is_refused(tmp_path):
         arrays = dict(saved)
     arrays["table"][0, 0] += 1
     np.savez(tmp_path / "edited.npz", **arrays)
-    with pytest.raises(ValueError, match="damaged"):
+    with pytest.raises(ValueError, match=r"breaks a promise\. The table has a row that does not sum"):
         Veil.load(tmp_path / "edited.npz")

@@ -1,6 +1,5 @@
 """The gateway's parts, one by one: configuration, secrets, answers, limits, the protocol's bytes, deployment files."""
 
-import inspect
 import json
 import os
 import re
@@ -31,6 +30,7 @@ from scoreveil.inference_protocol.messages import InferenceRequest, InputTensor
 from scoreveil.inference_protocol.refusals import Refusal
 from scoreveil.inference_protocol.tensors import DTYPES, TensorSpec
 from scoreveil.record_bytes import of_tensors
+from scoreveil.veil import MechanismOptions
 
 ROOT = Path(__file__).parent.parent
 SECRET = b"the secret of the tests, 32 byte"
@@ -283,12 +283,12 @@ def test_tags_spread_as_fresh_draws_do() -> None:
 
 def test_tags_need_a_secret_and_one_for_each_row() -> None:
     scores = np.full((2, 2), 0.5)
-    for veil, tags in (
-        (Veil(1.0), [b"a", b"b"]),
-        (Veil(1.0, secret=SECRET), [b"a"]),
-        (Veil(1.0, secret=SECRET), ["a", "b"]),
+    for veil, tags, message in (
+        (Veil(1.0), [b"a", b"b"], "Tagged answers need a secret"),
+        (Veil(1.0, secret=SECRET), [b"a"], "for each of the 2 rows; got 1"),
+        (Veil(1.0, secret=SECRET), ["a", "b"], "a tag of type bytes"),
     ):
-        with pytest.raises(ValueError, match="Expected"):
+        with pytest.raises(ValueError, match=message):
             veil(scores, tags)  # type: ignore[arg-type]
 
 
@@ -510,7 +510,7 @@ def known_keys(kind: Any, prefix: str = "") -> Iterator[str]:
         if field.name == "models":
             yield from known_keys(Model, "models.*.")
         elif field.name == "veil":
-            options = set(inspect.signature(Veil).parameters) - {"secret", "model", "rng", "threads"}
+            options = {"epsilon", "mechanism", "veil", *MechanismOptions.__annotations__}
             yield from (f"{prefix}{name}" for name in options)
         elif nested is not None:
             yield from known_keys(nested.cls, f"{prefix}{field.name}.")

@@ -127,7 +127,7 @@ def test_columns_are_veiled_and_the_rest_stays():
     lists = np.empty(20, dtype=object)
     lists[:] = list(scores)
     assert ColumnVeil(2.0, "z")({"z": lists})["z"].shape == (20, 3)
-    with pytest.raises(ValueError, match=r"Expected columns 'z', got 'id', 'a'"):
+    with pytest.raises(ValueError, match=r"The batch has no column 'z'; it has 'id', 'a'"):
         ColumnVeil(2.0, "z")(batch)
     with pytest.raises(ValueError, match="got score columns"):
         ColumnVeil(2.0, "z", records="z")

@@ -332,9 +332,13 @@ def test_a_wish_that_is_not_positive_is_refused(public: np.ndarray, wish: float)
 
 
 def test_scores_that_cannot_be_calibrated_on_are_refused(public: np.ndarray) -> None:
-    for bad in (public[:0], public[:1], public * 2, public[0, :1], np.full((3, 3), np.nan)):
+    for bad in (public[:0], public[:1], public[0, :1]):
         with pytest.raises(ValueError, match=r"(?i)expected .*got"):
             calibrate(bad, distortion=0.2)
+    with pytest.raises(ValueError, match="Row 0: the scores sum to more than 1"):
+        calibrate(public * 2, distortion=0.2)
+    with pytest.raises(ValueError, match="Row 0: a score is NaN"):
+        calibrate(np.full((3, 3), np.nan), distortion=0.2)
     with pytest.raises(ValueError, match=r"(?i)expected norm .*l1.*l2.*got"):
         calibrate(public, distortion=0.2, norm="l3")
     for confidence in (0, 1, 1.5, float("nan")):

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from scoreveil import atomic
+from scoreveil.mechanisms.guarantee import BrokenPromise
 from scoreveil.mechanisms.mechanism import Mechanism, named
 
 FORMAT = 2
@@ -45,6 +46,8 @@ def load(path: Path) -> tuple[Mechanism, str]:
     content = path.read_bytes()
     try:
         return _parsed(content, is_npz=path.suffix == ".npz")
+    except BrokenPromise as error:
+        raise BrokenPromise(f"{path.name} breaks a promise. {error}") from None
     except DAMAGED as error:
         raise ValueError(f"{path.name} is damaged, or was not written by Veil.save.") from error
 

@@ -12,6 +12,7 @@ for sticky answers.
 import os
 from collections.abc import Sequence
 from importlib import metadata
+from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
@@ -44,7 +45,7 @@ class VeiledModel(mlflow.pyfunc.PythonModel):
     def load_context(self, context: Any) -> None:
         """Key the answers, where a secret file is named."""
         if secret_file.VARIABLE in os.environ:
-            self._veil = RecordVeil(self._veil.veil.with_secret(os.environ[secret_file.VARIABLE]))
+            self._veil = RecordVeil(self._veil.veil.with_secret(Path(os.environ[secret_file.VARIABLE])))
 
     def predict(self, context: Any, model_input, params: dict[str, Any] | None = None) -> NDArray[Any]:  # type: ignore[no-untyped-def]  # a type would make MLflow convert what comes
         """Veiled scores, one row a record. There are no parameters."""

@@ -9,6 +9,10 @@ KEPT_CLASSES = (
 )
 
 
+class BrokenPromise(ValueError):
+    """A mechanism does not keep what it says; the message names the promise."""
+
+
 @dataclass(frozen=True)
 class Guarantee:
     """What one release promises. `str()` says it in words.

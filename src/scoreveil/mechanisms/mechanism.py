@@ -157,5 +157,6 @@ def make(epsilon: float, mechanism: str, **options: Any) -> Mechanism:
     given = {name: value for name, value in options.items() if value is not None}
     for name in given:
         if name not in kind.options():
-            raise ValueError(f"The {kind.name} mechanism has no option {name!r}; it has {', '.join(kind.options())}.")
+            known = ", ".join(kind.options()) or "no options"
+            raise ValueError(f"The {kind.name} mechanism has no option {name!r}; it has {known}.")
     return kind(epsilon, **given)

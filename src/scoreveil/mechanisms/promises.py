@@ -25,6 +25,8 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from scoreveil.mechanisms.guarantee import BrokenPromise
+
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
@@ -120,23 +122,25 @@ def stated_advantage(table: Integers, evidence: Evidence, attacker: int) -> Frac
 def check_table(table: Integers, epsilon: float) -> None:
     """Raise ValueError unless the rows sum to 2^32 and no two differ by more than e^ε in any answer."""
     if not np.all(table >= 1):
-        raise ValueError("The table has an answer that some bins never give: its loss is infinite.")
+        raise BrokenPromise("The table has an answer that some bins never give: its loss is infinite.")
     if not np.all(table <= WHOLE) or not np.all(table.sum(axis=1) == WHOLE):
-        raise ValueError("The table has a row that does not sum to 2^32.")
+        raise BrokenPromise("The table has a row that does not sum to 2^32.")
     if worst_ratio(table) > exponential_below(epsilon):
-        raise ValueError(f"The table breaks ε = {epsilon:g}: two of its rows differ by more than e^ε in some answer.")
+        raise BrokenPromise(
+            f"The table breaks ε = {epsilon:g}: two of its rows differ by more than e^ε in some answer."
+        )
 
 
 def check_evidence(table: Integers, evidence: Evidence) -> None:
     """Raise ValueError unless the advantage is what it is held to, and stated as what follows."""
     for attacker in evidence.attackers:
         if evidence.shown(table, attacker, held=True) > Fraction(evidence.advantage):
-            raise ValueError(
+            raise BrokenPromise(
                 f"The table breaks the advantage of {evidence.advantage:g} that it is held to, for who sees "
                 f"{ATTACKERS[attacker]}."
             )
         if stated_advantage(table, evidence, attacker) > Fraction(float(evidence.stated[attacker])):
-            raise ValueError(f"The advantage stated for who sees {ATTACKERS[attacker]} is too small.")
+            raise BrokenPromise(f"The advantage stated for who sees {ATTACKERS[attacker]} is too small.")
 
 
 def rounded_up(value: Fraction) -> float:
