@@ -20,7 +20,7 @@ import numpy as np
 
 from batches import CLASSES, EPSILON, Scores, scores
 from scoreveil import Veil, randomness
-from scoreveil.blocks import BLOCK
+from scoreveil.blocks import BLOCK, block_rows
 from scoreveil.mechanisms import loading
 from scoreveil.mechanisms.published import Published
 from timing import Contestant, Effort, figures, interleave, significant, timed
@@ -52,11 +52,6 @@ def veil(mechanism: str, k: int, threads: int = 1) -> Veil:
 
 
 # The limit
-
-
-def block_rows(k: int) -> int:
-    """How many rows the veil works on at a time."""
-    return max(1, BLOCK // k // 64 * 64)
 
 
 def by_blocks(rows: Scores, work: Callable[[Scores], object]) -> Contestant:

@@ -45,10 +45,14 @@ def fresh(mechanism: Mechanism, rows: Rows, rng: np.random.Generator | None = No
 def keyed(mechanism: Mechanism, rows: Rows, draws: KeyedDraws, tags: Rows | None = None, threads: int = 1) -> Rows:
     """Answers to a contiguous (n, k) batch that depend on nothing but each row's message; `tags` are hashed ones."""
     loading.start()
+    kernel = loading.keyed_kernel(mechanism, rows.shape[1])
+    if kernel is not None and len(rows) <= block_rows(rows.shape[1]):
+        answers = kernel(rows, draws, tags)  # one vector must not wait for what follows
+        if answers is not None:
+            return answers
 
     def run(block: Rows, first_row: int, _: Floats | None, out: Rows) -> None:
         hashed = None if tags is None else tags[first_row : first_row + len(block)]
-        kernel = loading.keyed_kernel(mechanism, rows.shape[1])
         answers = None if kernel is None else kernel(block, draws, hashed)
         if answers is None:
             check_rows(block, first_row)
@@ -78,6 +82,11 @@ def on_device(
     return xp.concat(done, axis=0)
 
 
+def block_rows(classes: int) -> int:
+    """How many rows are processed at a time: whole groups of rows, as the kernels take them."""
+    return max(16, BLOCK // classes // 64 * 64)
+
+
 def _keyed_uniforms(mechanism: Mechanism, rows: Rows, draws: KeyedDraws, tags: Rows | None = None) -> Floats:
     return draws.uniforms(messages(rows, *mechanism.cells(rows), tags), mechanism.draws(rows.shape[1]))
 
@@ -91,7 +100,7 @@ def _in_blocks(
     """`run` on each block of rows: (block, its first row, its uniforms if `take` gives them, where to write)."""
     n, k = rows.shape
     out = np.empty_like(rows)
-    size = max(16, BLOCK // k // 64 * 64)  # whole groups of rows, as the kernels take them
+    size = block_rows(k)
     if n <= size:
         run(rows, 0, take(n) if take else None, out)
         return out

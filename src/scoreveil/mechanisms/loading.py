@@ -14,7 +14,7 @@ import importlib.util
 import logging
 import threading
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -53,19 +53,22 @@ def wait() -> bool:
 
 def kernel(mechanism: Mechanism, classes: int) -> Kernel | None:
     """The compiled loop of a mechanism, or None while plain numpy has to do."""
-    return _bound(mechanism, classes, "bind") if _ready.is_set() and mechanism.kernels else None
+    return _bound(mechanism, classes, "bind")
 
 
 def keyed_kernel(mechanism: Mechanism, classes: int) -> KeyedKernel | None:
     """The compiled loop of keyed answers, the same bytes; or None while plain numpy has to do."""
-    return _bound(mechanism, classes, "bind_keyed") if _ready.is_set() and mechanism.kernels else None
+    return _bound(mechanism, classes, "bind_keyed")
 
 
 def _bound(mechanism: Mechanism, classes: int, how: str) -> Any:
-    def bind() -> Any:
-        return getattr(importlib.import_module(str(mechanism.kernels)), how)(mechanism, classes)
+    if not _ready.is_set() or mechanism.kernels is None:
+        return None
+    return mechanism.remembered((how, classes), partial(_bind, mechanism, classes, how))
 
-    return mechanism.remembered((how, classes), bind)
+
+def _bind(mechanism: Mechanism, classes: int, how: str) -> Any:
+    return getattr(importlib.import_module(str(mechanism.kernels)), how)(mechanism, classes)
 
 
 def _load() -> None:

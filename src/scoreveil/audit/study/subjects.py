@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from scoreveil import onnx_session
 from scoreveil.audit.data.images import Images, variants
 from scoreveil.audit.data.records import Floats, Integers, Membership, Records
 from scoreveil.audit.defenses.interface import Given
@@ -289,18 +290,13 @@ def _onnx_predict(path: str) -> Predict:
     """The last floating output of an .onnx file, asked some inputs at a time."""
     if not Path(path).exists():
         raise ValueError(f"There is no .onnx file at {path}.")
-    try:
-        import onnxruntime
-    except ModuleNotFoundError:
-        raise ValueError("An .onnx model needs onnxruntime: pip install 'scoreveil[onnx]'.") from None
-    floats = {"tensor(float)": np.float32, "tensor(double)": np.float64}
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    given, outputs = session.get_inputs()[0], session.get_outputs()
+    floats = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
+    session = onnx_session.open_session(path)
+    given, scored = session.get_inputs()[0], onnx_session.score_outputs(session)
     if given.type not in floats:
         raise ValueError(f"Expected an .onnx model with a floating input, got {given.type}.")
-    scored = [output.name for output in outputs if output.type in floats]
     if not scored:
-        found = ", ".join(output.type for output in outputs)
+        found = ", ".join(output.type for output in session.get_outputs())
         raise ValueError(f"Expected a tensor of scores among the .onnx outputs, got {found}: export without zipmap.")
 
     def predict(x: Any) -> Floats:
