@@ -64,9 +64,7 @@ def measure(x: Any, y: Any, make: Callable[[int], Any], seed: int) -> list[float
 
 
 def main() -> None:
-    print(
-        "| | log-loss raw | tempered | veiled | label, constant | useful raw → veiled | leak raw → veiled |"
-    )
+    print("| | log-loss raw | tempered | veiled | label, constant | useful raw → veiled | leak raw → veiled |")
     print("|---|---|---|---|---|---|---|")
     for dataset, load in DATASETS.items():
         x, y = load(return_X_y=True)
