@@ -129,7 +129,7 @@ def test_columns_are_veiled_and_the_rest_stays():
     assert ColumnVeil(2.0, "z")({"z": lists})["z"].shape == (20, 3)
     with pytest.raises(ValueError, match=r"The batch has no column 'z'; it has 'id', 'a'"):
         ColumnVeil(2.0, "z")(batch)
-    with pytest.raises(ValueError, match="got score columns"):
+    with pytest.raises(ValueError, match="z are named as both"):
         ColumnVeil(2.0, "z", records="z")
     lists[0] = scores[0, :2]
     with pytest.raises(ValueError, match="Expected vectors of one length, got 2 to 3"):

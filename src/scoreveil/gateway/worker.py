@@ -17,6 +17,7 @@ from scoreveil.gateway.limits import Buckets
 from scoreveil.gateway.metrics import Metrics
 from scoreveil.gateway.served import ServedModel, open_source
 from scoreveil.gateway.traces import open_tracer
+from scoreveil.mechanisms import loading
 
 
 class Worker:
@@ -35,6 +36,7 @@ class Worker:
     async def live(self, receive: Receive, send: Send) -> None:
         """From start to end, as ASGI's lifespan asks for it."""
         await receive()
+        loading.start()  # kernels load beside what is opened, not beside the first requests
         try:
             self.gateway = await self._open()
         except Exception as error:
