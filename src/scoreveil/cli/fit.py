@@ -104,7 +104,7 @@ def _compare(records: dict[str, Any], options: dict[str, Any]) -> None:
     if records["nonmember_labels"] is None:
         raise ValueError("Without labels there is nothing to compare ε by: give --nonmember-labels, or --epsilon.")
     table = Table(title="What each ε leaves of the confidence", title_justify="left")
-    for name in ("ε", "stated advantage", *(MEASURES[name] for name in ("useful", "nll", "ece", "leak"))):
+    for name in ("ε", "advantage", *(MEASURES[name] for name in ("useful", "nll", "ece", "leak"))):
         table.add_column(name, justify="right")
     best = None
     with err.status("Comparing …"):
@@ -114,7 +114,7 @@ def _compare(records: dict[str, Any], options: dict[str, Any]) -> None:
             stated = "none" if promise.advantage is None else f"{promise.advantage:.3f}"
             figures = [getattr(measured, name) for name in ("useful", "nll", "ece", "leak")]
             table.add_row(f"{epsilon:g}", stated, *(f"{each['veiled'].value:.3f}" if each else "" for each in figures))
-            if best is None and measured.nll["veiled"].high < measured.nll["label"].value:
+            if best is None and measured.beats_label:
                 best = epsilon
         for way in ("label", "tempered", "raw"):
             figures = [getattr(measured, name) for name in ("useful", "nll", "ece", "leak")]

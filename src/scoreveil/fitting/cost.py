@@ -58,6 +58,7 @@ class Cost:
         brier: The Brier score of the whole vector.
         ece: The expected calibration error of the confidence.
         leak: AUC of the confidence as a test for membership, above or below; empty without members.
+        beats_label: Whether the veil's log-loss is surely below that of the label with a constant confidence.
         verdict: What follows, in sentences.
     """
 
@@ -67,6 +68,7 @@ class Cost:
     brier: dict[str, Measure]
     ece: dict[str, Measure]
     leak: dict[str, Measure]
+    beats_label: bool
     verdict: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -254,20 +256,20 @@ def _measured(
         return found
 
     better = [each["nll", "label"] - each["nll", "veiled"] for each in resampled]
-    verdict = _verdict(measure("leak"), float(np.quantile(better, tail)), measure("useful"))
-    return Cost(
-        measure("useful"), measure("aurc"), measure("nll"), measure("brier"), measure("ece"), measure("leak"), verdict
-    )
+    beats_label = float(np.quantile(better, tail)) > 0  # of the same records, so that their luck cancels out
+    figures_of = {name: measure(name) for name in ("useful", "aurc", "nll", "brier", "ece", "leak")}
+    verdict = _verdict(figures_of["leak"], beats_label, figures_of["useful"])
+    return Cost(**figures_of, beats_label=beats_label, verdict=verdict)
 
 
-def _verdict(leak: dict[str, Measure], least_gain: float, useful: dict[str, Measure]) -> tuple[str, ...]:
+def _verdict(leak: dict[str, Measure], beats_label: bool, useful: dict[str, Measure]) -> tuple[str, ...]:
     sentences = []
     if leak and leak["raw"].low <= 0.5 <= leak["raw"].high:
         sentences.append(
             "The raw confidence does not tell members from others on these records: there is nothing to hide from the "
             "crowd, and ε alone is what the veil adds."
         )
-    if least_gain <= 0:
+    if not beats_label:
         sentences.append(
             "The label with a constant confidence is as good as the veil on these records: return the label alone, or "
             "fit with a larger epsilon or advantage, or on more records."
