@@ -19,7 +19,8 @@ INTEGRATIONS = ROOT / "docs" / "integrations"
 
 # the examples of an integration run in its own tests, beside the library they need
 @pytest.mark.parametrize("page", [p for p in PAGES if p.parent != INTEGRATIONS], ids=lambda page: page.name)
-def test_python_blocks_run(page):
+def test_python_blocks_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # some write files
     for block in blocks(page, "python"):
         exec(compile(block, page.name, "exec"), {"__name__": "example"})
 

@@ -1,5 +1,6 @@
 """Ray Serve: tritonclient, as it is, gets veiled scores from a user's deployment."""
 
+import contextlib
 import json
 import socket
 import urllib.error
@@ -28,7 +29,7 @@ TENSOR = {"name": "x", "datatype": "FP64", "shape": [1, 4], "data": X[0].tolist(
 
 
 @pytest.fixture(scope="module")
-def served(ray_cluster):
+def served(ray_cluster, tmp_path_factory):
     """The application of the page, and one of a model that fails beside it; where they are, and the page's model."""
 
     @serve.deployment(ray_actor_options={"num_cpus": 0.1})
@@ -42,7 +43,8 @@ def served(ray_cluster):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         serve.start(http_options={"host": "127.0.0.1", "port": port})
-        model = run_page("ray-serve")["model"]
+        with contextlib.chdir(tmp_path_factory.mktemp("page")):  # where it writes its secret file
+            model = run_page("ray-serve")["model"]
         light = {"ray_actor_options": {"num_cpus": 0.1}}
         talkative = veiled_application(Talkative.bind(), name="iris", epsilon=2.0, endpoint=light)
         serve.run(talkative, name="talkative", route_prefix="/talkative")
