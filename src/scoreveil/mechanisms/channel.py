@@ -16,7 +16,6 @@ recomputes every promise from the integers (`promises.py`), at fit and whenever 
 
 import math
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -90,7 +89,7 @@ class Channel(Mechanism, name="channel"):
         """What answers need in a dtype of this eps and smallest normal number; computed once."""
         if classes != self.classes:
             raise ValueError(f"This veil was fitted for {self.classes} classes; these scores have {classes}.")
-        return _plan(self, eps, tiny)
+        return self.remembered(("plan", eps, tiny), lambda: _plan(self, eps, tiny))
 
     def perturb(self, rows: Array, uniforms: Array) -> Array:
         xp = namespace(rows)
@@ -117,7 +116,7 @@ class Channel(Mechanism, name="channel"):
     # The promise
 
     def guarantee(self, classes: int | None = None) -> Guarantee:
-        return _guarantee(self)
+        return self.remembered("guarantee", lambda: _guarantee(self))
 
     def loss(self, scores: Floats, other: Floats) -> float:
         """The largest ratio of the two bins' chances; infinite where the kept classes differ."""
@@ -254,7 +253,6 @@ def _check_announced(channel: Channel) -> None:
             raise ValueError("An announced confidence is 0 or 1, or below that of a class that ranks lower.")
 
 
-@lru_cache(maxsize=64)
 def _guarantee(channel: Channel) -> Guarantee:
     kept = "top class" if channel.keep == 1 else f"{channel.keep} top classes in order"
     relation, epsilon, evidence = f"any two score vectors with the same {kept}", channel.epsilon, channel.evidence
@@ -331,7 +329,6 @@ class ChannelPlan:
         return rest * kept / remaining, equal * (1 - kept)
 
 
-@lru_cache(maxsize=64)
 def _plan(channel: Channel, eps: float, tiny: float) -> ChannelPlan:
     k, keep, profile = channel.classes, channel.keep, channel.profile
     # float64 is also what we compute in: leave room for rounding
