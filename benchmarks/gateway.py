@@ -30,6 +30,8 @@ from urllib.request import urlopen
 
 import numpy as np
 
+from scoreveil.mechanisms.loading import LOADED
+
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 START, END = "<!-- speed: made by `python benchmarks/gateway.py --render` -->", "<!-- end of speed -->"
@@ -91,6 +93,12 @@ class Process:
             text = Path(f"/proc/{pid}/smaps_rollup").read_text()
             total += sum(int(kb) for kb in re.findall(r"^Private_Dirty:\s+(\d+) kB", text, re.MULTILINE))
         return total * 1024
+
+    def wait_for_kernels(self) -> None:
+        """They load beside the first requests, and take memory."""
+        deadline = time.monotonic() + 180
+        while LOADED not in self.log.read_text() and time.monotonic() < deadline:
+            time.sleep(0.1)
 
     def stop(self) -> None:
         self.process.send_signal(signal.SIGTERM)
@@ -230,6 +238,7 @@ def soak(minutes: float, folder: Path) -> dict[str, Any]:
     """Half load for as long as is wanted; memory after a tenth of the time is what it is compared with."""
     with servers(folder, "embedded") as running:
         server = running["embedded"]
+        server.wait_for_kernels()
         rate = load(server, 1, False, 2.0, folder)["per_second"] / 2
         pieces, memory, requests = 10, [], 0
         for piece in range(pieces):

@@ -174,5 +174,7 @@ LOGGING = {
     "handlers": {
         "console": {"formatter": "generic", "class": "logging.StreamHandler", "stream": "ext://sys.stderr"},
     },
-    "loggers": {"_granian": {"handlers": ["console"], "level": "INFO", "propagate": False}},
+    "loggers": {
+        name: {"handlers": ["console"], "level": "INFO", "propagate": False} for name in ("_granian", "scoreveil")
+    },
 }

@@ -30,6 +30,8 @@ Kernel = Callable[[Rows, NDArray[np.float64], Rows], int]
 # (rows, draws, hashed tags or None) -> the answers, or None where plain numpy is to answer or to name the fault
 KeyedKernel = Callable[[Rows, KeyedDraws, Rows | None], Rows | None]
 
+LOADED = "Kernels are loaded."  # logged when they are
+
 _ready = threading.Event()
 
 
@@ -87,3 +89,4 @@ def _load() -> None:
         logging.getLogger("scoreveil").warning("Kernels are not available (%s); using numpy.", type(error).__name__)
         return
     _ready.set()
+    logging.getLogger("scoreveil").info(LOADED)
