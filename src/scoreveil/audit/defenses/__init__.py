@@ -34,8 +34,8 @@ _METHODS = (
     _ours("published", ours.published, keeps_ranking=True),
     Method("phase_2_alone", ours.phase_2_alone, takes_epsilon=True, keeps_ranking=True),
     _ours("isotonic", ours.isotonic()),
-    _ours("isotonic_reference", ours.isotonic(reference=True)),
-    Method("isotonic_sticky", ours.isotonic(reference=True, sticky=True), takes_epsilon=True),
+    _ours("optimal", ours.optimal(), fits=True),
+    Method("optimal_sticky", ours.optimal(sticky=True), takes_epsilon=True, fits=True),
     _ours("isotonic_all", ours.isotonic("all"), keeps_ranking=True),
     _ours("isotonic_all_reference", ours.isotonic("all", reference=True), keeps_ranking=True),
     Method("memguard", _memguard),
@@ -45,7 +45,9 @@ _METHODS = (
     Method("rounding_2", simple.rounding(2)),
     Method("temperature_5", simple.temperature(5.0), keeps_ranking=True),
     Method("gaussian", simple.gaussian(0.05), keeps_ranking=True, is_random=True),
+    Method("temperature_scaled", simple.temperature_scaled, keeps_ranking=True),
     Method("label_only", simple.label_only),
+    Method("label_constant", simple.label_constant),
     Method("label_noise", labels.label_noise(0.1), keeps_label=False),
 )
 DEFENSES = {method.name: method for method in _METHODS}

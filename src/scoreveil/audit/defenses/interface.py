@@ -33,6 +33,7 @@ class Method:
     keeps_label: bool = True
     keeps_ranking: bool = False
     is_random: bool = False  # asking again gives another answer
+    fits: bool = False  # fitted on members: judged on half of them, fitted on the other half
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,12 @@ import numpy as np
 
 from scoreveil.audit.data.records import Defense
 from scoreveil.audit.defenses.interface import Given
+from scoreveil.fitting import fit
 from scoreveil.mechanisms.isotonic import Keep
 from scoreveil.mechanisms.published import normalize
 from scoreveil.veil import Veil
+
+FITTING = 0  # the seed of the noise in a fit
 
 
 def published(given: Given) -> Defense:
@@ -26,18 +29,31 @@ def phase_2_alone(given: Given) -> Defense:
     return lambda scores: normalize(scores, epsilon)
 
 
-def isotonic(keep: Keep = 1, reference: bool = False, sticky: bool = False) -> Callable[[Given], Defense]:
-    """The label kept, or the full order; leaning on the public reference, or not.
-
-    Sticky answers are keyed: asking again gives the same one.
-    """
+def isotonic(keep: Keep = 1, reference: bool = False) -> Callable[[Given], Defense]:
+    """The label kept, or the full order; leaning on the public reference, or not."""
 
     def make(given: Given) -> Defense:
         public = given.reference.scores if reference else None
-        if sticky:
-            secret = hashlib.sha256(f"a study's secret {given.seed}".encode()).digest()
-            return Veil(_epsilon(given), keep=keep, reference=public, secret=secret)
         return Veil(_epsilon(given), keep=keep, reference=public, rng=_rng(given))
+
+    return make
+
+
+def optimal(sticky: bool = False) -> Callable[[Given], Defense]:
+    """The fitted veil, on known members and the reference. Without labels it has ε and fidelity alone.
+
+    Sticky answers are keyed by record, whose score vector stands for it here: asking again gives the same one.
+    """
+
+    def make(given: Given) -> Defense:
+        inside, others = given.known.members, given.known.nonmembers
+        labels = None if others.labels is None else inside.labels
+        rng = np.random.default_rng(FITTING)  # one table for all views of a study
+        fitted = fit(_epsilon(given), others.scores, others.labels, inside.scores, labels, rng=rng)
+        if not sticky:
+            return Veil(fitted.mechanism, rng=_rng(given))
+        keyed = fitted.with_secret(hashlib.sha256(f"a study's secret {given.seed}".encode()).digest())
+        return lambda scores: keyed(scores, [row.tobytes() for row in scores])
 
     return make
 

@@ -10,6 +10,8 @@ import numpy as np
 
 from scoreveil.audit.data.records import Defense, Floats, Integers
 from scoreveil.audit.defenses.interface import Given
+from scoreveil.fitting import cost
+from scoreveil.fitting.records import Scored
 from scoreveil.mechanisms.ordering import rank, restore, unrank
 
 
@@ -25,6 +27,22 @@ def one_hot(labels: Integers, classes: int) -> Floats:
 def label_only(given: Given) -> Defense:
     """The label alone, as a one-hot vector: the floor of everything that keeps the label."""
     return lambda scores: one_hot(scores.argmax(axis=1), scores.shape[1])
+
+
+def label_constant(given: Given) -> Defense:
+    """The label with one confidence for all records, how often labels are right: what a veil has to beat."""
+    return cost.label_with_constant_confidence(_reference(given))
+
+
+def temperature_scaled(given: Given) -> Defense:
+    """softmax(ln y / T) with the T of the least log-loss on the reference: the raw scores, calibrated."""
+    return cost.tempered(_reference(given))
+
+
+def _reference(given: Given) -> Scored:
+    if given.reference.labels is None:
+        raise ValueError("This way to answer is fitted to true labels, which the records lack: give labels.")
+    return Scored(given.reference.scores, given.reference.labels)
 
 
 def top_k(kept: int) -> Callable[[Given], Defense]:

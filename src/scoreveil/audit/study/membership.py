@@ -3,7 +3,7 @@
 import hashlib
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from scoreveil.audit.study import metrics
 from scoreveil.audit.study.results import UNDEFENDED, AttackResult, DefenseResult, Findings, Form, Setting
 from scoreveil.audit.study.subjects import Subject
 
-VERSION = 2  # of what a trial computes: what another version kept is made anew
+VERSION = 3  # of what a trial computes: what another version kept is made anew
 VIEWS = 1_000_003  # between the seeds of two views
 LIKELIHOOD = ("lira_online", "lira_offline", "rmia_online", "rmia_offline")
 
@@ -51,6 +51,8 @@ class Bench:
 
     def study_setting(self, setting: Setting, with_likelihood: bool) -> Findings:
         """One defense against every attack; inversions are studied elsewhere."""
+        if DEFENSES[setting[0]].fits and self.subject.fitted_on is None:
+            return replace(self, subject=self.subject.for_fitting()).study_setting(setting, with_likelihood)
         seen = Seen(self.subject, setting, self.repeats, self.seed)
         cost = DefenseResult(**self._kept({"defense": setting}, lambda: asdict(self._cost(seen))))
         found = []
@@ -121,6 +123,8 @@ class Bench:
             distortion_l2=metrics.distortion(after.scores, before.scores, "l2"),
             ece=measured(metrics.ece),
             brier=measured(metrics.brier),
+            nll=measured(metrics.nll),
+            aurc=measured(metrics.aurc),
             auroc_of_confidence=measured(metrics.auroc_of_confidence),
             **asdict(seen.timing),
         )

@@ -13,6 +13,7 @@ from sklearn.metrics import roc_auc_score, roc_curve
 
 from scoreveil.audit.data.records import Bools, Floats, Integers, Records
 from scoreveil.audit.study.results import InversionMetrics, MembershipMetrics
+from scoreveil.fitting import cost
 from scoreveil.tuning import Norm, distances
 
 Pixels = NDArray[np.float32] | NDArray[np.float64]
@@ -43,6 +44,16 @@ def brier(records: Records) -> float:
     """The mean of Σ_c (y_c - 1{c is true})², from 0 to 2."""
     one_hot = np.eye(records.scores.shape[1])[_labels(records)]
     return float(np.mean(((records.scores - one_hot) ** 2).sum(axis=1)))
+
+
+def nll(records: Records) -> float:
+    """The mean log-loss; a score of 0 for the true class counts as 1e-12."""
+    return float(cost.log_loss(records.scores, _labels(records)).mean())
+
+
+def aurc(records: Records) -> float:
+    """The area under the risk-coverage curve: the error rate while acting on the surest records, averaged."""
+    return cost.aurc(records.scores.max(axis=1), _right(records))
 
 
 def auroc_of_confidence(records: Records) -> float:

@@ -60,7 +60,9 @@ class Studio:
         @functools.cache
         def defended() -> tuple[Floats, Floats]:
             """Scores of the attacker's pictures, and of those to be drawn, through the defense."""
-            defense = DEFENSES[setting[0]].make(self.subject.given(self.seed, setting[1]))
+            method = DEFENSES[setting[0]]
+            subject = self.subject.for_fitting() if method.fits else self.subject
+            defense = method.make(subject.given(self.seed, setting[1]))
             return defense(self.pictures.auxiliary_scores), defense(self.pictures.drawn_scores)
 
         found = []

@@ -90,6 +90,8 @@ class DefenseResult(OfSetting):
     distortion_l2: float
     ece: float | None
     brier: float | None
+    nll: float | None = None
+    aurc: float | None = None
     auroc_of_confidence: float | None
     fit_seconds: float
     seconds_per_vector: float

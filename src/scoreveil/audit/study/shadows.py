@@ -7,7 +7,7 @@ are trained through joblib, in its current backend: `joblib.parallel_config("ray
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import joblib
@@ -32,6 +32,10 @@ class ManyShadows:
     inside: Bools  # (shadows, n): whether the shadow was trained on the record
     population: Records  # under the target
     of_population: Floats  # (shadows, population, k)
+
+    def take(self, index: Integers) -> "ManyShadows":
+        """Some of the target's records."""
+        return replace(self, of_records=self.of_records[:, index], inside=self.inside[:, index])
 
     @cached_property
     def digest(self) -> str:

@@ -38,6 +38,7 @@ class Subject:
     notes           what the reader should know about them
     many            the target's records under many shadow models, for LiRA and RMIA
     pictures        what the inversion attack draws, where the records are pictures
+    fitted_on       members that a defense is fitted on, where they are not those under attack
     """
 
     target: Membership
@@ -47,11 +48,25 @@ class Subject:
     many: ManyShadows | None = None
     pictures: Pictures | None = None
     title: str = ""
+    fitted_on: Records | None = None
 
     def given(self, seed: int, epsilon: float | None = None) -> Given:
         """What a defender has. It knows its own training set; its non-members are the reference, not the records under
         attack."""
-        return Given(Membership(self.target.members, self.reference), self.reference, seed, epsilon)
+        members = self.target.members if self.fitted_on is None else self.fitted_on
+        return Given(Membership(members, self.reference), self.reference, seed, epsilon)
+
+    def for_fitting(self) -> "Subject":
+        """The subject for a defense that is fitted on members: half of them for that, the other half under attack."""
+        members = self.target.members
+        known, attacked = np.array_split(np.random.default_rng(0).permutation(len(members)), 2)
+        kept = np.concatenate([np.sort(attacked), len(members) + np.arange(len(self.target.nonmembers))])
+        return replace(
+            self,
+            target=Membership(members.take(np.sort(attacked)), self.target.nonmembers),
+            many=None if self.many is None else self.many.take(kept),
+            fitted_on=members.take(np.sort(known)),
+        )
 
     @property
     def sides(self) -> tuple[Records, ...]:
@@ -61,7 +76,7 @@ class Subject:
     @cached_property
     def digest(self) -> str:
         """The hash of all records."""
-        return "".join(records.digest for records in (*self.sides, self.reference))
+        return "".join(r.digest for r in (*self.sides, self.reference, *([self.fitted_on] if self.fitted_on else [])))
 
     @cached_property
     def digest_with_many(self) -> str:
