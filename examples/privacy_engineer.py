@@ -35,10 +35,10 @@ with tempfile.TemporaryDirectory() as folder:
     files = {"members": inside, "nonmembers": outside}
     for name, part in files.items():
         np.save(Path(folder) / f"{name}.npy", forest.predict_proba(x[part]))
-    for setting in ("none", "isotonic_reference:0.5"):
+    for setting in ("none", "optimal:0.5"):
         command = [str(Path(sys.executable).with_name("scoreveil")), "audit"]
         command += [part for name in files for part in (f"--{name}", str(Path(folder) / f"{name}.npy"))]
-        command += ["--defenses", "isotonic_reference", "--epsilons", "0.5", "--attacks", "max_confidence,label_floor"]
+        command += ["--defenses", "optimal", "--epsilons", "0.5", "--attacks", "max_confidence,label_floor"]
         command += ["--fail-over", LIMIT, "--setting", setting, "--jobs", "1", "--cache", folder]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode not in (0, 3):

@@ -38,7 +38,7 @@ def make_mechanism(
     epsilon: float, classes: int, keep: int, levels: int, with_reference: bool, snapped: bool = False
 ) -> Isotonic:
     counted = None
-    if with_reference:
+    if with_reference and keep > 1:  # a reference is for two kept classes or more
         rng = np.random.default_rng(classes * 100 + keep)
         counted = reference.count(rng.dirichlet(np.linspace(0.2, 1.5, classes), 300), keep, levels)
     mechanism = Isotonic(epsilon, keep, levels, reference=counted)

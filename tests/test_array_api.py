@@ -31,8 +31,7 @@ def test_published_gives_the_same_everywhere(rows, library, reading):
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-@pytest.mark.parametrize("keep", [1, 3, "all"])
-@pytest.mark.parametrize("with_reference", [False, True])
+@pytest.mark.parametrize(("keep", "with_reference"), [(1, False), (3, False), (3, True), ("all", False), ("all", True)])
 @pytest.mark.parametrize("snapped", [False, True])
 def test_isotonic_gives_the_same_everywhere(rows, library, keep, with_reference, snapped):
     to, mechanism = LIBRARIES[library], Isotonic(2.0, keep, reference=rows if with_reference else None)

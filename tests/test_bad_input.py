@@ -221,13 +221,13 @@ def test_settings_of_the_other_mechanism_are_refused() -> None:
 
 
 def test_a_reference_of_another_number_of_classes_is_refused(path: str) -> None:
-    message = refusal(Veil(1.0, reference=good_scores(50, 4)), np.array([0.123456, 0.3, 0.576544]))
+    message = refusal(Veil(1.0, keep=2, reference=good_scores(50, 4)), np.array([0.123456, 0.3, 0.576544]))
     assert "3" in message
     assert "4" in message
-    refusal(Veil(1.0, reference=good_scores(50, 4)), torch.tensor([[0.2, 0.3, 0.5]]))
+    refusal(Veil(1.0, keep=2, reference=good_scores(50, 4)), torch.tensor([[0.2, 0.3, 0.5]]))
 
 
-@pytest.mark.parametrize("keep", [1, 2, "all"])
+@pytest.mark.parametrize("keep", [2, "all"])
 @pytest.mark.parametrize(("case", "row"), BAD_ROWS.items())
 def test_a_reference_with_a_bad_row_is_refused(keep: Any, case: str, row: list[float]) -> None:
     reference = good_scores(40, 3)
@@ -244,12 +244,17 @@ def test_a_reference_with_a_bad_row_is_refused(keep: Any, case: str, row: list[f
 )
 def test_a_reference_that_is_no_batch_of_scores_is_refused(reference: Any) -> None:
     with pytest.raises(ValueError, match=r"(?i)expected .*got"):
-        Veil(1.0, reference=reference)
+        Veil(1.0, keep=2, reference=reference)
 
 
 def test_a_reference_without_rows_is_refused() -> None:
     with pytest.raises(ValueError, match=r"reference has no rows; it needs at least one"):
-        Veil(1.0, reference=np.empty((0, 3)))
+        Veil(1.0, keep=2, reference=np.empty((0, 3)))
+
+
+def test_a_reference_for_the_label_alone_is_refused_and_points_to_fit() -> None:
+    with pytest.raises(ValueError, match=r"Expected keep >= 2 with a reference.*scoreveil\.fit"):
+        Veil(1.0, reference=good_scores(20, 3))
 
 
 @pytest.mark.parametrize(

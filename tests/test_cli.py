@@ -108,7 +108,14 @@ def test_version_of_the_installed_program():
 
 @pytest.mark.parametrize(
     "options",
-    ["", "--mechanism published", "--keep 2", "--keep all", "--reference ref.npy", "--secret-file key --model m"],
+    [
+        "",
+        "--mechanism published",
+        "--keep 2",
+        "--keep all",
+        "--keep 2 --reference ref.npy",
+        "--secret-file key --model m",
+    ],
 )
 def test_protect_writes_scores_with_the_same_labels(scoreveil, options):
     np.save("ref.npy", make_scores(seed=1))
@@ -174,10 +181,14 @@ def test_a_secret_that_others_can_read_is_warned_about(scoreveil):
         ("in.npy -o out.npy --epsilon 2 --reference in.npy", "The reference is the file to be protected"),
         ("in.npy -o out.npy --epsilon 2 --reference none.npy", "Expected a file of scores, got no such file"),
         (
-            "in.npy -o out.npy --epsilon 2 --reference bad.npy",
+            "in.npy -o out.npy --epsilon 2 --keep 2 --reference bad.npy",
             "bad.npy has 1 row that is not a score vector.\n  row 7",
         ),
-        ("in.npy -o out.npy --epsilon 2 --reference other.npy", "Expected a reference of (classes, kept, levels)"),
+        (
+            "in.npy -o out.npy --epsilon 2 --keep 2 --reference other.npy",
+            "Expected a reference of (classes, kept, levels)",
+        ),
+        ("in.npy -o out.npy --epsilon 2 --reference other.npy", "Expected keep >= 2 with a reference"),
         ("in.npy -o out.npy --epsilon 2 --columns p*", "Expected no --columns for in.npy"),
         ("in.npy -o out.npy --epsilon 2 --secret-file none", "There is no secret file none."),
         ("in.npy -o out.npy --epsilon 2 --secret-file short", "Expected a secret of at least 16 bytes, got 5."),

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 
 K = 4
 QUICK = [
-    *("--defenses", "published,isotonic_reference"),
+    *("--defenses", "published,optimal"),
     *("--attacks", "ml_leaks,max_confidence,true_confidence,label_floor,label_floor_known"),
     *("--epsilons", "0.5", "--jobs", "1"),
 ]
@@ -60,9 +60,7 @@ def test_an_audit_of_scores_says_what_leaks_and_writes_a_report(folder, capsys):
     assert all(raw not in file.read_text() for file in (folder / "seen").glob("*.*"))
 
 
-@pytest.mark.parametrize(
-    ("setting", "limit", "code"), [("none", "auc=0.6", 3), ("isotonic_reference:0.5", "auc=0.6", 0)]
-)
+@pytest.mark.parametrize(("setting", "limit", "code"), [("none", "auc=0.6", 3), ("optimal:0.5", "auc=0.6", 0)])
 def test_the_gate_tells_by_its_exit_code(folder, capsys, setting, limit, code):
     words = [
         "audit",

@@ -37,7 +37,8 @@ def given(k: int = 10, known: int = 30) -> Given:
 @cache
 def made_and_asked(name: str, k: int) -> tuple[Defense, Floats]:
     """A defense, and the first answer that it gave."""
-    made = DEFENSES[name].make(given(k))
+    # a veil that is fitted on few records has one answer for all
+    made = DEFENSES[name].make(given(k, 600) if DEFENSES[name].fits else given(k))
     return made, made(asked(k))
 
 
@@ -80,7 +81,10 @@ def test_one_vector_is_enough(name: str, k: int) -> None:
 
 @pytest.mark.parametrize("name", EVERY)
 def test_the_seed_decides(name: str) -> None:
-    assert np.array_equal(DEFENSES[name].make(given())(asked(10)), made_and_asked(name, 10)[1])
+    made_and_asked.cache_clear()
+    first = made_and_asked(name, 10)[1]
+    made_and_asked.cache_clear()
+    assert np.array_equal(made_and_asked(name, 10)[1], first)
 
 
 @pytest.mark.parametrize("name", EVERY)

@@ -23,14 +23,14 @@ def test_the_published_mechanism_stops_the_papers_attacker_and_not_the_adaptive_
         assert adaptive.auc > 0.62
 
 
-def test_the_isotonic_veil_stops_both_down_to_the_floor(found):
+def test_the_optimal_veil_stops_both_down_to_the_floor(found):
     for knows_label, name in ((False, "label_floor"), (True, "label_floor_known")):
         floor = max(0.5, best(found, ("none", None), attack=name).auc)
         for epsilon in digits.EPSILONS:
-            left = best(found, ("isotonic_reference", epsilon), reads="scores", knows_label=knows_label)
+            left = best(found, ("optimal", epsilon), reads="scores", knows_label=knows_label)
             # within the noise: half the width of the 95 % interval is about .03
             assert left.auc < floor + 0.02 + (left.auc_high - left.auc_low) / 2
 
 
 def test_no_accuracy_is_lost(found):
-    assert len({(d.train_accuracy, d.test_accuracy) for d in found.defenses}) == 1
+    assert len({d.test_accuracy for d in found.defenses}) == 1

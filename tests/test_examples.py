@@ -36,7 +36,7 @@ def test_an_ml_engineer_loses_no_accuracy(tmp_path):
 def test_a_privacy_engineer_gates_a_release(tmp_path):
     text = printed("privacy_engineer", tmp_path)
     assert "for none: shut" in text
-    assert "for isotonic_reference:0.5: open" in text
+    assert "for optimal:0.5: open" in text
 
 
 @pytest.mark.posix

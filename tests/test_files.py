@@ -263,7 +263,7 @@ def test_a_veil_that_does_not_fit_is_refused_before_anything_is_written(tmp_path
     with pytest.raises(ValueError, match="Expected keep <= 5"):
         files.protect(source, tmp_path / f"out{suffix}", Veil(2.0, keep=9))
     with pytest.raises(ValueError, match="Expected a reference of"):
-        files.protect(source, tmp_path / f"out{suffix}", Veil(2.0, reference=make_scores(k=4)))
+        files.protect(source, tmp_path / f"out{suffix}", Veil(2.0, keep=2, reference=make_scores(k=4)))
 
 
 def test_progress_rises_to_the_end(tmp_path, monkeypatch, suffix):

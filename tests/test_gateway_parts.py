@@ -139,7 +139,7 @@ def test_options_of_a_mechanism_pass_through_and_files_are_read(tmp_path: Path) 
     model = config_file.parse(merged(models__m__keep=2, models__m__reference="public.npy"), tmp_path).models["m"]
     assert model.veil == {"epsilon": 2.0, "keep": 2, "reference": tmp_path / "public.npy"}
     assert "reference of 3 classes" in repr(model.make_veil(SECRET, "m/1/scores"))
-    missing = config_file.parse(merged(models__m__reference="missing.npy"), tmp_path).models["m"]
+    missing = config_file.parse(merged(models__m__keep=2, models__m__reference="missing.npy"), tmp_path).models["m"]
     with pytest.raises(ConfigError, match=r"missing\.npy"):
         missing.make_veil(SECRET, "m/1/scores")
 

@@ -72,7 +72,7 @@ def test_a_logged_model_is_found_again(tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     mlflow.set_tracking_uri((tmp_path / "runs").as_uri())
     with mlflow.start_run():
-        info = log_model(CLASSIFIER, 2.0, name="veiled", reference=RAW)
+        info = log_model(CLASSIFIER, 2.0, name="veiled", keep=2, reference=RAW)
     check_veiled(load_model(info.model_uri).predict(X))
 
 

@@ -127,7 +127,7 @@ def veil_for(options: dict[str, Any], epsilon: float, k: int, **more: Any) -> tu
     keep = options.get("keep", "all")
     if keep != "all":
         keep = options["keep"] = min(keep, k)
-    if options["mechanism"] == "published":
+    if options["mechanism"] == "published" or keep == 1:
         more.pop("reference", None)
     return Veil(epsilon, **options, **more), keep
 

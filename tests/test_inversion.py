@@ -44,7 +44,7 @@ def test_scores_tell_more_than_the_label_and_the_label_more_than_nothing(attacke
 
 def test_a_veil_that_keeps_the_label_only_leaves_the_attacker_near_the_label(attacked):
     auxiliary, scores, test, seen = attacked
-    veil = Veil(0.5, reference=scores, rng=np.random.default_rng(0))
+    veil = Veil(0.5, rng=np.random.default_rng(0))
     settings = InversionSettings(epochs=15, batch=32, lr=1e-3, bf16=False)
     found = {
         name: error(inversion.fit(auxiliary, defense(scores), form, settings).reconstruct(defense(seen)), test)

@@ -48,13 +48,6 @@ def test_keep_1_meets_epsilon_with_equality_on_the_full_grid(classes, epsilon):
     assert worst == pytest.approx(epsilon, abs=1e-6)
 
 
-def test_with_a_reference_each_table_meets_epsilon_with_equality():
-    plan = make_plan(2.0, 5, 1, 32, with_reference=True)
-    assert len(plan.scale) > 2
-    losses = isotonic.worst_loss(plan.measure[:, 0], plan.scale, 0.2)
-    assert losses == pytest.approx(np.full(len(losses), 2.0), abs=1e-6)
-
-
 @pytest.mark.parametrize(("classes", "keep"), [(2, 1), (3, 2), (4, 3), (5, 5)])
 @pytest.mark.parametrize("with_reference", [False, True])
 def test_snapped_scores_lose_at_most_epsilon(classes, keep, with_reference):
@@ -164,7 +157,7 @@ def test_a_lost_factor_2_is_caught(keep, monkeypatch):
         check_loss(claim(2.0, plan), np.random.default_rng(0))
 
 
-@pytest.mark.parametrize("keep", [1, 2])
+@pytest.mark.parametrize("keep", [2, 3])
 def test_a_reference_that_peeks_at_unkept_scores_is_caught(keep):
     plan = make_plan(0.1, 4, keep, 6, with_reference=True)
     skewed = make_plan(0.1, 4, keep, 6, with_reference=True)
@@ -243,14 +236,13 @@ def test_the_release_depends_on_levels_and_kept_classes_alone():
 def test_a_reference_brings_the_distortion_down():
     rng = np.random.default_rng(0)
     held_out, scores = (rng.dirichlet(np.r_[np.full(5, 0.3), np.full(5, 0.002)], 3000) for _ in range(2))
-    plain = np.linalg.norm(Veil(2.0, rng=rng)(scores) - scores, axis=1).mean()
-    informed = np.linalg.norm(Veil(2.0, reference=held_out, rng=rng)(scores) - scores, axis=1).mean()
+    plain = np.linalg.norm(Veil(2.0, keep=2, rng=rng)(scores) - scores, axis=1).mean()
+    informed = np.linalg.norm(Veil(2.0, keep=2, reference=held_out, rng=rng)(scores) - scores, axis=1).mean()
     assert informed < 0.85 * plain
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-@pytest.mark.parametrize("keep", [1, 3])
-@pytest.mark.parametrize("with_reference", [False, True])
+@pytest.mark.parametrize(("keep", "with_reference"), [(1, False), (3, False), (3, True)])
 @pytest.mark.slow
 def test_not_a_bit_of_an_answer_tells_how_the_others_were_ranked(path, dtype, keep, with_reference):
     """Same kept classes and scores, same draw: the same bytes, however the other classes share the rest."""

@@ -56,7 +56,7 @@ def test_isotonic_kernel_equals_reference_draw_by_draw(classes, keep, dtype):
     rows = batch(rng, classes, 300).astype(dtype)
     counted = reference.count(batch(rng, classes, 500), keep, 32)
     for epsilon in (0.1, 4.0, 200.0, 1e6):
-        for tables in (None, counted):
+        for tables in (None, counted) if keep > 1 else (None,):
             mechanism = Isotonic(epsilon, keep, reference=tables)
             uniforms, out = rng.random((len(rows), keep)), np.empty_like(rows)
             assert isotonic_kernel.bind(mechanism, classes)(rows, uniforms, out) == -1

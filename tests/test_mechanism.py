@@ -398,7 +398,7 @@ VALUES = {
     "coin": Coin(1.5, 0.8, PROFILE),
     "isotonic": Isotonic(1.5),
     "keep 2": Isotonic(1.5, keep=2, levels=16),
-    "reference": Isotonic(1.5, reference=sample(200, seed=1)),
+    "reference": Isotonic(1.5, keep=2, reference=sample(200, seed=1)),
     "published": Published(1.5, "printed", m=3),
 }
 each_value = pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)

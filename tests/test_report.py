@@ -138,16 +138,16 @@ def test_a_study_without_labels_epsilons_and_pictures_has_a_report_too(study):
 
 def test_the_largest_epsilon_that_holds_is_recommended(study):
     said = verdict(study)
-    assert said.recommended == ("isotonic_reference", 2.0)
-    assert excess(study, ("isotonic_reference", 2.0)) <= SLACK < excess(study, ("isotonic_reference", 4.0))
+    assert said.recommended == ("optimal", 2.0)
+    assert excess(study, ("optimal", 2.0)) <= SLACK < excess(study, ("optimal", 4.0))
     assert said.undefended.auc == 0.83
     assert [f.auc for f in said.floors] == [0.503, 0.692]
-    assert said.remaining == best(study, ("isotonic_reference", 2.0))
+    assert said.remaining == best(study, ("optimal", 2.0))
     assert (
         "the best attack (random forest on log-ratios) tells members from non-members with AUC .80 (.79–.81)"
         in (said.sentences[0])
     )
-    assert "Take isotonic + reference, ε = 2: of the ε tried (0.5, 1, 2, 4, 8, 16, 32)" in said.sentences[2]
+    assert "Take optimal, ε = 2: of the ε tried (0.5, 1, 2, 4, 8, 16, 32)" in said.sentences[2]
     assert not any("noise" in s for s in said.sentences)
 
 
@@ -157,18 +157,18 @@ def everywhere(study, name, aucs, **more):
 
 
 def test_an_attacker_who_knows_the_label_can_rule_a_setting_out(study):
-    worse = everywhere(study, "lira_known", {("isotonic_reference", 2.0): 0.75}, knows_label=True)
-    assert verdict(replace(study, results=study.results + worse)).recommended == ("isotonic_reference", 1.0)
+    worse = everywhere(study, "lira_known", {("optimal", 2.0): 0.75}, knows_label=True)
+    assert verdict(replace(study, results=study.results + worse)).recommended == ("optimal", 1.0)
 
 
 @pytest.mark.parametrize("form", ["averaging", "adaptive", "paper"])
 def test_every_form_of_attack_counts(study, form):
-    worse = attack_result("isotonic_reference", 2.0, "entropy", 0.61, form=form)
-    assert verdict(replace(study, results=(*study.results, worse))).recommended == ("isotonic_reference", 1.0)
+    worse = attack_result("optimal", 2.0, "entropy", 0.61, form=form)
+    assert verdict(replace(study, results=(*study.results, worse))).recommended == ("optimal", 1.0)
 
 
 def test_without_reference_where_only_that_holds(study):
-    leaky = everywhere(study, "lira", {("isotonic_reference", e): 0.7 for e in EPSILONS})
+    leaky = everywhere(study, "lira", {("optimal", e): 0.7 for e in EPSILONS})
     assert verdict(replace(study, results=study.results + leaky)).recommended == ("isotonic", 2.0)
 
 
@@ -180,9 +180,9 @@ def test_where_nothing_holds_it_says_so():
 
 
 def test_a_smaller_epsilon_that_came_out_worse_is_called_noise(study):
-    odd = attack_result("isotonic_reference", 0.5, "entropy", 0.53)
+    odd = attack_result("optimal", 0.5, "entropy", 0.53)
     said = verdict(replace(study, results=(*study.results, odd)))
-    assert said.recommended == ("isotonic_reference", 2.0)
+    assert said.recommended == ("optimal", 2.0)
     assert "A smaller ε (0.5) came out worse" in said.sentences[2]
 
 
@@ -203,24 +203,24 @@ def test_nothing_undefended_is_refused(study):
 
 def test_settings_are_compared_by_the_attacks_that_were_run_on_all_of_them(study):
     """RMIA on ε = 2 and 8 alone must not put them above ε = 32, which it was not run on."""
-    strong = [attack_result("isotonic_reference", e, "rmia_online", 0.95, knows_label=True) for e in (2.0, 8.0)]
+    strong = [attack_result("optimal", e, "rmia_online", 0.95, knows_label=True) for e in (2.0, 8.0)]
     mixed = replace(study, results=(*study.results, *strong))
-    assert verdict(mixed).recommended == verdict(study).recommended == ("isotonic_reference", 2.0)
+    assert verdict(mixed).recommended == verdict(study).recommended == ("optimal", 2.0)
     for draw in (figures.frontier, figures.sweeps):
         assert draw(mixed) == draw(study)
     assert figures.roc(mixed, verdict(mixed)) == figures.roc(study, verdict(study))
     best_of = {one: best(shared(mixed), one).auc for one in figures.settings(study)}
-    assert best_of["isotonic_reference", 8.0] < best_of["isotonic_reference", 32.0]
+    assert best_of["optimal", 8.0] < best_of["optimal", 32.0]
 
 
 def test_what_is_left_out_of_the_comparison_is_said(study):
-    strong = attack_result("isotonic_reference", 8.0, "rmia_online", 0.95, knows_label=True)
+    strong = attack_result("optimal", 8.0, "rmia_online", 0.95, knows_label=True)
     mixed = replace(study, results=(*study.results, strong))
     assert "rmia" not in " ".join(figures.compared_by(study)).lower()
     assert figures.compared_by(mixed)[1] == "Left out, since run on some settings only: RMIA."
     said = verdict(mixed).sentences[-1]
     assert "not every setting was attacked with them: RMIA." in said
-    assert "AUC .95 (.94–.96) on isotonic + reference, ε = 8" in said
+    assert "AUC .95 (.94–.96) on optimal, ε = 8" in said
     for line in figures.compared_by(mixed):
         assert line in report.html(mixed, verdict(mixed))
         assert all(
@@ -232,21 +232,21 @@ def test_what_is_left_out_of_the_comparison_is_said(study):
 
 def test_an_attack_on_all_settings_that_can_be_recommended_counts_for_the_verdict(study):
     """MemGuard is too slow for shadows: that it was left out must not take LiRA out of the verdict."""
-    aucs = {("isotonic_reference", 2.0): 0.75}
+    aucs = {("optimal", 2.0): 0.75}
     lira = tuple(r for r in everywhere(study, "lira_online", aucs, knows_label=True) if r.defense != "memguard")
-    assert verdict(replace(study, results=study.results + lira)).recommended == ("isotonic_reference", 1.0)
+    assert verdict(replace(study, results=study.results + lira)).recommended == ("optimal", 1.0)
 
 
 # The gate
 
 
 def test_the_gate_looks_at_the_furthest_attack(study):
-    furthest = best(study, ("isotonic_reference", 2.0))
-    assert exceeds(study, ("isotonic_reference", 2.0), "auc=0.55")
-    assert not exceeds(study, ("isotonic_reference", 2.0), f"auc={furthest.auc}")
+    furthest = best(study, ("optimal", 2.0))
+    assert exceeds(study, ("optimal", 2.0), "auc=0.55")
+    assert not exceeds(study, ("optimal", 2.0), f"auc={furthest.auc}")
     assert exceeds(study, ("none", None), "tpr@1%=0.05")
-    early = attack_result("isotonic_reference", 2.0, "lira", 0.5, tpr_at_01pct=0.4)
-    assert exceeds(replace(study, results=(*study.results, early)), ("isotonic_reference", 2), "TPR@0.1% = .3")
+    early = attack_result("optimal", 2.0, "lira", 0.5, tpr_at_01pct=0.4)
+    assert exceeds(replace(study, results=(*study.results, early)), ("optimal", 2), "TPR@0.1% = .3")
 
 
 @pytest.mark.parametrize("bad", ["", "auc", "auc=", "auc=x", "auc=nan", "auc=1.5", "auc=-1", "tpr@5%=0.1", "auc=.5=.6"])
@@ -257,7 +257,7 @@ def test_a_limit_with_bad_syntax_is_refused(bad):
 
 def test_the_gate_refuses_a_setting_that_was_not_studied(study):
     with pytest.raises(ValueError, match=r"Expected a setting of the study \(.*\), got isotonic \+ reference, ε = 3\."):
-        exceeds(study, ("isotonic_reference", 3.0), "auc=0.55")
+        exceeds(study, ("optimal", 3.0), "auc=0.55")
 
 
 # Figures, numbers, files

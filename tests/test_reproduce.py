@@ -27,12 +27,14 @@ from scoreveil.cli import app
 
 pytestmark = pytest.mark.slow
 
+GOALS = tables.GOALS["mnist"]
+
 SETTINGS = (
     ("none", None),
     ("published", 0.1),
     ("purification", None),
     ("phase_2_alone", 0.1),
-    ("isotonic_reference", 2.0),
+    ("optimal", 2.0),
     ("isotonic_all_reference", 2.0),
 )
 TINY = replace(
@@ -83,14 +85,14 @@ def test_every_row_of_the_plan_is_there(made):
     assert [(d.defense, d.epsilon) for d in study.defenses] == list(SETTINGS)
     assert {(i.defense, i.form) for i in study.inversions} == {
         *(("none", form) for form in ("paper", "adaptive", "floor")),
-        *((name, form) for name in ("published", "isotonic_reference") for form in ("paper", "adaptive")),
+        *((name, form) for name in ("published", "optimal") for form in ("paper", "adaptive")),
     }
     assert len(study.originals) == 10
     attacked = {(r.defense, r.attack) for r in study.results}
-    for defense in ("none", "published", "isotonic_reference"):
+    for defense in ("none", "published", "optimal"):
         assert {(defense, name) for name in ("lira_online", "rmia_offline", "augmentation")} <= attacked
     assert best(study, ("none", None), attack="rmia_online", reads="label")
-    ours = [d for d in study.defenses if d.defense in ("published", "isotonic_reference", "isotonic_all_reference")]
+    ours = [d for d in study.defenses if d.defense in ("published", "optimal", "isotonic_all_reference")]
     assert all(d.ratio_to_numpy is not None and d.ratio_to_numpy > 0 for d in ours)
     assert study.meta["records"]["shadow models"] == 4
 
@@ -123,14 +125,16 @@ def test_tables_put_ours_beside_the_papers(made):
 
 def test_a_missed_goal_is_called_missed(made):
     study, _ = made
-    kept = next(c for c in tables.claims_of(study) if c.what.startswith("accuracy lost"))
+    kept = next(c for c in tables.claims_of(study, GOALS) if c.what.startswith("accuracy lost"))
     assert kept.met
     worse = tuple(replace(d, test_accuracy=0.01) if d.defense == "published" else d for d in study.defenses)
-    lost = next(c for c in tables.claims_of(replace(study, defenses=worse)) if c.what.startswith("accuracy lost"))
+    lost = next(
+        c for c in tables.claims_of(replace(study, defenses=worse), GOALS) if c.what.startswith("accuracy lost")
+    )
     assert not lost.met
-    drawn = next(c for c in tables.claims_of(study) if "inversion error" in c.what)
+    drawn = next(c for c in tables.claims_of(study, GOALS) if "inversion error" in c.what)
     sharper = tuple(replace(i, mse=0.5 * i.mse) if i.form == "adaptive" else i for i in study.inversions)
-    sharp = next(c for c in tables.claims_of(replace(study, inversions=sharper)) if "inversion error" in c.what)
+    sharp = next(c for c in tables.claims_of(replace(study, inversions=sharper), GOALS) if "inversion error" in c.what)
     assert not sharp.met
     assert drawn.measured != sharp.measured
 

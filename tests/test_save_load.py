@@ -24,7 +24,7 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "published": {"mechanism": "published"},
     "printed": {"mechanism": "published", "reading": "printed"},
     "model": {"model": "ResNet, version 2 — “ε”"},
-    "reference": {"reference": True},
+    "reference": {"reference": True, "keep": 2},
     "reference and keep 3": {"reference": True, "keep": 3, "model": "m"},
     "reference and keep all": {"reference": True, "keep": "all"},
 }
@@ -119,7 +119,7 @@ def test_the_secret_is_never_in_the_file(name: str, tmp_path: Path) -> None:
 
 def test_scores_of_the_reference_are_never_in_the_file(tmp_path: Path) -> None:
     reference = sample(200, seed=1)
-    for keep in (1, 3, "all"):
+    for keep in (3, "all"):
         Veil(1.0, keep=keep, reference=reference).save(tmp_path / "veil.npz")
         with np.load(tmp_path / "veil.npz") as archive:
             stored = np.concatenate([archive[e].ravel() for e in archive.files if archive[e].dtype.kind == "f"])

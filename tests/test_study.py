@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 K = 5
 SMALL = StudyPlan(
-    settings=grid(("published", "isotonic_reference", "label_only"), (0.5, 8.0)),
+    settings=grid(("published", "optimal", "label_only"), (0.5, 8.0)),
     attacks=(
         "ml_leaks",
         "max_confidence",
@@ -87,7 +87,7 @@ def test_every_setting_and_form_is_there(found):
 def test_what_leaks_shows_and_what_is_veiled_does_not(found):
     defenses = found.defenses
     undefended = best(found, ("none", None), knows_label=False)
-    veiled = best(found, ("isotonic_reference", 0.5), knows_label=False, reads="scores")
+    veiled = best(found, ("optimal", 0.5), knows_label=False, reads="scores")
     assert undefended.auc > 0.75
     assert veiled.auc < 0.58
     assert len({d.test_accuracy for d in defenses if d.keeps_label}) == 1

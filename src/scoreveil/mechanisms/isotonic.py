@@ -42,7 +42,8 @@ class Isotonic(Mechanism, name="isotonic"):
         epsilon: How much shows through.
         keep: How many top classes keep their place; "all" for every class.
         levels: The number of grid points that a score can become.
-        reference: Public scores (n, k), or a `Reference` counted from them: far less distortion for the same ε.
+        reference: Public scores (n, k), or a `Reference` counted from them: far less distortion for the same ε. For
+            keep >= 2; with the label alone kept, `scoreveil.fit` makes more of such scores.
     """
 
     keep: Keep = 1
@@ -61,6 +62,11 @@ class Isotonic(Mechanism, name="isotonic"):
             raise ValueError(f"Expected keep to be a whole number >= 1 or 'all', got {self.keep!r}.")
         if isinstance(self.levels, bool) or not isinstance(self.levels, int) or not 3 <= self.levels <= 256:
             raise ValueError(f"Expected levels to be a whole number from 3 to 256, got {self.levels!r}.")
+        if self.reference is not None and self.keep == 1:
+            raise ValueError(
+                "Expected keep >= 2 with a reference. Where the label alone is kept, scoreveil.fit makes more of such "
+                "scores: fit(epsilon, nonmembers=scores)."
+            )
         if self.reference is not None and not isinstance(self.reference, Reference):
             rows = checked_rows(self.reference)
             object.__setattr__(self, "reference", count(rows, self.kept(rows.shape[1]), self.levels))

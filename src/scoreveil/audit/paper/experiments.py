@@ -58,7 +58,7 @@ ROWS: tuple[Setting, ...] = (
     *(("optimal", e) for e in EPSILONS),
     *(("optimal_sticky", e) for e in EPSILONS),
 )
-INVERTED: tuple[Setting, ...] = (*ROWS[:7], ("isotonic_all_reference", 2.0), ("optimal", 4.0), ("optimal", 8.0))
+INVERTED: tuple[Setting, ...] = (*ROWS[:2], *ROWS[4:7], ("isotonic_all_reference", 2.0), ("optimal", 4.0))
 LIKELIHOOD: tuple[Setting, ...] = (UNDEFENDED, ("published", 0.1), ("published", 2.0), *ROWS[10:])
 
 

@@ -10,7 +10,7 @@ from scoreveil.audit.report.figures import Rows, compared_by, picture_rows
 from scoreveil.audit.report.wording import number, percent, setting_in_words, words
 from scoreveil.audit.study.results import DefenseResult, InversionResult, Setting, Study, best, shared
 
-TONES = {"published": "c1", "isotonic_reference": "c0", "isotonic_all_reference": "c2"}  # the curves that are drawn
+TONES = {"published": "c1", "optimal": "c0", "isotonic_all_reference": "c2"}  # the curves that are drawn
 
 Value = Callable[[DefenseResult], float | None]
 

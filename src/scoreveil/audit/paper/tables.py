@@ -19,7 +19,6 @@ from scoreveil.audit.study.results import (
 )
 
 NAMES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}
-OURS = ("isotonic_reference", "isotonic_all_reference")
 
 
 def markdown(studies: Mapping[str, Study], command: str) -> str:
@@ -109,7 +108,7 @@ def floor(study: Study, reads: str, told: bool) -> AttackResult | None:
 def adaptive(study: Study) -> str:
     columns = (
         *("", "best accuracy %", "best AUC", "by", "AUC, told the label", "by", "TPR at 1 % FPR", "AUC, averaged ×5"),
-        *("ℓ1", "AUROC of confidence"),
+        *("AUROC of confidence", "log-loss", "ECE"),
     )
     rows = []
     for cost in study.defenses:
@@ -120,13 +119,13 @@ def adaptive(study: Study) -> str:
             row += [_auc(result), attack(result) if result else NOTHING]
         row += [f"{_percent(early.tpr_at_1pct)} %" if early else NOTHING]
         row += [_auc(best(study, cost.setting, told=False, form="averaging"))]
-        rows.append([*row, number(cost.distortion_l1, 3), number(cost.auroc_of_confidence, 3)])
+        rows.append([*row, *(number(value, 3) for value in (cost.auroc_of_confidence, cost.nll, cost.ece))])
     for reads in ("label", "ranking"):
         alone, told = (floor(study, reads, told) for told in (False, True))
-        rows.append([f"**the {reads} alone**", _accuracy(told), _auc(alone), "", _auc(told), *[""] * 5])
+        rows.append([f"**the {reads} alone**", _accuracy(told), _auc(alone), "", _auc(told), *[""] * 6])
     copies = best(study, UNDEFENDED, attack="augmentation")
     if copies:
-        rows.append(["**labels of moved copies**", _accuracy(copies), NOTHING, "", _auc(copies), *[""] * 5])
+        rows.append(["**labels of moved copies**", _accuracy(copies), NOTHING, "", _auc(copies), *[""] * 6])
     return _grid(columns, rows)
 
 
@@ -182,6 +181,17 @@ def likelihood(study: Study) -> str:
 
 
 @dataclass(frozen=True)
+class Goals:
+    """Of the optimal veil at ε = 4 on one dataset."""
+
+    useful: float  # AUROC of confidence
+    ece: float
+
+
+GOALS = {"mnist": Goals(0.80, 0.01), "fashion-mnist": Goals(0.80, 0.02), "cifar10": Goals(0.65, 0.03)}
+
+
+@dataclass(frozen=True)
 class Claim:
     """One goal on one dataset."""
 
@@ -195,20 +205,24 @@ def claims(studies: Mapping[str, Study]) -> str:
     rows = [
         [NAMES.get(name, name), claim.what, claim.goal, claim.measured, "yes" if claim.met else "**no**"]
         for name, study in studies.items()
-        for claim in claims_of(study)
+        for claim in claims_of(study, GOALS.get(name, GOALS["cifar10"]))
     ]
     return _grid(("", "what", "goal", "measured", "met"), rows, numbers=False)
 
 
-def claims_of(study: Study) -> list[Claim]:
+def claims_of(study: Study, goals: Goals) -> list[Claim]:
     there = [cost.setting for cost in study.defenses]
     found = [_accuracy_kept(study)]
     if ("published", 0.1) in there:
         found += [_paper_attacker(study, ("published", 0.1)), _still_leaks(study, ("published", 0.1))]
-    strict = [one for one in there if one[0] in OURS and one[1] is not None and one[1] <= 2]
-    found += [_at_the_floor(study, one, told) for one in strict for told in (False, True)]
-    found += [_not_redrawn(study, one) for one in strict if inverted(study, one, "adaptive")]
-    return found + [_less_distorted(study, one) for one in there if one == (OURS[0], 2.0)]
+    for one in (("optimal", 4.0), ("isotonic_all_reference", 2.0)):
+        if one in there:
+            found += [_at_the_floor(study, one, told) for told in (False, True)]
+            if best(study, one, attack=LIKELIHOOD[0]):
+                found.append(_likelihood_at_the_floor(study, one))
+            if inverted(study, one, "adaptive"):
+                found.append(_not_redrawn(study, one))
+    return found + (_worth(study, ("optimal", 4.0), goals) if ("optimal", 4.0) in there else [])
 
 
 def _accuracy_kept(study: Study) -> Claim:
@@ -240,10 +254,27 @@ def _at_the_floor(study: Study, one: Setting, told: bool) -> Claim:
     attacked, alone = on_scores(study, one, told), floor(study, reads, told)
     knowing = ", told the true label" if told else ""
     what = f"{setting_in_words(one)}: best adaptive AUC{knowing}, beside the {reads}'s floor"
+    return _above(what, attacked, alone)
+
+
+def _likelihood_at_the_floor(study: Study, one: Setting) -> Claim:
+    """The best of LiRA and RMIA, beside the best of them that is given labels alone."""
+    attacked, alone = (
+        max(
+            (r for name in LIKELIHOOD if (r := best(study, setting, attack=name, reads=reads))),
+            key=lambda r: r.auc,
+            default=None,
+        )
+        for setting, reads in ((one, "scores"), (UNDEFENDED, "label"))
+    )
+    return _above(f"{setting_in_words(one)}: best AUC of LiRA and RMIA, beside theirs on labels", attacked, alone)
+
+
+def _above(what: str, attacked: AttackResult | None, alone: AttackResult | None) -> Claim:
     if attacked is None or alone is None:
         return Claim(what, "", NOTHING, False)
     above = attacked.auc - max(0.5, alone.auc)
-    return Claim(what, "within .02", f"{number(attacked.auc, 3)} against {number(alone.auc, 3)}", above <= 0.02)
+    return Claim(what, "within .03", f"{number(attacked.auc, 3)} against {number(alone.auc, 3)}", above <= 0.03)
 
 
 def _not_redrawn(study: Study, one: Setting) -> Claim:
@@ -257,13 +288,29 @@ def _not_redrawn(study: Study, one: Setting) -> Claim:
     return Claim(what, "no more than 2 % below", shown, below <= 0.02)
 
 
-def _less_distorted(study: Study, one: Setting) -> Claim:
-    costs = {d.setting: d.distortion_l2 for d in study.defenses}
-    rivals = {
-        words(name): min(v for s, v in costs.items() if s[0] == name)
-        for name in ("memguard", "purification", "published")
-        if any(s[0] == name for s in costs)
-    }
-    shown = f"{number(costs[one], 3)}; " + ", ".join(f"{name} {number(v, 3)}" for name, v in rivals.items())
-    met = costs[one] < min(rivals.values(), default=1.0)
-    return Claim(f"{setting_in_words(one)}: distortion", "below its rivals'", shown, met)
+def _worth(study: Study, one: Setting, goals: Goals) -> list[Claim]:
+    """What the confidence is still worth."""
+    costs = {d.setting: d for d in study.defenses}
+    cost, raw, name = costs[one], costs[UNDEFENDED], setting_in_words(one)
+    if cost.nll is None or raw.nll is None or cost.ece is None or cost.auroc_of_confidence is None:
+        return []
+    useful, ece = cost.auroc_of_confidence, cost.ece
+    beside = ", ".join(
+        f"{words(other)} {number(costs[other, None].nll, 3)}"
+        for other in ("temperature_scaled", "label_constant")
+        if (other, None) in costs
+    )
+    return [
+        Claim(
+            f"{name}: AUROC of confidence", f"at least {number(goals.useful)}",
+            f"{number(useful, 3)}; undefended {number(raw.auroc_of_confidence, 3)}", useful >= goals.useful,
+        ),
+        Claim(
+            f"{name}: log-loss", "below the undefended scores'",
+            f"{number(cost.nll, 3)} against {number(raw.nll, 3)}; {beside}", cost.nll < raw.nll,
+        ),
+        Claim(
+            f"{name}: calibration error", f"at most {number(goals.ece)}",
+            f"{number(ece, 3)}; undefended {number(raw.ece, 3)}", ece <= goals.ece,
+        ),
+    ]  # fmt: skip

@@ -23,7 +23,7 @@ from scoreveil.audit.study.results import (
     shared,
 )
 
-KNOWN_TONES = {"none": "ink", "isotonic_reference": "c0", "published": "c1"}
+KNOWN_TONES = {"none": "ink", "optimal": "c0", "published": "c1"}
 COSTS = (
     ("distortion_l2", "Distortion", "distortion: mean ‖z − y‖₂", "further left is better"),
     (

@@ -132,6 +132,8 @@ def costs(study: Study, verdict: AuditVerdict) -> Table:
             "how well the top score tells right from wrong answers; .5 is not at all",
             _field("auroc_of_confidence", short),
         ),
+        ("log-loss", "mean −ln of the score of the true class", _field("nll", short)),
+        ("AURC", "error rate while acting on the surest records, averaged", _field("aurc", short)),
         ("ECE", "expected calibration error", _field("ece", short)),
         ("Brier", "mean squared error of the scores as probabilities", _field("brier", short)),
         ("test accuracy", "", _field("test_accuracy", percent)),

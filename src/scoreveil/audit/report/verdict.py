@@ -1,8 +1,8 @@
 """What follows from a study: what leaks, what no defense that keeps the label can stop, and which ε to take.
 
     found = verdict(study)
-    found.recommended                                              # ("isotonic_reference", 2.0), or None
-    exceeds(study, ("isotonic_reference", 2.0), "tpr@1%=0.05")     # a gate for CI
+    found.recommended                                   # ("optimal", 2.0), or None
+    exceeds(study, ("optimal", 2.0), "tpr@1%=0.05")     # a gate for CI
 
 An attacker who knows the true label may also ignore it: "with the label" is the best of all attacks, "without" the best
 of those that are not told it. Every form counts, the paper's too: a defense is as good as the best attack tried on it.
@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from scoreveil.audit.report.wording import attack, attack_list, interval, number, percent, setting_in_words
 from scoreveil.audit.study.results import UNDEFENDED, AttackResult, Measure, Setting, Study, best, left_out, shared
 
-KEEP_ONE = ("isotonic_reference", "isotonic")  # the isotonic defenses that keep the label and nothing else, best first
+KEEP_ONE = ("optimal", "isotonic")  # our defenses that keep the label and nothing else, best first
 CHANCE = 0.5
 SLACK = 0.02  # how far above its floor the best attack may come for a setting to count as holding
 WRITTEN: dict[str, Measure] = {"auc": "auc", "tpr@1%": "tpr_at_1pct", "tpr@0.1%": "tpr_at_01pct"}
@@ -175,9 +175,7 @@ def _recommendation(study: Study, recommended: Setting | None) -> str:
     if recommended is None:
         closest = _closest(study)
         if closest is None:
-            return (
-                f"No isotonic defense that keeps the label alone ({', '.join(KEEP_ONE)}) was studied: no advice on ε."
-            )
+            return f"No veil that keeps the label alone ({', '.join(KEEP_ONE)}) was studied: no advice on ε."
         return (
             f"None of the tested settings met the limit: even with the closest, {setting_in_words(closest)}, the best "
             f"attack comes more than {number(SLACK)} above its floor ({_levels(study, closest)}). Try a smaller ε."

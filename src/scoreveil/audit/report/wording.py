@@ -1,4 +1,4 @@
-"""Names and numbers of a study as people read them. `.80 (.79–.81)`, `isotonic + reference, ε = 2`."""
+"""Names and numbers of a study as people read them. `.80 (.79–.81)`, `optimal, ε = 2`."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -8,8 +8,9 @@ from scoreveil.audit.study.results import AttackResult, Setting
 IN_WORDS = {
     "none": "no defense",
     "phase_2_alone": "Phase 2 alone",
-    "isotonic_reference": "isotonic + reference",
-    "isotonic_sticky": "isotonic + reference, sticky",
+    "optimal_sticky": "optimal, sticky",
+    "temperature_scaled": "no defense, temperature scaled",
+    "label_constant": "label, constant confidence",
     "isotonic_all": "isotonic all",
     "isotonic_all_reference": "isotonic all + reference",
     "rounding_1": "rounding, 1 digit",
@@ -36,7 +37,7 @@ def words(name: str) -> str:
 
 
 def setting_in_words(setting: Setting) -> str:
-    """`isotonic + reference, ε = 2`."""
+    """`optimal, ε = 2`."""
     defense, epsilon = setting
     return words(defense) if epsilon is None else f"{words(defense)}, ε = {epsilon:g}"
 
