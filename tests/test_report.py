@@ -167,7 +167,7 @@ def test_every_form_of_attack_counts(study, form):
     assert verdict(replace(study, results=(*study.results, worse))).recommended == ("optimal", 1.0)
 
 
-def test_without_reference_where_only_that_holds(study):
+def test_without_a_fit_where_only_that_holds(study):
     leaky = everywhere(study, "lira", {("optimal", e): 0.7 for e in EPSILONS})
     assert verdict(replace(study, results=study.results + leaky)).recommended == ("isotonic", 2.0)
 
@@ -175,7 +175,7 @@ def test_without_reference_where_only_that_holds(study):
 def test_where_nothing_holds_it_says_so():
     said = verdict(make_study(leak=40.0, epsilons=(1.0, 4.0)))
     assert (said.recommended, said.remaining) == (None, None)
-    assert said.sentences[2].startswith("None of the tested settings met the limit: even with the closest, isotonic")
+    assert said.sentences[2].startswith("None of the tested settings met the limit: even with the closest, optimal")
     assert "Recommended" not in report.html(make_study(leak=40.0, epsilons=(1.0, 4.0)), said)
 
 

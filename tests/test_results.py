@@ -1,5 +1,6 @@
-"""The committed results are what the tables and the page say."""
+"""The committed results are what the tables and the pages say."""
 
+import importlib.util
 from pathlib import Path
 
 import pytest
@@ -10,52 +11,71 @@ from scoreveil.audit.report.wording import number
 from scoreveil.audit.study.results import from_json
 
 ROOT = Path(__file__).parent.parent
-RESULTS = ROOT / "results" / "standard"
+RESULTS = ROOT / "results"
+FOLDERS = ("standard", "optimal")
 PAGE = ROOT / "docs" / "reproduction.md"
 
 
+def studies_of(folder):
+    there = {name: RESULTS / folder / name / "results.json" for name in DATASETS}
+    return {name: from_json(path.read_text(encoding="utf-8")) for name, path in there.items()}
+
+
 @pytest.fixture(scope="module")
-def studies():
-    there = [name for name in DATASETS if (RESULTS / name / "results.json").exists()]
-    return {name: from_json((RESULTS / name / "results.json").read_text(encoding="utf-8")) for name in there}
+def results():
+    return {folder: studies_of(folder) for folder in FOLDERS}
 
 
-def test_the_tables_are_made_from_the_results(studies):
-    (command,) = {study.meta["command"] for study in studies.values()}
-    assert (RESULTS / "tables.md").read_text(encoding="utf-8") == tables.markdown(studies, command)
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_the_tables_are_made_from_the_results(results, folder):
+    (command,) = {study.meta["command"] for study in results[folder].values()}
+    made = tables.markdown(results[folder], command)
+    assert (RESULTS / folder / "tables.md").read_text(encoding="utf-8") == made
 
 
-def test_the_page_shows_what_was_measured(studies):
-    shown = PAGE.read_text(encoding="utf-8").split("<!-- claims")[1].split("-->\n", 1)[1].split("<!-- end of claims")[0]
-    assert shown.strip() == tables.claims(studies)
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_the_page_shows_what_was_measured(results, folder):
+    page = PAGE.read_text(encoding="utf-8")
+    shown = page.split(f"<!-- claims of {folder}")[1].split("-->\n", 1)[1].split("<!-- end of claims")[0]
+    assert shown.strip() == tables.claims(results[folder])
 
 
-def test_each_result_says_how_it_was_made(studies):
-    for study in studies.values():
+def test_which_veil_shows_what_was_measured(results):
+    path = ROOT / "benchmarks" / "which_veil.py"
+    spec = importlib.util.spec_from_file_location("which_veil", path)
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    page = script.PAGE.read_text(encoding="utf-8")
+    assert page.partition(script.START)[2].partition(script.END)[0].strip() == script.section(results["optimal"])
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_each_result_says_how_it_was_made(results, folder):
+    for study in results[folder].values():
         assert {"command", "date", "records", "plan", "sha256", "versions", "machine"} <= set(study.meta)
         assert study.meta["records"]["members"] == study.meta["records"]["nonmembers"] == 10_000
         assert study.originals
 
 
-def test_the_isotonic_veil_holds_and_its_misses_are_small(studies):
-    """At ε = 0.5 the best attack stays at the floor; at ε = 2 within .03 of it, on every dataset."""
-    for study in studies.values():
-        for claim in tables.claims_of(study):
-            if claim.what.startswith("isotonic") and ("ε = 0.5" in claim.what or "inversion" in claim.what):
-                assert claim.met, claim
-        for defense, reads in (("isotonic_reference", "label"), ("isotonic_all_reference", "ranking")):
+def test_the_optimal_veil_keeps_near_the_floor_and_its_confidence_is_worth_more_than_the_label(results):
+    for study in results["optimal"].values():
+        costs = {d.setting: d for d in study.defenses}
+        for epsilon in (1.0, 2.0, 4.0, 8.0):
             for knows in (False, True):
-                attacked = tables.on_scores(study, (defense, 2.0), knows)
-                assert attacked.auc < max(0.5, tables.floor(study, reads, knows).auc) + 0.03
+                attacked = tables.on_scores(study, ("optimal", epsilon), knows)
+                assert attacked.auc < max(0.5, tables.floor(study, "label", knows).auc) + 0.05
+            veiled, label = costs["optimal", epsilon], costs["label_constant", None]
+            assert veiled.auroc_of_confidence > 0.54
+            assert veiled.nll < label.nll
+            assert veiled.ece < costs["none", None].ece
 
 
-def test_the_page_says_what_lira_and_rmia_found(studies):
+def test_the_page_says_what_lira_and_rmia_found(results):
     said = PAGE.read_text(encoding="utf-8").partition("**LiRA and RMIA**")[2].partition("\n\n")[0]
-    found = {(r.defense, r.epsilon, r.attack, r.reads): r for r in studies["cifar10"].results}
+    found = {(r.defense, r.epsilon, r.attack, r.reads): r for r in results["standard"]["cifar10"].results}
     for defense, epsilon, reads in (
         ("none", None, "scores"),
         ("published", 0.1, "scores"),
-        ("isotonic_reference", 2.0, "scores"),
         ("none", None, "label"),
     ):
         for attack in ("lira_online", "rmia_online"):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def reproduce(
     profile: Annotated[
-        str, typer.Option(metavar="quick|standard|paper", help="How large: minutes, hours, or a GPU.")
+        str, typer.Option(metavar="quick|optimal|standard|paper", help="How large: minutes, hours, or a GPU.")
     ] = "quick",
     dataset: Annotated[
         str | None, typer.Option(metavar="NAME", help="mnist, fashion-mnist, cifar10, with commas between, or all.")

@@ -121,6 +121,13 @@ PROFILES: dict[str, Profile] = {
     ),
 }
 
+# the optimal veil beside no defense and beside the label alone: what docs/which-veil.md shows
+PROFILES["optimal"] = replace(
+    PROFILES["standard"],
+    settings=(UNDEFENDED, ("temperature_scaled", None), ("label_constant", None), ("isotonic", 2.0), *ROWS[-8:]),
+    inverted=(("optimal", 4.0),),
+)
+
 
 def parts_of(images: Images, profile: Profile) -> Parts:
     """The parts of a profile. With overlapping ones a class of its own: all images twice, split two ways."""

@@ -129,6 +129,34 @@ def adaptive(study: Study) -> str:
     return _grid(columns, rows)
 
 
+COMPARED: tuple[Setting, ...] = (
+    UNDEFENDED,
+    ("temperature_scaled", None),
+    *(("optimal", epsilon) for epsilon in (8.0, 4.0, 2.0, 1.0)),
+    ("isotonic", 2.0),
+    ("published", 2.0),
+    ("memguard", None),
+    ("purification", None),
+    ("label_constant", None),
+)
+
+
+def worth(study: Study) -> str:
+    """What each way to answer leaks beyond the label, and what its confidence is worth: the table of "Which veil?"."""
+    costs = {d.setting: d for d in study.defenses}
+    rows = []
+    for one in (one for one in COMPARED if one in costs):
+        cost, row = costs[one], [setting_in_words(one)]
+        for told in (False, True):
+            attacked, alone = on_scores(study, one, told), floor(study, "label", told)
+            above = None if attacked is None or alone is None else attacked.auc - max(0.5, alone.auc)
+            row.append(NOTHING if above is None else ("+" if above > 0 else "") + number(above, 3))
+        measured = (cost.auroc_of_confidence, cost.aurc, cost.nll, cost.ece)
+        rows.append([*row, *(number(value, 3) for value in measured)])
+    columns = ("", "leak beyond the label, AUC", "told the true label", "useful: AUROC", "AURC", "log-loss", "ECE")
+    return _grid(columns, rows)
+
+
 def inversion(study: Study) -> str:
     def drawn(found: InversionResult) -> list[str]:
         return [number(found.mse, 4), number(found.ssim, 3), f"{100 * found.nearest_original:.2f}"]

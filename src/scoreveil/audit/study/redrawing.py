@@ -47,11 +47,18 @@ class Studio:
     cache: Path | None
 
     def tasks(self, inverted: Iterable[Setting]) -> list[tuple[str, Callable[[], Findings]]]:
-        """Pieces of work for one process each. What is undefended comes first: its network is the paper's attacker."""
-        both: tuple[Attacker, ...] = (("paper", PAPER), ("adaptive", ADAPTIVE))
-        floors: tuple[Attacker, ...] = tuple(("floor", given) for given in FLOORS)
-        tasks = [(" ".join(one), partial(self.redraw, UNDEFENDED, (one,))) for one in (*both, *floors)]
-        tasks += [(setting_name(one), partial(self.redraw, one, both)) for one in inverted if one != UNDEFENDED]
+        """Pieces of work for one process each. What is undefended comes first: its network is the paper's attacker.
+
+        Where what is undefended is not among them, there are the adaptive attacker and the label's floor alone.
+        """
+        inverted = tuple(inverted)
+        attackers: list[Attacker] = [("adaptive", ADAPTIVE)]
+        undefended: list[Attacker] = [("floor", "label")]
+        if UNDEFENDED in inverted:
+            attackers = [("paper", PAPER), *attackers]
+            undefended = [*attackers, *(("floor", given) for given in FLOORS)]
+        tasks = [(" ".join(one), partial(self.redraw, UNDEFENDED, (one,))) for one in undefended]
+        tasks += [(setting_name(one), partial(self.redraw, one, attackers)) for one in inverted if one != UNDEFENDED]
         return [(f"pictures, {name}", task) for name, task in tasks]
 
     def redraw(self, setting: Setting, attackers: Iterable[Attacker]) -> Findings:
