@@ -33,6 +33,7 @@ from scoreveil.mechanisms.mechanism import Floats, Mechanism
 ClosedForm = Literal["pure", "zcdp"]
 Rule = ClosedForm | Literal["exact"]
 
+REPEATS = (1, 2, 5, 10)  # fresh answers about one record that are spoken of where a promise is shown
 MOST_RELEASES = 10**9  # as many as you like: more are not counted one by one
 
 
