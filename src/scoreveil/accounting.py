@@ -7,10 +7,8 @@
     query_bound(promise, total=5.0)                            # 10: releases of one record within ε = 5
     query_bound(promise, total=5.0, rule="zcdp", delta=1e-6)   # the same in (ε, δ)
 
-A fitted veil has few answers, whose chances are known. So what many of them add up to can be computed:
-
-    query_bound(veil.guarantee, total=10.0, rule="exact", delta=1e-6)
-    advantage_after(veil.guarantee, releases=5)
+A fitted veil has few answers, whose chances are known. So what many of them add up to can be computed: by the rule
+"exact", and for an attack on the crowd by `advantage_after`.
 
 What one release promises is the mechanism's own to say: `Mechanism.guarantee`, and `Mechanism.loss` for the exact
 loss between two score vectors.

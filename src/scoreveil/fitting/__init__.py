@@ -8,7 +8,8 @@
 
 Records are read through private histograms alone (`histograms.py`), the program is solved (`program.py`), its table is
 rounded to integers (`rounding.py`), verified apart from the solver (`Channel.verify`), and its advantage is stated
-for new records (`slack.py`). Needs `pip install 'scoreveil[fit]'`; the veil that comes out needs numpy alone.
+for new records (`slack.py`). What a veil costs is measured apart, for one ε (`cost.py`) or several (`frontier.py`).
+Needs `pip install 'scoreveil[fit]'`; the veil that comes out needs numpy alone.
 """
 
 from typing import Any, Literal, get_args
