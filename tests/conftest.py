@@ -10,6 +10,7 @@ for library in ("OMP", "OPENBLAS", "MKL"):
 
 import re
 import secrets
+import shutil
 import sys
 import warnings
 from collections.abc import Iterator
@@ -24,9 +25,13 @@ from scoreveil.mechanisms import loading
 from scoreveil.mechanisms.mechanism import Mechanism
 
 if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
     from postgres_server import PostgresServer
 
 os.environ.setdefault("RAY_raylet_start_wait_time_s", "300")  # on a busy machine a minute is not enough
+
+QUIET = "--disable-background-networking --disable-component-update --disable-sync --no-first-run"
 
 # a test is marked by what it asks for, or by hand
 MARK_OF_FIXTURE = {"browser": "browser", "postgres": "postgres", "postgres_url": "postgres", "ray_cluster": "ray"}
@@ -163,3 +168,19 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     skops.io.dump(classifier, folder / "digits.skops")
     np.save(folder / "raw.npy", classifier.predict_proba(PIXELS))
     return folder
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator["Browser"]:
+    """A real Chromium, as users have it."""
+    from playwright.sync_api import sync_playwright
+
+    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if path is None:
+        pytest.fail("These tests open a page in Chromium, which is missing: apt-get install chromium")
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(
+            executable_path=path, args=["--no-sandbox", "--disable-gpu", *QUIET.split()]
+        )
+        yield opened
+        opened.close()

@@ -6,6 +6,10 @@ import itertools
 import math
 import re
 import warnings
+from dataclasses import replace
+from decimal import Context, Decimal
+from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,15 +17,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from scoreveil import Guarantee, Veil
+from channel_tools import WHOLE, Population, make_channel
+from scoreveil import Guarantee, Veil, fit
 from scoreveil.accounting import (
+    MOST_RELEASES,
+    advantage_after,
     epsilon_after,
     paper_query_bound,
     query_bound,
     tight_epsilon_after,
     worst_loss,
 )
+from scoreveil.mechanisms.channel import Channel
 from scoreveil.mechanisms.isotonic import Isotonic
+from scoreveil.mechanisms.promises import Evidence
 from scoreveil.mechanisms.published import Published
 
 often = settings(max_examples=200, deadline=None, derandomize=True, database=None)
@@ -398,3 +407,141 @@ def test_the_published_loss_is_infinite_between_vectors_of_one_ranking(reading: 
     one, other = np.array([0.1, 0.2, 0.7]), np.array([0.12, 0.2, 0.68])
     assert Published(0.1, reading=reading).loss(one, other) == INF
     assert Published(0.1, reading=reading).loss(one, one) == pytest.approx(0, abs=1e-12)
+
+
+# --- the releases of a fitted table, computed from its integers
+
+
+def hockey_stick(pair: tuple[np.ndarray, np.ndarray], releases: int, total: float) -> Fraction:
+    """δ between n answers of two bins, by every count of answers, in fractions."""
+    factor, found = Fraction(Context(prec=60).exp(Decimal(total))), Fraction(0)
+    for answers in itertools.combinations_with_replacement(range(len(pair[0])), releases):
+        orders = math.factorial(releases)
+        for answer in set(answers):
+            orders //= math.factorial(answers.count(answer))
+        p, q = (math.prod((Fraction(int(row[c]), WHOLE) for c in answers), start=Fraction(1)) for row in pair)
+        found += orders * max(p - factor * q, Fraction(0))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("total", "delta"), [(1.5, 1e-2), (2.0, 1e-3), (4.0, 1e-4)])
+def test_exact_counts_what_enumeration_in_fractions_counts(seed: int, total: float, delta: float) -> None:
+    channel = make_channel(epsilon=5.0, bins=3, answers=2 + seed % 2, seed=seed)
+
+    def within(releases: int) -> bool:
+        pairs = itertools.permutations(channel.table, 2)
+        return max(hockey_stick(pair, releases, total) for pair in pairs) <= Fraction(delta)
+
+    by_hand = next(n for n in itertools.count() if not within(n + 1))
+    assert by_hand > query_bound(channel.guarantee(), total)
+    assert query_bound(channel.guarantee(), total, "exact", delta) == by_hand
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0, 12.0])
+@pytest.mark.parametrize("total", [0.5, 10.0])
+def test_exact_is_never_fewer_than_the_closed_forms_allow(epsilon: float, total: float) -> None:
+    promise = make_channel(epsilon=epsilon, bins=4, answers=4, seed=3).guarantee()
+    exact = query_bound(promise, total, "exact", 1e-6)
+    assert exact >= query_bound(promise, total)
+    assert exact >= query_bound(promise, total, "zcdp", 1e-6)
+    for rule in ("pure", "zcdp"):
+        assert epsilon_after(promise, 5, "exact", 1e-6) <= epsilon_after(promise, 5, rule, 1e-6)
+
+
+def test_exact_allows_more_than_the_closed_forms_and_inverts_itself() -> None:
+    promise = make_channel(epsilon=1.0, bins=6, answers=4).guarantee()
+    exact = query_bound(promise, 10.0, "exact", 1e-6)
+    assert exact > 1.05 * query_bound(promise, 10.0, "zcdp", 1e-6)
+    assert epsilon_after(promise, exact, "exact", 1e-6) <= 10.0 * (1 + 1e-3)
+    assert epsilon_after(promise, exact + 1, "exact", 1e-6) > 10.0 * (1 - 1e-3)
+    assert epsilon_after(promise, 0, "exact", 1e-6) == 0.0
+
+
+def test_answers_that_do_not_depend_on_the_scores_can_be_asked_for_without_end() -> None:
+    channel = make_channel()
+    constant = replace(channel, table=np.repeat(channel.table[:1], len(channel.table), axis=0))
+    for rule in ("zcdp", "exact"):
+        assert query_bound(constant.guarantee(), 1.0, rule, 1e-6) == MOST_RELEASES
+    assert epsilon_after(constant.guarantee(), 100, "exact", 1e-6) == 0.0
+
+
+@pytest.mark.parametrize("promise", [1.0, Isotonic(1.0).guarantee(10)])
+def test_exact_needs_a_table(promise: Any) -> None:
+    with pytest.raises(ValueError, match="needs the guarantee of a fitted veil"):
+        query_bound(promise, 5.0, "exact", 1e-6)
+    with pytest.raises(ValueError, match="needs the guarantee of a fitted veil"):
+        epsilon_after(promise, 5, "exact", 1e-6)
+
+
+def observed_variation(sides: np.ndarray, table: np.ndarray, releases: int) -> Fraction:
+    """½ Σ |…| over every sequence of answers, in fractions; sides (2, bins)."""
+    shares = [[Fraction(int(x), int(side.sum())) for x in side] for side in sides]
+    found = Fraction(0)
+    for answers in itertools.product(range(table.shape[1]), repeat=releases):
+        chances = [math.prod((Fraction(int(row[c]), WHOLE) for c in answers), start=Fraction(1)) for row in table]
+        found += abs(sum((m - o) * t for o, m, t in zip(*shares, chances, strict=True)))
+    return found / 2
+
+
+def evidence_of(channel: Channel, seed: int, groups: int = 1) -> Evidence:
+    """Histograms that are taken as the truth: nothing hidden in sampling."""
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(1, 1000, (2, groups, 1, len(channel.table)))
+    group = np.arange(channel.classes) % groups
+    return Evidence(group, counts, counts.sum(axis=2), np.zeros((3, 3)), np.ones(3), 1.0, 0.95)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_advantage_after_some_answers_is_what_enumeration_finds(seed: int) -> None:
+    channel = make_channel(bins=3, answers=2 + seed % 2, seed=seed, epsilon=4.0)
+    evidence = evidence_of(channel, seed)
+    promise = replace(channel, evidence=evidence).guarantee()
+    sides = evidence.counts[:, 0, 0]
+    bins = observed_variation(sides, WHOLE * np.eye(3, dtype=np.int64), 1)
+    before = Fraction(0)
+    for releases in (1, 2, 3, 5):
+        by_hand = observed_variation(sides, channel.table, releases)
+        assert advantage_after(promise, releases) == pytest.approx(float(by_hand), abs=1e-12)
+        assert before <= by_hand <= bins
+        before = by_hand
+    # more counts of answers than are enumerated: what the bins tell, which is more
+    assert advantage_after(promise, 10**6) == pytest.approx(float(bins), abs=1e-12)
+    assert float(before) < advantage_after(promise, 10**6)
+
+
+def test_the_advantage_after_one_answer_is_the_promised_one_and_it_grows() -> None:
+    population, rng = Population(classes=3), np.random.default_rng(0)
+    veil = fit(4.0, *population.draw(0, 2000, rng), *population.draw(1, 2000, rng), rng=rng)
+    promise = veil.guarantee
+    after = [advantage_after(promise, releases) for releases in (1, 2, 5, 10, 10**6)]
+    assert after[0] == promise.advantage
+    assert after == sorted(after)
+    assert after[0] < after[3] <= 1
+    # the truth on the population, whose bins tell a little less than the bound says
+    _, bins = veil.mechanism.read(population.sides[0][0])
+    _, members = veil.mechanism.read(population.sides[1][0])
+    count = len(veil.mechanism.table)
+    sides = np.stack([np.bincount(each, minlength=count) for each in (bins, members)])
+    table = veil.mechanism.table
+    assert observed_variation(sides, table, 5) <= after[2]
+
+
+def test_within_labels_the_advantage_after_some_answers_is_weighted() -> None:
+    channel = make_channel(bins=3, answers=2, seed=1, epsilon=4.0)
+    evidence = evidence_of(channel, 1, groups=2)
+    counts = evidence.counts[:, :, 0]
+    by_hand = Fraction(0)
+    for group in range(2):
+        weight = min(Fraction(int(counts[side, group].sum()), int(counts[side].sum())) for side in (0, 1))
+        by_hand += weight * observed_variation(counts[:, group], channel.table, 3)
+    alone = observed_variation(counts.sum(axis=1), channel.table, 3)
+    found = advantage_after(replace(channel, evidence=evidence).guarantee(), 3)
+    assert found == pytest.approx(float(max(by_hand, alone)), abs=1e-12)
+
+
+def test_without_members_there_is_no_advantage_after_any_answers() -> None:
+    assert advantage_after(make_channel().guarantee(), 3) is None
+    assert advantage_after(Isotonic(1.0).guarantee(10), 3) is None
+    with pytest.raises(ValueError, match="releases >= 1"):
+        advantage_after(make_channel().guarantee(), 0)

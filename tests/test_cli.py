@@ -1,5 +1,6 @@
 """The command line as a user meets it: what it prints, how it refuses, what it leaves behind."""
 
+import math
 import os
 import re
 import signal
@@ -340,8 +341,10 @@ def test_memory_does_not_grow_with_the_file(folder):
 def test_tune_prints_an_epsilon_and_a_command_that_meets_the_wish(scoreveil, options, name, limit):
     np.save("ref.npy", make_scores(2000, seed=1))
     code, out, err = scoreveil(f"tune in.npy --distortion {limit} {options}")
-    assert (code, err) == (0, "")
+    assert code == 0
     epsilon = float(re.search(r"^ε = (\S+)   \(95% interval (\S+) to (\S+)\)", out).group(1))
+    assert ("promises nothing" in err) == (epsilon > math.log(1000) and "published" not in options)
+    assert "worthless" not in err
     measured = float(re.search(rf"Mean {name} distortion there: (\S+)", out).group(1))
     assert measured <= limit
     assert "measured on all 300 rows" in out
@@ -352,6 +355,18 @@ def test_tune_prints_an_epsilon_and_a_command_that_meets_the_wish(scoreveil, opt
     moved = np.load("in-veiled.npy") - make_scores()
     order = 1 if name == "l1" else 2
     assert np.linalg.norm(moved, ord=order, axis=1).mean() == pytest.approx(limit, rel=0.2)
+
+
+def test_tune_warns_where_the_confidence_is_worthless_and_points_to_fit(scoreveil):
+    code, out, err = scoreveil("tune in.npy --distortion 0.5")
+    assert code == 0
+    assert float(re.match(r"ε = (\S+)", out)[1]) < 1
+    share = re.fullmatch(
+        r"Warning: at this ε the confidence is worthless: of two records, the surer one stays the surer one in (\d+)% "
+        r"of all cases; by chance it is 50%. With held-out scores, `scoreveil fit` finds .*\n",
+        err,
+    )
+    assert 45 <= int(share[1]) < 60
 
 
 def test_tune_looks_at_a_sample_and_says_so(scoreveil, monkeypatch):
@@ -413,6 +428,19 @@ def test_guarantee_prints_what_accounting_says(scoreveil, keep):
     assert ("exact worst loss" in words) == (keep is None)
     if keep is None:
         assert f"never more than ε {promise.worst_loss:.4g} " in words
+
+
+@pytest.mark.parametrize(("epsilon", "times"), [(6.9, None), (7, "1,097-fold"), (30, "e^30-fold")])
+def test_guarantee_warns_where_epsilon_promises_nothing_and_points_to_fit(scoreveil, epsilon, times):
+    code, _, err = scoreveil(f"guarantee --epsilon {epsilon} --classes 10")
+    assert code == 0
+    if times is None:
+        assert err == ""
+    else:
+        assert err.startswith(
+            f"Warning: ε = {epsilon} promises nothing: an answer may change an attacker's odds {times}."
+        )
+        assert "`scoreveil fit`" in err
 
 
 def test_guarantee_of_the_published_mechanism_is_none(scoreveil):

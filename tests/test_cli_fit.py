@@ -1,6 +1,8 @@
 """`scoreveil fit` and `scoreveil verify`, and the commands that take what they made."""
 
 import json
+import subprocess
+import sys
 import zipfile
 from io import BytesIO
 
@@ -8,6 +10,7 @@ import numpy as np
 import pytest
 
 from scoreveil import Veil
+from scoreveil.accounting import advantage_after
 from scoreveil.cli import main
 from scoreveil.gateway import config_file
 
@@ -46,6 +49,8 @@ def test_fit_says_what_is_promised_and_what_it_is_worth_and_verify_repeats_the_p
     assert code == 0
     assert "keeps its promises" in out
     assert " ".join(promise.words.split()) in out
+    for n in (1, 2, 5, 10):
+        assert f"│ {n} │ {4 * n} │ {advantage_after(promise, n):.3f} │" in out
 
 
 def test_without_epsilon_several_are_compared_and_nothing_is_written(scoreveil, tmp_path):
@@ -55,6 +60,38 @@ def test_without_epsilon_several_are_compared_and_nothing_is_written(scoreveil, 
     assert all(f"│ {epsilon} │" in out.replace("  ", " ") for epsilon in ("0.5", "8"))
     assert "The smallest ε that is clearly better than the label alone: --epsilon" in out
     assert set(tmp_path.iterdir()) == before
+
+
+def test_a_report_is_written_beside_the_veil(scoreveil, tmp_path):
+    code, out, err = scoreveil(f"fit {ALL} -e 3 -o veil.npz --report report")
+    assert (code, err) == (0, "")
+    assert "Report: report/report.html" in out
+    found = json.loads((tmp_path / "report" / "results.json").read_text(encoding="utf-8"))
+    assert [each["epsilon"] for each in found["cost"]] == [0.5, 1, 2, 3, 4, 8]
+    assert found["promise"]["epsilon"] == 3
+    assert "scoreveil verify veil.npz" in (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
+
+
+COUNTED = """
+import sys
+opened = []
+sys.addaudithook(lambda event, what: opened.append(str(what[0])) if event == "open" else None)
+from scoreveil.cli import main
+try:
+    main(sys.argv[1:])
+finally:
+    print(*(f"{name}={sum(each.endswith('/' + name) or each == name for each in opened)}" for name in FILES))
+"""
+
+
+def test_each_file_is_read_once(scoreveil, tmp_path):
+    names = ("out.npy", "y_out.npy", "in.npy", "y_in.npy")
+    program = COUNTED.replace("FILES", repr(names))
+    line = f"fit {ALL} -e 4 -o veil.npz --report report"
+    run = subprocess.run(
+        [sys.executable, "-c", program, *line.split()], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert run.stdout.splitlines()[-1].split() == [f"{name}=1" for name in names]
 
 
 def test_verify_refuses_a_table_that_was_edited(scoreveil):
@@ -99,6 +136,7 @@ def test_protect_and_the_gateway_take_a_fitted_veil(scoreveil, tmp_path):
         ),
         ("fit --nonmembers out.npy --nonmember-labels out.npy -e 4 -o veil.npz", "labels of nonmembers: expected 600"),
         ("fit --nonmembers none.npy -e 4 -o veil.npz", "no such file"),
+        (f"fit {ALL} --report report", "A report is about one veil"),
         ("fit --nonmembers out.npy", "Without labels there is nothing to compare"),
         ("protect out.npy -o safe.npy", "--epsilon, such as 2, or a fitted --veil"),
         ("protect out.npy -o safe.npy --veil out.npy", "was not written by Veil.save"),

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 import api_cases
+from channel_tools import Population
 from gateway_servers import Gateway, gateway
-from scoreveil import Veil
+from scoreveil import Veil, fit
 
 pytestmark = pytest.mark.slow
 
@@ -25,11 +26,23 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
-        yield opened
-        opened.close()
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Gateway, Veil]]:
+    """A gateway with one model behind a fitted veil, and one behind an isotonic one."""
+    folder = tmp_path_factory.mktemp("fitted")
+    population, rng = Population(classes=10), np.random.default_rng(0)
+    veil = fit(4.0, *population.draw(0, 3000, rng), *population.draw(1, 3000, rng), advantage=0.05, rng=rng)
+    veil.save(folder / "veil.npz")
+    toml = """
+[models.digits]
+python = "scoreveil.demo:digits_model"
+veil = "veil.npz"
+
+[models.plain]
+python = "scoreveil.demo:digits_model"
+epsilon = 2.0
+"""
+    with gateway(folder, toml) as made:
+        yield made, veil
 
 
 def opened(browser: Browser, server: Gateway, **options: Any) -> tuple[Page, list[str]]:
@@ -116,6 +129,77 @@ def test_a_bar_can_be_dragged(browser: Browser, server: Gateway) -> None:
     page.close()
 
 
+def test_a_fitted_veil_is_tried_with_its_promise_and_its_table(
+    browser: Browser, fitted: tuple[Gateway, Veil], tmp_path: Path
+) -> None:
+    server, veil = fitted
+    page, problems = opened(browser, server)
+    choice = page.locator("input[data-model]")
+    expect(choice).to_have_count(1)
+    assert not page.is_visible("#table")
+    with page.expect_response("**/api/veil"):
+        choice.check(force=True)
+    expect(page.locator("#table")).to_be_visible()
+    assert page.is_disabled("#epsilon")
+    assert page.is_disabled("#keep")
+    assert page.inner_text("#epsilon-shown") == "4"
+    promise, channel = veil.guarantee, veil.mechanism
+    assert promise.words in page.inner_text("#promise")
+    assert f"advantage {promise.advantage:.3f}" in page.inner_text("#promise .big")
+    announced = [float(each) for each in page.locator("#announced th").all_inner_texts()[1:]]
+    assert announced == [pytest.approx(each, abs=5e-4) for each in np.sort(channel.announced[:, 0])]
+    bins, answers = channel.table.shape
+    expect(page.locator("#chances td")).to_have_count(bins * answers)
+    # another vector, its place in the table, and an answer that the table has
+    with page.expect_response("**/api/veil") as answer:
+        page.fill("#vector", "0, 97, 1, 1, 1, 0, 0, 0, 0, 0")
+    found = answer.value.json()
+    assert found["table"]["bin"] == int(np.searchsorted(channel.edges, 0.97, side="right"))
+    assert min(abs(max(found["after"]) - channel.announced[:, 0])) < 1e-9
+    expect(page.locator("#chances tr.here")).to_have_count(1)
+    place = page.locator("#chances tr").evaluate_all("rows => rows.findIndex((row) => row.className === 'here')")
+    assert place == bins - 1 - found["table"]["bin"]
+    page.fill("#vector", "1, 2")
+    expect(page.locator("#problem")).to_have_text("This veil was fitted for 10 classes; these scores have 2.")
+    page.screenshot(path=str(tmp_path / "page.png"), full_page=True)
+    # back to a mechanism
+    page.check("input[value=isotonic]", force=True)
+    expect(page.locator("#table")).to_be_hidden()
+    assert page.is_enabled("#epsilon")
+    # the browser's own line about the answer 400
+    assert [each for each in problems if "400" not in each] == []
+    page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_table_fits_and_can_be_read(
+    browser: Browser, fitted: tuple[Gateway, Veil], scheme: Any, width: int
+) -> None:
+    page, problems = opened(browser, fitted[0], color_scheme=scheme, viewport={"width": width, "height": 844})
+    page.locator("input[data-model]").check(force=True)
+    expect(page.locator("#table")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    worst = page.evaluate(CONTRAST)
+    assert worst["ratio"] >= 4.5, worst
+    assert not problems
+    page.close()
+
+
+def test_the_playground_refuses_models_without_a_fitted_veil(fitted: tuple[Gateway, Veil]) -> None:
+    scores = [0.1] * 10
+    for asked in (
+        {"scores": scores, "model": "plain"},
+        {"scores": scores, "model": "none"},
+        {"scores": scores, "model": ["digits"]},
+        {"scores": scores, "model": "digits", "epsilon": 2},
+        {"scores": [0.5, 0.5], "model": "digits"},
+    ):
+        status, _, answer = fitted[0].request("POST", "/api/veil", asked, admin=True)
+        assert status == 400, asked
+        assert set(json.loads(answer)) == {"error"}
+
+
 def test_the_live_state_follows_requests(browser: Browser, server: Gateway) -> None:
     page, problems = opened(browser, server)
     for _ in range(3):
@@ -144,7 +228,8 @@ def test_it_fits_and_can_be_read(browser: Browser, server: Gateway, tmp_path: Pa
 
 
 CONTRAST = """() => {
-  const parse = (c) => c.match(/[\\d.]+/g).map(Number);
+  // color-mix() is told in parts of 1
+  const parse = (c) => c.match(/[\\d.]+/g).map((v) => (c.startsWith("color(") ? 255 * v : Number(v)));
   const light = ([r, g, b]) => [r, g, b].map((v) => v / 255)
     .map((v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
     .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);

@@ -2,12 +2,10 @@
 
 import json
 import re
-import shutil
 from dataclasses import fields, replace
 from html.parser import HTMLParser
 
 import pytest
-from playwright.sync_api import sync_playwright
 
 from scoreveil.audit.report import figures
 from scoreveil.audit.report import page as report
@@ -20,7 +18,6 @@ from synthetic_study import EPSILONS, attack_result, make_study
 
 pytestmark = pytest.mark.slow
 
-QUIET = "--disable-background-networking --disable-component-update --disable-sync --no-first-run"
 SECTIONS = ("verdict", "frontier", "roc", "sweeps", "reconstructions", "tables", "made")
 HOSTILE = '</script><img src=x onerror="alert(1)">&"\' $x_y$ {{ 7*7 }}'
 VOID = {"meta", "link", "br", "img"}
@@ -316,19 +313,6 @@ def test_a_failed_write_changes_nothing(study, tmp_path, monkeypatch):
 
 
 # In a browser
-
-
-@pytest.fixture(scope="module")
-def browser():
-    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if path is None:
-        pytest.fail("These tests open the report in Chromium, which is missing: apt-get install chromium")
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(
-            executable_path=path, args=["--no-sandbox", "--disable-gpu", *QUIET.split()]
-        )
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from scipy import optimize
 
 from scoreveil import Veil
 from scoreveil.mechanisms.published import Published
-from scoreveil.tuning import TauPolicy, calibrate, distances, epsilon_star, tau_epsilons, tau_release
+from scoreveil.tuning import TauPolicy, calibrate, distances, epsilon_star, order_kept, tau_epsilons, tau_release
 
 often = settings(max_examples=100, deadline=None, derandomize=True, database=None)
 seeds = st.integers(0, 2**32 - 1)
@@ -344,3 +344,20 @@ def test_scores_that_cannot_be_calibrated_on_are_refused(public: np.ndarray) -> 
     for confidence in (0, 1, 1.5, float("nan")):
         with pytest.raises(ValueError, match=r"(?i)expected .*confidence.*got"):
             calibrate(public, distortion=0.2, confidence=confidence)
+
+
+# --- what is left of the confidence
+
+
+def test_the_order_of_confidences_is_kept_wholly_not_at_all_or_turned_around() -> None:
+    rng = np.random.default_rng(0)
+    top = np.sort(rng.uniform(0.5, 1, 500))
+    scores = np.stack([top, 1 - top], axis=1)
+    assert order_kept(scores, scores, rng) == 1
+    assert order_kept(scores, np.full_like(scores, 0.5), rng) == 0.5
+    assert order_kept(scores, scores[::-1], rng) == 0
+    assert order_kept(scores, scores[rng.permutation(500)], rng) == pytest.approx(0.5, abs=0.05)
+    assert order_kept(np.full_like(scores, 0.5), scores, rng) == 0.5
+    # two levels, in order: pairs within a level tie
+    levels = np.repeat([[0.6, 0.4], [0.9, 0.1]], 250, axis=0)
+    assert order_kept(scores, levels, rng) == pytest.approx(0.75, abs=0.01)

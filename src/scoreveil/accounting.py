@@ -7,23 +7,32 @@
     query_bound(promise, total=5.0)                            # 10: releases of one record within ε = 5
     query_bound(promise, total=5.0, rule="zcdp", delta=1e-6)   # the same in (ε, δ)
 
+A fitted veil has few answers, whose chances are known. So what many of them add up to can be computed: by the rule
+"exact", and for an attack on the crowd by `advantage_after`.
+
 What one release promises is the mechanism's own to say: `Mechanism.guarantee`, and `Mechanism.loss` for the exact
 loss between two score vectors.
 """
 
 import math
 import warnings
+from collections.abc import Callable
 from fractions import Fraction
 from itertools import permutations
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from scoreveil.extras import needs
+from scoreveil.mechanisms import promises
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.mechanism import Floats, Mechanism
 
-Rule = Literal["pure", "zcdp"]
+ClosedForm = Literal["pure", "zcdp"]
+Rule = ClosedForm | Literal["exact"]
+
+REPEATS = (1, 2, 5, 10)  # fresh answers about one record that are spoken of where a promise is shown
+MOST_RELEASES = 10**9  # as many as you like: more are not counted one by one
 
 
 def worst_loss(family: Floats, mechanism: Mechanism) -> float:
@@ -41,11 +50,16 @@ def query_bound(per_release: Guarantee | float, total: float, rule: Rule = "pure
         per_release: What one release promises. Given as a number ε, it counts as a draw of the exponential
             mechanism, whose loss has range ε: ρ = ε²/8.
         total: The ε that all releases together may reach.
-        rule: "pure": ε adds up. "zcdp": ρ adds up, and (ε, δ) follows from it, ε = nρ + 2·√(nρ·ln(1/δ)).
-        delta: δ of the rule "zcdp".
+        rule: "pure": ε adds up. "zcdp": ρ adds up, and (ε, δ) follows from it, ε = nρ + 2·√(nρ·ln(1/δ)). "exact": the
+            loss distribution of a fitted table, composed by Google's dp-accounting; never fewer than the other two
+            allow. Needs `pip install 'scoreveil[accounting]'`.
+        delta: δ of the rules "zcdp" and "exact".
+
+    Returns:
+        The number of releases; `MOST_RELEASES` where the answers do not depend on the scores at all.
 
     Raises:
-        ValueError: The release promises nothing, or an argument is out of range.
+        ValueError: The release promises nothing, an argument is out of range, or there is no table for "exact".
     """
     epsilon, rho = _per_release(per_release)
     if not 0 < total < math.inf:
@@ -53,27 +67,56 @@ def query_bound(per_release: Guarantee | float, total: float, rule: Rule = "pure
     if rule == "pure":
         # as decimals, so that 0.3 holds three times 0.1
         return int(Fraction(repr(float(total))) // Fraction(repr(float(epsilon))))
-    if rule != "zcdp":
-        raise ValueError(f"Expected rule 'pure' or 'zcdp', got {rule!r}.")
-    log = _log_inverse(delta)
+    log = _log_inverse(rule, delta)
+    if rho == 0:
+        return MOST_RELEASES
     # written without the difference of two near square roots
     most_rho = (total / (math.sqrt(log + total) + math.sqrt(log))) ** 2
     releases = math.floor(most_rho / rho)
-    return releases + 1 if epsilon_after(per_release, releases + 1, rule, delta) <= total else releases
+    if epsilon_after(per_release, releases + 1, "zcdp", delta) <= total:
+        releases += 1
+    if rule == "zcdp":
+        return releases
+    least = max(releases, query_bound(per_release, total))
+    return _exact_bound(_table(per_release), total, math.exp(-log), least)
 
 
 def epsilon_after(
     per_release: Guarantee | float, releases: int, rule: Rule = "pure", delta: float | None = None
 ) -> float:
-    """What `releases` of one record add up to: the closed forms behind `query_bound`."""
+    """What `releases` of one record add up to: the inverse of `query_bound`."""
     epsilon, rho = _per_release(per_release)
     _check_releases(releases)
     if rule == "pure":
         return releases * epsilon
-    if rule != "zcdp":
-        raise ValueError(f"Expected rule 'pure' or 'zcdp', got {rule!r}.")
     spent = releases * rho
-    return spent + 2 * math.sqrt(spent * _log_inverse(delta))
+    concentrated = spent + 2 * math.sqrt(spent * _log_inverse(rule, delta))
+    if rule == "zcdp":
+        return concentrated
+    table = _table(per_release)
+    if releases == 0:
+        return 0.0
+    found = (losses.self_compose(releases).get_epsilon_for_delta(delta) for losses in _losses(table))
+    return float(min(releases * epsilon, concentrated, max(found, default=0.0)))
+
+
+def advantage_after(promise: Guarantee, releases: int) -> float | None:
+    """`Guarantee.advantage` for an attack that gets so many fresh answers about the same record.
+
+    Computed from the fitted table in exact arithmetic: the total variation between how often each answer comes for
+    members and for others, and what sampling and noise can have hidden of it, at the same confidence. It grows with
+    the number of answers towards what the bin of the score itself tells, and that is what is returned where there are
+    too many counts of answers to enumerate.
+
+    Returns:
+        The upper bound; None where the promise has no advantage.
+    """
+    if not releases >= 1:
+        raise ValueError(f"Expected a number of releases >= 1, got {releases}.")
+    if promise.table is None or promise.evidence is None:
+        return None
+    table = promises.repeated(promise.table, releases)
+    return promises.rounded_up(max(promises.stated_advantage(table, promise.evidence, who) for who in (0, 1)))
 
 
 def tight_epsilon_after(per_release: Guarantee | float, releases: int, delta: float) -> float:
@@ -85,7 +128,7 @@ def tight_epsilon_after(per_release: Guarantee | float, releases: int, delta: fl
         from dp_accounting import ZCDpEvent
         from dp_accounting.pld import privacy_loss_distribution
         from dp_accounting.rdp import RdpAccountant
-    _log_inverse(delta)
+    _log_inverse("zcdp", delta)
     epsilon, rho = _per_release(per_release)
     _check_releases(releases)
     if releases == 0:
@@ -137,10 +180,76 @@ def _check_releases(releases: int) -> None:
         raise ValueError(f"Expected a number of releases >= 0, got {releases}.")
 
 
-def _log_inverse(delta: float | None) -> float:
+def _log_inverse(rule: Rule, delta: float | None) -> float:
+    if rule not in ("zcdp", "exact"):
+        raise ValueError(f"Expected rule 'pure', 'zcdp' or 'exact', got {rule!r}.")
     if delta is None or not 0 < delta < 1:
-        raise ValueError(f"Expected 0 < delta < 1 for rule 'zcdp', got {delta}.")
+        raise ValueError(f"Expected 0 < delta < 1 for rule {rule!r}, got {delta}.")
     return -math.log(delta)
+
+
+# The exact rule
+
+
+def _table(per_release: Guarantee | float) -> promises.Integers:
+    table = per_release.table if isinstance(per_release, Guarantee) else None
+    if table is None:
+        raise ValueError("The rule 'exact' needs the guarantee of a fitted veil; this promise has no table of answers.")
+    return table
+
+
+def _exact_bound(table: promises.Integers, total: float, delta: float, least: int) -> int:
+    """The most releases, from `least` on, for which no two bins differ by more than (total, δ)."""
+    best = MOST_RELEASES
+    for losses in _losses(table, total):
+
+        def within(releases: int, losses: Any = losses) -> bool:
+            return bool(losses.self_compose(releases).get_delta_for_epsilon(total) <= delta)
+
+        if best == MOST_RELEASES or not within(best):
+            best = _largest(within, least, best)
+        if best == least:
+            break
+    return best
+
+
+def _largest(within: Callable[[int], bool], low: int, high: int) -> int:
+    """The largest number from `low`, which counts as within, to `high` that is within."""
+    step = 1
+    while low + step < high and within(low + step):
+        low, step = low + step, 2 * step
+    high = min(high, low + step)  # is beyond, or was asked for
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if within(middle) else (low, middle)
+    return low
+
+
+def _losses(table: promises.Integers, total: float = 0.0) -> list[Any]:
+    """The loss distribution of each ordered pair of bins, on a grid; the widest first.
+
+    A loss between two points of the grid is shared between them so that both its chances are kept, which can only
+    add to δ (Doroshenko et al., "Connect the Dots", 2022), and little: its error is of second order. The grid is
+    coarser where `total` is large.
+    """
+    with needs("accounting"):
+        from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+    chances = np.unique(table, axis=0) / promises.WHOLE
+    pairs = sorted(permutations(chances, 2), key=lambda pair: -float(np.max(np.log(pair[0] / pair[1]))))
+    if not pairs:
+        return []
+    worst = float(np.max(np.log(pairs[0][0] / pairs[0][1])))
+    step = max(worst / 1000, total / 30_000)
+    found = []
+    for upper, lower in pairs:
+        loss = np.log(upper / lower)
+        below = np.floor(loss / step).astype(int)
+        above = upper * np.clip(np.expm1(below * step - loss) / math.expm1(-step), 0.0, 1.0)
+        mass: dict[int, float] = {}
+        for at, share in zip([*below, *(below + 1)], [*(upper - above), *above], strict=True):
+            mass[int(at)] = mass.get(int(at), 0.0) + float(share)
+        found.append(PrivacyLossDistribution.create_from_rounded_probability(mass, 0.0, step))
+    return found
 
 
 def _log_expm1(x: float) -> float:

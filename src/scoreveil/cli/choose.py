@@ -19,6 +19,9 @@ from scoreveil.mechanisms.mechanism import DEFAULT_MECHANISM, make
 from scoreveil.veil import Veil
 
 SAMPLE = 20_000  # rows that `tune` looks at, at most
+MOST_ODDS = 1_000  # a factor on an attacker's odds that promises nothing
+WORTHLESS = 0.6  # of two records, how seldom the surer one stays the surer one for the confidence to be worth nothing
+FIT = "With held-out scores, `scoreveil fit` finds the most useful confidence for what it promises."
 
 
 def tune(
@@ -61,8 +64,21 @@ def tune(
     )
     if found.epsilon <= tuning.SMALLEST:
         typer.echo("Every ε meets this wish: take the smallest you like.")
+    _warn_of(defense(found.epsilon).mechanism.guarantee(rows.shape[1]))
+    kept = tuning.order_kept(rows, defense(found.epsilon)(rows))
+    if kept < WORTHLESS:
+        told = f"of two records, the surer one stays the surer one in {kept:.0%} of all cases; by chance it is 50%."
+        typer.echo(f"Warning: at this ε the confidence is worthless: {told} {FIT}", err=True)
     typer.echo("Next:")
     typer.echo(f"  {_next_command(scores, found.epsilon, mechanism, keep, reference, columns)}")
+
+
+def _warn_of(promise: Guarantee) -> None:
+    """Say so where an ε promises nothing; a mechanism that never promises anything says so itself."""
+    if math.log(MOST_ODDS) < promise.epsilon < math.inf:
+        times = f"{math.exp(promise.epsilon):,.0f}" if promise.epsilon < 20 else f"e^{promise.epsilon:.3g}"
+        told = f"ε = {promise.epsilon:.4g} promises nothing: an answer may change an attacker's odds {times}-fold."
+        typer.echo(f"Warning: {told} {FIT}", err=True)
 
 
 def _next_command(
@@ -93,7 +109,8 @@ def guarantee(
 ) -> None:
     """Say what an ε promises.
 
-    For one release, with its limits, and how many repeats of a record it allows.
+    For one release, with its limits, and how many repeats of a record it allows. What a fitted veil promises is
+    said by `scoreveil verify`.
     """
     if classes < 2:
         raise ValueError(f"Expected --classes >= 2, got {classes}.")
@@ -102,6 +119,7 @@ def guarantee(
         numbers: tuple[Table | Text, ...] = (_promise_table(promise), _repeats_table(promise, total, delta))
     else:
         numbers = _theorem_3(epsilon, classes, total)
+    _warn_of(promise)
     limits = [Text(f"- {limit}") for limit in promise.limits]
     out.print(Text(promise.words), "", *numbers, "Limits:", *limits, sep="\n")
 

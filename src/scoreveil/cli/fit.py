@@ -6,22 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
+from scoreveil import accounting
 from scoreveil.cli.terminal import err, out
+from scoreveil.extras import needs
+from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.veil import Veil
 
 if TYPE_CHECKING:  # scipy takes a while to import; only those who fit wait for it
-    from scoreveil.fitting.cost import Cost
+    from collections.abc import Sequence
 
-FRONTIER = (0.5, 1.0, 2.0, 4.0, 8.0)
-WAYS = {"raw": "raw scores", "tempered": "raw, temperature scaled", "veiled": "veiled", "label": "label, constant"}
-MEASURES = {
-    "useful": "tells right from wrong (AUROC)",
-    "aurc": "errors while acting on the surest",
-    "nll": "log-loss",
-    "brier": "Brier score",
-    "ece": "calibration error",
-    "leak": "tells members from others (AUC)",
-}
+    from scoreveil.fitting.cost import Cost
+    from scoreveil.fitting.frontier import Trial
 
 
 def fit(
@@ -47,40 +42,80 @@ def fit(
     target: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="OUT", help="Where to write the veil: a .npz file.")
     ] = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", metavar="DIR", help="Write a page with figures there, and its numbers.")
+    ] = None,
 ) -> None:
     """Fit the most useful veil that keeps its promises.
 
     Prints what is promised, and what the confidence is worth beside raw scores and beside the label alone, measured
     on records that the veil was not fitted on. Without --epsilon it compares several and writes nothing.
     """
-    from scoreveil.fitting import fit as fitted
-    from scoreveil.fitting.cost import cost
+    if epsilon is not None:
+        _check_target(target)
+    elif report is not None:
+        raise ValueError("A report is about one veil: name its --epsilon, and where to write it with -o.")
+    elif nonmember_labels is None:
+        raise ValueError("Without labels there is nothing to compare ε by: give --nonmember-labels, or --epsilon.")
+    with needs("fit"):
+        from scoreveil.fitting.frontier import EPSILONS, fit_and_measure, frontier
+        from scoreveil.fitting.records import read_both
 
-    records: dict[str, Any] = {
-        "nonmembers": nonmembers,
-        "nonmember_labels": nonmember_labels,
-        "members": members,
-        "member_labels": member_labels,
+        if report is not None:
+            from scoreveil.audit.report import fitted
+
+    others, inside = read_both(nonmembers, nonmember_labels, members, member_labels)
+    given: dict[str, Any] = {
+        "nonmembers": others.scores,
+        "nonmember_labels": others.labels,
+        "members": None if inside is None else inside.scores,
+        "member_labels": None if inside is None else inside.labels,
+        "advantage": advantage,
+        "keep": keep,
     }
-    options: dict[str, Any] = {"advantage": advantage, "keep": keep}
-    if epsilon is None:
-        _compare(records, options)
+    if epsilon is None or target is None:
+        with err.status("Comparing …"):
+            trials = frontier(**given)
+        _compare(trials)
         return
+    with err.status("Fitting …"):
+        veil, own = fit_and_measure(epsilon, **given)
+    veil.save(target)
+    out.print(f"Wrote {target}.\n\n{veil.guarantee}\n", highlight=False, soft_wrap=True)
+    _repeats(veil.guarantee)
+    if own.cost is not None:
+        _show(own.cost)
+    if report is not None:
+        with err.status("Comparing with other ε …"):
+            trials = (own, *frontier((other for other in EPSILONS if other != epsilon), **given))
+        page = fitted.write(veil, sorted(trials, key=lambda trial: trial.epsilon), str(target), report)
+        out.print(f"Report: {page}", soft_wrap=True)
+    out.print(f"Next:\n  scoreveil verify {target}\n  scoreveil protect scores.csv -o safe.csv --veil {target}")
+
+
+def _check_target(target: Path | None) -> None:
     if target is None:
         raise ValueError("Where shall the veil be written? Name a .npz file with -o.")
     if target.suffix != ".npz":
         raise ValueError(f"A fitted veil is written as .npz; {target.name} does not end in it.")
-    with err.status("Fitting …"):
-        veil = fitted(epsilon, **records, **options)
-        measured = None if nonmember_labels is None else cost(epsilon, **records, **options)
-    veil.save(target)
-    out.print(f"Wrote {target}.\n\n{veil.guarantee}\n", highlight=False, soft_wrap=True)
-    if measured is not None:
-        _show(measured)
-    out.print(f"Next:\n  scoreveil verify {target}\n  scoreveil protect scores.csv -o safe.csv --veil {target}")
+
+
+def _repeats(promise: Guarantee) -> None:
+    """What fresh answers about the same record add up to, where an advantage is promised."""
+    if promise.advantage is None:
+        return
+    out.print("Fresh answers about the same record add up:")
+    table = Table()
+    for name in ("answers", "ε", "advantage"):
+        table.add_column(name, justify="right")
+    for n in accounting.REPEATS:
+        table.add_row(str(n), f"{n * promise.epsilon:g}", f"{accounting.advantage_after(promise, n):.3f}")
+    out.print(table, "", sep="\n")
 
 
 def _show(measured: "Cost") -> None:
+    from scoreveil.fitting.cost import MEASURES, WAYS
+
     table = Table(title="On records that the veil was not fitted on, with 95 % intervals", title_justify="left")
     table.add_column("")
     for way in WAYS.values():
@@ -96,30 +131,28 @@ def _show(measured: "Cost") -> None:
     out.print()
 
 
-def _compare(records: dict[str, Any], options: dict[str, Any]) -> None:
+def _compare(trials: "Sequence[Trial]") -> None:
     """A line for each ε: what it leaves of the confidence, and what it promises."""
-    from scoreveil.fitting import fit as fitted
-    from scoreveil.fitting.cost import cost
+    from scoreveil.fitting.cost import MEASURES, WAYS
+    from scoreveil.fitting.frontier import smallest_better
 
-    if records["nonmember_labels"] is None:
-        raise ValueError("Without labels there is nothing to compare ε by: give --nonmember-labels, or --epsilon.")
+    names = ("useful", "nll", "ece", "leak")
+
+    def figures(measured: "Cost | None", way: str) -> list[str]:
+        found = (getattr(measured, name) for name in names)
+        return [f"{each[way].value:.3f}" if each else "" for each in found]
+
     table = Table(title="What each ε leaves of the confidence", title_justify="left")
-    for name in ("ε", "advantage", *(MEASURES[name] for name in ("useful", "nll", "ece", "leak"))):
+    for name in ("ε", "advantage", *(MEASURES[name] for name in names)):
         table.add_column(name, justify="right")
-    best = None
-    with err.status("Comparing …"):
-        for epsilon in FRONTIER:
-            promise = fitted(epsilon, **records, **options).guarantee
-            measured = cost(epsilon, **records, **options)
-            stated = "none" if promise.advantage is None else f"{promise.advantage:.3f}"
-            figures = [getattr(measured, name) for name in ("useful", "nll", "ece", "leak")]
-            table.add_row(f"{epsilon:g}", stated, *(f"{each['veiled'].value:.3f}" if each else "" for each in figures))
-            if best is None and measured.beats_label:
-                best = epsilon
-        for way in ("label", "tempered", "raw"):
-            figures = [getattr(measured, name) for name in ("useful", "nll", "ece", "leak")]
-            table.add_row(WAYS[way], "", *(f"{each[way].value:.3f}" if each else "" for each in figures))
+    for trial in trials:
+        stated = trial.guarantee.advantage
+        shown = "none" if stated is None else f"{stated:.3f}"
+        table.add_row(f"{trial.epsilon:g}", shown, *figures(trial.cost, "veiled"))
+    for way in ("label", "tempered", "raw"):
+        table.add_row(WAYS[way], "", *figures(trials[-1].cost, way))
     out.print(table)
+    best = smallest_better(trials)
     if best is None:
         out.print("At none of these is the veil clearly better than the label with a constant confidence: return that.")
     else:
@@ -136,4 +169,5 @@ def verify(
     if not path.is_file():
         raise ValueError(f"There is no file {path}.")
     veil = Veil.load(path)  # which verifies it
-    out.print(f"{path} keeps its promises.\n\n{veil.guarantee}", soft_wrap=True)
+    out.print(f"{path} keeps its promises.\n\n{veil.guarantee}\n", soft_wrap=True)
+    _repeats(veil.guarantee)

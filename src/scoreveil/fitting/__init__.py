@@ -8,7 +8,8 @@
 
 Records are read through private histograms alone (`histograms.py`), the program is solved (`program.py`), its table is
 rounded to integers (`rounding.py`), verified apart from the solver (`Channel.verify`), and its advantage is stated
-for new records (`slack.py`). Needs `pip install 'scoreveil[fit]'`; the veil that comes out needs numpy alone.
+for new records (`slack.py`). What a veil costs is measured apart, for one ε (`cost.py`) or several (`frontier.py`).
+Needs `pip install 'scoreveil[fit]'`; the veil that comes out needs numpy alone.
 """
 
 from typing import Any, Literal, get_args
@@ -18,7 +19,7 @@ import numpy as np
 from scoreveil.fitting import histograms, rounding
 from scoreveil.fitting.histograms import Floats, Integers, Places
 from scoreveil.fitting.program import Attacker, Solution, candidates, solve
-from scoreveil.fitting.records import Scored, read
+from scoreveil.fitting.records import Scored, read_both
 from scoreveil.fitting.slack import CONFIDENCE, slack
 from scoreveil.mechanisms import promises
 from scoreveil.mechanisms.channel import NEAREST, Channel, shown
@@ -73,7 +74,7 @@ def fit(
     check_epsilon(epsilon)
     if not LEAST_ADVANTAGE <= advantage <= 1:
         raise ValueError(f"Expected an advantage from {LEAST_ADVANTAGE:g} to 1, got {advantage}.")
-    others, inside = _read(nonmembers, nonmember_labels, members, member_labels)
+    others, inside = read_both(nonmembers, nonmember_labels, members, member_labels)
     if isinstance(keep, bool) or not isinstance(keep, (int, np.integer)) or not 1 <= keep <= others.classes:
         raise ValueError(f"Expected keep to be a whole number from 1 to {others.classes}, got {keep!r}.")
     if objective is None:
@@ -84,24 +85,6 @@ def fit(
         raise ValueError("The objective 'calibration' needs nonmember_labels.")
     found = _fitted(float(epsilon), others, inside, float(advantage), int(keep), objective == "calibration", rng)
     return Veil(found, model=model)
-
-
-def _read(nonmembers: Any, nonmember_labels: Any, members: Any, member_labels: Any) -> tuple[Scored, Scored | None]:
-    if nonmembers is None:
-        raise ValueError(
-            "Expected scores of nonmembers: what is useful is measured on records that were not trained on."
-        )
-    if member_labels is not None and members is None:
-        raise ValueError("member_labels were given without members; give their scores too.")
-    if member_labels is not None and nonmember_labels is None:
-        raise ValueError("member_labels were given without nonmember_labels; both sides are needed to compare them.")
-    others = read(nonmembers, nonmember_labels, "nonmembers")
-    if members is None:
-        return others, None
-    inside = read(members, member_labels, "members")
-    if inside.classes != others.classes:
-        raise ValueError(f"members have {inside.classes} classes, nonmembers {others.classes}; they must be the same.")
-    return others, inside
 
 
 def _fitted(

@@ -10,8 +10,10 @@ the veil's own merit; the veil; and the label with a constant confidence. Each i
 measured on that one; intervals are bootstrap percentiles over records.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from numpy.typing import NDArray
 
 from scoreveil.extras import needs
 from scoreveil.fitting import fit
-from scoreveil.fitting.records import Scored, read
+from scoreveil.fitting.records import Scored, read_both
 
 with needs("fit"):
     from scipy.optimize import minimize_scalar
@@ -29,9 +31,19 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Answer = Callable[[Floats], Floats]
 
-WAYS = ("raw", "tempered", "veiled", "label")
+# the ways to answer, and what is measured of each, in words
+WAYS = {"raw": "raw scores", "tempered": "raw, temperature scaled", "veiled": "veiled", "label": "label, constant"}
+MEASURES = {
+    "useful": "tells right from wrong (AUROC)",
+    "aurc": "errors while acting on the surest",
+    "nll": "log-loss",
+    "brier": "Brier score",
+    "ece": "calibration error",
+    "leak": "tells members from others (AUC)",
+}
 FOLDS, RESAMPLES, LEVEL = 5, 200, 0.95
 ECE_BINS = 15
+GROUPS, LEAST_OF_GROUP = 10, 40  # of like confidence, and the records of each: no figure is about a few of them
 SMALLEST = 1e-12  # raw scores of 0 count as this in a logarithm
 
 
@@ -48,6 +60,15 @@ class Measure:
 
 
 @dataclass(frozen=True)
+class Group:
+    """Records of like confidence: what was announced on average, and how often it was right."""
+
+    announced: float
+    right: Measure
+    records: int
+
+
+@dataclass(frozen=True)
 class Cost:
     """What each way of answering is worth.
 
@@ -58,6 +79,7 @@ class Cost:
         brier: The Brier score of the whole vector.
         ece: The expected calibration error of the confidence.
         leak: AUC of the confidence as a test for membership, above or below; empty without members.
+        reliability: Groups of records by their confidence, least first.
         beats_label: Whether the veil's log-loss is surely below that of the label with a constant confidence.
         verdict: What follows, in sentences.
     """
@@ -68,12 +90,13 @@ class Cost:
     brier: dict[str, Measure]
     ece: dict[str, Measure]
     leak: dict[str, Measure]
+    reliability: dict[str, tuple[Group, ...]]
     beats_label: bool
     verdict: tuple[str, ...]
 
     def __str__(self) -> str:
         lines = [f"{'':8}" + "".join(f"{way:>24}" for way in WAYS)]
-        for name in ("useful", "aurc", "nll", "brier", "ece", "leak"):
+        for name in MEASURES:
             found = getattr(self, name)
             if found:
                 lines.append(f"{name:8}" + "".join(f"{found[way]!s:>24}" for way in WAYS))
@@ -107,8 +130,7 @@ def cost(
     if nonmember_labels is None:
         raise ValueError("What an answer is worth cannot be measured without nonmember_labels.")
     rng = rng or np.random.default_rng()
-    others = read(nonmembers, nonmember_labels, "nonmembers")
-    inside = None if members is None else read(members, member_labels, "members")
+    others, inside = read_both(nonmembers, nonmember_labels, members, member_labels)
     fewest = min(len(others), len(others) if inside is None else len(inside))
     if fewest < 2 * FOLDS:
         raise ValueError(f"Expected at least {2 * FOLDS} records of each side to measure on, got {fewest}.")
@@ -204,6 +226,20 @@ def calibration_error(confidence: Floats, right: NDArray[np.bool_]) -> float:
     return float(np.abs(gap).sum() / len(confidence))
 
 
+def reliability(confidence: Floats, right: NDArray[np.bool_]) -> tuple[Group, ...]:
+    """Groups of like size, from the least to the most confident, with Wilson's interval of how often each is right."""
+    n = len(confidence)
+    count = max(1, min(GROUPS, n // LEAST_OF_GROUP))
+    found, z = [], NormalDist().inv_cdf((1 + LEVEL) / 2)
+    for group in np.array_split(np.argsort(confidence, kind="stable"), count):
+        size, rate = len(group), float(right[group].mean())
+        middle = (rate + z**2 / (2 * size)) / (1 + z**2 / size)
+        half = z * math.sqrt(rate * (1 - rate) / size + z**2 / (4 * size**2)) / (1 + z**2 / size)
+        measure = Measure(rate, min(rate, max(0.0, middle - half)), max(rate, min(1.0, middle + half)))
+        found.append(Group(float(confidence[group].mean()), measure, size))
+    return tuple(found)
+
+
 def log_loss(answers: Floats, labels: Integers) -> Floats:
     """Of each record."""
     return np.asarray(-np.log(np.maximum(np.take_along_axis(answers, labels[:, None], axis=1)[:, 0], SMALLEST)))
@@ -249,7 +285,7 @@ def _measured(
 
     def measure(name: str) -> dict[str, Measure]:
         found = {}
-        for way in WAYS if (name, WAYS[0]) in whole else ():
+        for way in WAYS if (name, "raw") in whole else ():
             low, high = np.quantile([each[name, way] for each in resampled], (tail, 1 - tail))
             value = whole[name, way]  # an ECE grows with resampling, which repeats records
             found[way] = Measure(value, min(float(low), value), max(float(high), value))
@@ -257,9 +293,10 @@ def _measured(
 
     better = [each["nll", "label"] - each["nll", "veiled"] for each in resampled]
     beats_label = float(np.quantile(better, tail)) > 0  # of the same records, so that their luck cancels out
-    figures_of = {name: measure(name) for name in ("useful", "aurc", "nll", "brier", "ece", "leak")}
+    figures_of = {name: measure(name) for name in MEASURES}
     verdict = _verdict(figures_of["leak"], beats_label, figures_of["useful"])
-    return Cost(**figures_of, beats_label=beats_label, verdict=verdict)
+    groups = {way: reliability(confidence[way], right) for way in WAYS}
+    return Cost(**figures_of, reliability=groups, beats_label=beats_label, verdict=verdict)
 
 
 def _verdict(leak: dict[str, Measure], beats_label: bool, useful: dict[str, Measure]) -> tuple[str, ...]:

@@ -65,6 +65,31 @@ def read(scores: Any, labels: Any, who: str) -> Scored:
     return Scored(rows, None if labels is None else _labels(labels, len(rows), rows.shape[1], f"labels of {who}"))
 
 
+def read_both(
+    nonmembers: Any, nonmember_labels: Any = None, members: Any = None, member_labels: Any = None
+) -> tuple[Scored, Scored | None]:
+    """Both sides, as `fit` takes them, checked against each other.
+
+    Raises:
+        ValueError: As `read`; or the sides do not go together.
+    """
+    if nonmembers is None:
+        raise ValueError(
+            "Expected scores of nonmembers: what is useful is measured on records that were not trained on."
+        )
+    if member_labels is not None and members is None:
+        raise ValueError("member_labels were given without members; give their scores too.")
+    if member_labels is not None and nonmember_labels is None:
+        raise ValueError("member_labels were given without nonmember_labels; both sides are needed to compare them.")
+    others = read(nonmembers, nonmember_labels, "nonmembers")
+    if members is None:
+        return others, None
+    inside = read(members, member_labels, "members")
+    if inside.classes != others.classes:
+        raise ValueError(f"members have {inside.classes} classes, nonmembers {others.classes}; they must be the same.")
+    return others, inside
+
+
 def _scores(given: Any) -> Any:
     if isinstance(given, (str, os.PathLike)):
         from scoreveil import files

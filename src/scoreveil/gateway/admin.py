@@ -1,6 +1,7 @@
 """The admin port, for operators: a page, /metrics, /openapi.json and health. No score of a model comes here.
 
-The playground veils what is typed into it, with fresh draws and no model's secret or reference.
+The playground veils what is typed into it, with fresh draws and no model's secret or reference; by the table of a
+model's fitted veil, if it has one.
 """
 
 import math
@@ -19,7 +20,9 @@ from starlette.routing import Route
 
 from scoreveil.gateway import metrics, openapi
 from scoreveil.gateway.config import Config
-from scoreveil.mechanisms.mechanism import DEFAULT_MECHANISM, make
+from scoreveil.mechanisms.channel import Channel
+from scoreveil.mechanisms.mechanism import DEFAULT_MECHANISM, Mechanism, make
+from scoreveil.mechanisms.promises import WHOLE
 from scoreveil.veil import Veil
 
 MOST_CLASSES = 64
@@ -43,7 +46,7 @@ def application(load: Callable[[], Config]) -> Starlette:
     routes = [Route(path, partial(_file, name=name, kind=kind)) for path, (name, kind) in PAGE.items()]
     routes += [
         Route("/api/state", partial(_state, load=load)),
-        Route("/api/veil", _playground, methods=["POST"]),
+        Route("/api/veil", partial(_playground, load=load), methods=["POST"]),
         Route("/metrics", _metrics),
         Route("/openapi.json", partial(_openapi, load=load)),
         Route("/healthz", _health),
@@ -76,9 +79,12 @@ async def _state(request: Request, load: Callable[[], Config]) -> Response:
     shown = []
     for name, model in config.models.items():
         veil = model.bare_veil
+        fitted = veil.mechanism if isinstance(veil.mechanism, Channel) else None
         settings = {
             "epsilon": veil.epsilon,
             "mechanism": veil.mechanism.name,
+            # of a fitted veil that the playground can try
+            "classes": fitted.classes if fitted is not None and fitted.classes <= MOST_CLASSES else None,
             "repeats": model.repeats,
             "releases": model.allowed_releases if model.budgeted else None,
         }
@@ -86,29 +92,35 @@ async def _state(request: Request, load: Callable[[], Config]) -> Response:
     return _json({"models": shown, "chunk": metrics.CHUNK})
 
 
-async def _playground(request: Request) -> Response:
+async def _playground(request: Request, load: Callable[[], Config]) -> Response:
     """Veil one typed score vector, and say what is promised."""
     try:
         declared = request.headers.get("content-length", "")
         if not declared.isdigit() or int(declared) > MOST_BYTES:
             raise ValueError(f"The request is larger than {MOST_BYTES} bytes.")
-        return _json(_veiled(orjson.loads(await request.body())))
+        return _json(_veiled(orjson.loads(await request.body()), load))
     except orjson.JSONDecodeError:
         return _json({"error": "The request is not JSON."}, 400)
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         known = isinstance(error, ValueError)
-        return _json({"error": str(error) if known else "Send scores, epsilon, mechanism and its options."}, 400)
+        wanted = "Send scores, epsilon, mechanism and its options; or scores and the model of a fitted veil."
+        return _json({"error": str(error) if known else wanted}, 400)
 
 
-def _veiled(asked: dict[str, Any]) -> dict[str, Any]:
+def _veiled(asked: dict[str, Any], load: Callable[[], Config]) -> dict[str, Any]:
     scores = np.asarray(asked.pop("scores"), dtype=np.float64)
     if scores.ndim != 1 or not 2 <= len(scores) <= MOST_CLASSES:
         raise ValueError(f"Send one list of 2 to {MOST_CLASSES} scores.")
     if not (np.isfinite(scores).all() and (scores >= 0).all() and scores.sum() > 0):
         raise ValueError("Scores are numbers >= 0 with a positive sum.")
     scores /= scores.sum()
-    # options of the mechanism alone: nothing that reads a file here, or starts threads
-    mechanism = make(float(asked.pop("epsilon")), asked.pop("mechanism", None) or DEFAULT_MECHANISM, **asked)
+    if "model" in asked:
+        mechanism: Mechanism = _fitted(load(), asked.pop("model"))
+        if asked:
+            raise ValueError("A fitted veil has its epsilon and options already; send scores and model alone.")
+    else:
+        # options of the mechanism alone: nothing that reads a file here, or starts threads
+        mechanism = make(float(asked.pop("epsilon")), asked.pop("mechanism", None) or DEFAULT_MECHANISM, **asked)
     promise = mechanism.guarantee(len(scores))
     return {
         "before": scores.tolist(),
@@ -118,7 +130,29 @@ def _veiled(asked: dict[str, Any]) -> dict[str, Any]:
             "limits": promise.limits,
             "epsilon": promise.epsilon if math.isfinite(promise.epsilon) else None,
             "worst_loss": promise.worst_loss,
+            "advantage": promise.advantage,
         },
+        "table": _table(mechanism, scores) if isinstance(mechanism, Channel) else None,
+    }
+
+
+def _fitted(config: Config, name: str) -> Channel:
+    """The fitted table of a model."""
+    model = config.models.get(name)
+    mechanism = None if model is None else model.bare_veil.mechanism
+    if not isinstance(mechanism, Channel):
+        raise ValueError("There is no model of this name with a fitted veil.")
+    return mechanism
+
+
+def _table(channel: Channel, scores: Any) -> dict[str, Any]:
+    """The table as people read it, the least confidence first, and the bin that these scores lie in."""
+    order = channel.announced[:, 0].argsort()
+    return {
+        "edges": channel.edges.tolist(),
+        "announced": channel.announced[order, 0].tolist(),
+        "chances": (channel.table[:, order] / WHOLE).tolist(),
+        "bin": int(channel.read(scores[None])[1][0]),
     }
 
 

@@ -197,7 +197,7 @@ class Model(ConfigTable, frozen=True):
     inputs: tuple[TensorSpec, ...] = ()
     repeats: Literal["sticky", "budget"] = "sticky"
     total: float | None = None  # budget: the ε that the releases of one record may add up to
-    rule: accounting.Rule = "pure"
+    rule: accounting.ClosedForm = "pure"
     delta: float | None = None
     exhausted: Literal["replay", "refuse"] = "refuse"
 

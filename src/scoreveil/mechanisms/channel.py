@@ -293,7 +293,7 @@ def _guarantee(channel: Channel) -> Guarantee:
     worst = min(math.log(promises.worst_ratio(channel.table)), epsilon)
     return Guarantee(
         epsilon, relation, words, tuple(limits), promises.zcdp_rho(channel.table, epsilon), worst,
-        advantage, told, confidence,
+        advantage, told, confidence, channel.table, evidence,
     )  # fmt: skip
 
 

@@ -1,6 +1,10 @@
 """What one release promises, in numbers and in words."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from scoreveil.mechanisms.promises import Evidence, Integers
 
 KEPT_CLASSES = (
     "The kept classes are released as they are: label-only attacks are not stopped.",
@@ -28,6 +32,9 @@ class Guarantee:
             for a record drawn from the members or from the others; None where nothing is promised about it.
         advantage_told: The same for an attack that is told the true label.
         confidence: The level at which the advantages hold for new records.
+        table: The chances of all answers in units of 2^-32, a row for each bin, where they are known: `accounting`
+            computes from it what many releases add up to.
+        evidence: The histograms that the advantages were computed from.
     """
 
     epsilon: float
@@ -39,6 +46,8 @@ class Guarantee:
     advantage: float | None = None
     advantage_told: float | None = None
     confidence: float | None = None
+    table: "Integers | None" = field(default=None, repr=False, compare=False)
+    evidence: "Evidence | None" = field(default=None, repr=False, compare=False)
 
     def __str__(self) -> str:
         return "\n".join([self.words, "Limits:", *(f"- {limit}" for limit in self.limits)])

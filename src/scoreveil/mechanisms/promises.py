@@ -18,6 +18,7 @@ records. The evidence holds an upper quantile of each.
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from fractions import Fraction
@@ -29,10 +30,12 @@ from scoreveil.mechanisms.guarantee import BrokenPromise
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+Table = NDArray[np.int64] | NDArray[np.object_]  # objects where the whole numbers have more than 64 bits
 
 WHOLE = 1 << 32  # what each row of a table sums to
 MOST_RECORDS = 1 << 31  # of a histogram, so that its products with a table are whole numbers of 64 bits
 ALWAYS = 23.0  # e^23 > 2^32: no two entries of a table differ by more
+MOST_TYPES = 5000  # counts of answers that are told apart when they add up
 ATTACKERS = ("the answer alone", "the label and the answer", "the true label and the answer")  # what each sees
 
 
@@ -60,7 +63,7 @@ class Evidence:
         """Those that are bounded: who is told the true label only where labels were given."""
         return range(3 if self.is_labelled else 2)
 
-    def shown(self, table: Integers, attacker: int, held: bool = False) -> Fraction:
+    def shown(self, table: Table, attacker: int, held: bool = False) -> Fraction:
         """The advantage of an attacker over these records; `held`: as the fit holds it, on smoothed histograms."""
         if attacker == 0:
             return excess(self.counts.sum(axis=(1, 2))[:, None], table)
@@ -81,36 +84,41 @@ def worst_ratio(table: Integers) -> Fraction:
     return max(Fraction(int(high), int(low)) for high, low in zip(table.max(axis=0), table.min(axis=0), strict=True))
 
 
-def excess(sides: Integers, table: Integers) -> Fraction:
+def whole(table: Table) -> int:
+    """What each row sums to: 2^32, or for n answers together 2^32n."""
+    return int(table[0].sum())
+
+
+def excess(sides: Integers, table: Table) -> Fraction:
     """The advantage of the best attack on (group, answer) over the best one on the group; (2, groups, bins)."""
     (others, members), (n, m) = (sides @ table).reshape(2, -1).tolist(), sides.sum(axis=(1, 2)).tolist()
     both = sum(abs(y * n - x * m) for x, y in zip(others, members, strict=True))
     groups = sum(abs(y * n - x * m) for x, y in zip(*sides.sum(axis=2).tolist(), strict=True))
-    return Fraction(both - groups * WHOLE, 2 * n * m * WHOLE)
+    return Fraction(both - groups * whole(table), 2 * n * m * whole(table))
 
 
-def given_label(sides: Integers, table: Integers) -> list[tuple[Fraction, Fraction]]:
+def given_label(sides: Integers, table: Table) -> list[tuple[Fraction, Fraction]]:
     """For each label, its weight and the advantage among its records; (2, labels, bins)."""
     (others, members), (n, m) = (sides @ table).tolist(), sides.sum(axis=(1, 2)).tolist()
     found = []
     for other, member, x, y in zip(others, members, *sides.sum(axis=2).tolist(), strict=True):
         if x and y:
             within = sum(abs(b * x - a * y) for a, b in zip(other, member, strict=True))
-            found.append((min(Fraction(x, n), Fraction(y, m)), Fraction(within, 2 * x * y * WHOLE)))
+            found.append((min(Fraction(x, n), Fraction(y, m)), Fraction(within, 2 * x * y * whole(table))))
     return found
 
 
-def path_length(table: Integers) -> Fraction:
+def path_length(table: Table) -> Fraction:
     """L: the total variation between neighbouring rows, summed."""
-    return Fraction(int(np.abs(np.diff(table, axis=0)).sum()), 2 * WHOLE)
+    return Fraction(int(np.abs(np.diff(table, axis=0)).sum()), 2 * whole(table))
 
 
-def widest(table: Integers) -> Fraction:
+def widest(table: Table) -> Fraction:
     """The largest total variation between two rows, which no advantage can exceed."""
-    return Fraction(max(int(np.abs(table - row).sum(axis=1).max()) for row in table), 2 * WHOLE)
+    return Fraction(max(int(np.abs(table - row).sum(axis=1).max()) for row in table), 2 * whole(table))
 
 
-def stated_advantage(table: Integers, evidence: Evidence, attacker: int) -> Fraction:
+def stated_advantage(table: Table, evidence: Evidence, attacker: int) -> Fraction:
     """The upper bound for new records: what the fitted ones show, and what sampling and noise can have hidden."""
     of_totals, of_sums, half = (Fraction(float(value)) for value in evidence.slack[attacker])
     if attacker == 1:  # an error of a label's weight counts for what its records show
@@ -150,6 +158,37 @@ def rounded_up(value: Fraction) -> float:
 
 
 # Composition
+
+
+def repeated(table: Integers, releases: int) -> NDArray[np.object_]:
+    """The table of so many fresh answers to one record: how often each answer came, in units of 2^-32 to the n.
+
+    In what order they came tells nothing more. Where there are more than `MOST_TYPES` such counts, the bins themselves
+    stand for them, told apart where their rows differ: who knows the bin knows at least as much.
+    """
+    answers = table.shape[1]
+    if math.comb(releases + answers - 1, answers - 1) > MOST_TYPES:
+        _, kind = np.unique(table, axis=0, return_inverse=True)
+        return np.asarray(kind[:, None] == np.arange(kind.max() + 1)).astype(int).astype(object)
+    exact = table.astype(object)
+    columns = []
+    for counts in _types(releases, answers):
+        arrangements, chances, left = 1, np.ones(len(table), dtype=object), releases
+        for answer, count in enumerate(counts):
+            arrangements *= math.comb(left, count)
+            chances, left = chances * exact[:, answer] ** count, left - count
+        columns.append(arrangements * chances)
+    return np.stack(columns, axis=1)
+
+
+def _types(releases: int, answers: int) -> Iterator[tuple[int, ...]]:
+    """Every way in which so many releases can fall on the answers."""
+    if answers == 1:
+        yield (releases,)
+        return
+    for first in range(releases + 1):
+        for others in _types(releases - first, answers - 1):
+            yield (first, *others)
 
 
 def zcdp_rho(table: Integers, epsilon: float) -> float:

@@ -27,13 +27,9 @@ FIGURES = ("frontier", "roc", "sweeps", "reconstructions")
 
 
 def html(study: Study, verdict: AuditVerdict) -> str:
-    """The whole report. Names come from users: everything but our own SVG is escaped."""
-    loader = jinja2.PackageLoader("scoreveil.audit.report", "templates")
-    templates = jinja2.Environment(
-        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    templates.filters["unbroken"] = unbroken
-    return templates.get_template("report.html.j2").render(
+    """The whole report."""
+    return rendered(
+        "report.html.j2",
         title=str(study.meta.get("title") or study.meta.get("name") or "What the scores give away"),
         date=str(study.meta.get("date") or ""),
         verdict=verdict,
@@ -51,6 +47,16 @@ def html(study: Study, verdict: AuditVerdict) -> str:
         command=str(study.meta.get("command") or ""),
         made=made({k: v for k, v in study.meta.items() if k not in ("title", "command")}),
     )
+
+
+def rendered(template: str, **content: Any) -> str:
+    """A page of `templates`. Names come from users: everything but our own SVG is escaped."""
+    loader = jinja2.PackageLoader("scoreveil.audit.report", "templates")
+    templates = jinja2.Environment(
+        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    templates.filters["unbroken"] = unbroken
+    return templates.get_template(template).render(**content)
 
 
 def unbroken(text: str) -> str:

@@ -17,6 +17,7 @@ let timer;
 const epsilon = () => Number((10 ** Number(find("epsilon").value)).toPrecision(2));
 const choice = () => document.querySelector("input[name=mechanism]:checked");
 const mechanism = () => choice().value;
+const fitted = () => ("model" in choice().dataset ? choice().dataset : null); // the model whose table is tried
 const keepsAll = () => "keepsAll" in choice().dataset;
 const keep = () => {
   if (keepsAll() || find("keep").value === "all") return "all";
@@ -89,10 +90,36 @@ function showAfter(after) {
 function showPromise(promise) {
   const big = promise.epsilon === null
     ? element("p", "big none", "Nothing is promised.")
-    : element("p", "big", `ε = ${promise.epsilon}` + (promise.worst_loss === null ? "" : `, at worst ${promise.worst_loss.toPrecision(3)}`));
+    : element("p", "big", `ε = ${promise.epsilon}` + (promise.worst_loss === null ? "" : `, at worst ${promise.worst_loss.toPrecision(3)}`)
+      + (promise.advantage === null ? "" : `; advantage ${shown(promise.advantage)}`));
   const limits = element("ul");
   limits.append(...promise.limits.map((limit) => element("li", "", limit)));
   find("promise").replaceChildren(big, element("p", "", promise.words), limits);
+}
+
+// As many digits as it takes to tell an edge from 1.
+const edge = (value) => value.toFixed(Math.max(2, 1 + Math.ceil(-Math.log10(1 - value))));
+
+function showTable(table) {
+  find("table").hidden = table === null;
+  if (table === null) return;
+  const head = (text, scope) => Object.assign(element("th", "", text), { scope });
+  const { edges } = table;
+  find("announced").replaceChildren(head("Top score", "col"), ...table.announced.map((value) => head(shown(value), "col")));
+  const rows = table.chances.map((chances, bin) => {
+    const low = bin ? edge(edges[bin - 1]) : null;
+    const high = bin < edges.length ? edge(edges[bin]) : null;
+    let name = low === null ? (high === null ? "any" : `below ${high}`) : `${low} to ${high}`;
+    if (low !== null && high === null) name = `${low} and above`;
+    const row = element("tr", bin === table.bin ? "here" : "");
+    row.append(head(name, "row"), ...chances.map((chance) => {
+      const cell = element("td", "", chance < 0.005 ? "< 1%" : `${(100 * chance).toFixed(0)}%`);
+      cell.style.setProperty("--share", 100 * chance);
+      return cell;
+    }));
+    return row;
+  });
+  find("chances").replaceChildren(...rows.reverse());
 }
 
 function problem(message) {
@@ -107,7 +134,8 @@ function ask() {
 
 async function askNow() {
   const mine = ++latest;
-  const body = JSON.stringify({ scores, epsilon: epsilon(), mechanism: mechanism(), keep: keep() });
+  const asked = fitted() ? { scores, model: fitted().model } : { scores, epsilon: epsilon(), mechanism: mechanism(), keep: keep() };
+  const body = JSON.stringify(asked);
   try {
     const answer = await fetch("/api/veil", { method: "POST", headers: { "Content-Type": "application/json" }, body });
     const found = await answer.json();
@@ -116,6 +144,7 @@ async function askNow() {
     problem("");
     showAfter(found.after);
     showPromise(found.guarantee);
+    showTable(found.table);
   } catch {
     problem("The gateway did not answer; is it still running?");
   }
@@ -135,10 +164,41 @@ function typed() {
 }
 
 function settingsChanged() {
-  find("epsilon-shown").textContent = String(epsilon());
-  find("epsilon").setAttribute("aria-valuetext", `ε = ${epsilon()}`);
-  find("keep").disabled = keepsAll();
+  const table = fitted();
+  const shownEpsilon = table ? table.epsilon : String(epsilon());
+  find("epsilon-shown").textContent = shownEpsilon;
+  find("epsilon").setAttribute("aria-valuetext", `ε = ${shownEpsilon}`);
+  find("epsilon").disabled = Boolean(table);
+  find("keep").disabled = Boolean(table) || keepsAll();
+  find("mechanism-hint").textContent = table ? "ε and what is kept are fitted." : "Isotonic holds; published is the paper's.";
+  if (table && scores.length !== Number(table.classes)) resize(Number(table.classes));
   ask();
+}
+
+// As many scores as a fitted veil has classes; those that are new are 0.
+function resize(classes) {
+  const kept = Array.from({ length: classes }, (_, index) => scores[index] ?? 0);
+  const sum = kept.reduce((a, b) => a + b, 0);
+  scores = kept.map((score) => (sum > 0 ? score / sum : 1 / classes));
+  buildBars();
+  writeVector();
+  showBefore();
+}
+
+// A choice for each model that has a fitted veil, beside the mechanisms.
+function offerFitted(models) {
+  const offered = new Map([...document.querySelectorAll("[data-model]")].map((input) => [input.dataset.model, input]));
+  for (const model of models.filter((each) => each.classes !== null)) {
+    let input = offered.get(model.model);
+    if (!input) {
+      input = Object.assign(element("input"), { type: "radio", name: "mechanism", value: "fitted" });
+      input.dataset.model = model.model;
+      const label = element("label");
+      label.append(input, element("span", "", `${model.model}, fitted`));
+      find("mechanisms").append(label);
+    }
+    Object.assign(input.dataset, { epsilon: model.epsilon, classes: model.classes });
+  }
 }
 
 // Live state
@@ -158,7 +218,7 @@ function modelState(model, chunk) {
   const box = element("div", "model");
   const title = element("h3", "", model.model);
   const repeats = model.repeats === "budget" ? `at most ${count(model.releases)} releases a record` : "repeats get the same answer";
-  title.append(element("span", "", `ε = ${model.epsilon}, ${model.mechanism}, ${repeats}`));
+  title.append(element("span", "", `ε = ${model.epsilon}, ${model.mechanism === "channel" ? "fitted" : model.mechanism}, ${repeats}`));
   const refusals = Object.entries(model.refusals).sort((a, b) => b[1] - a[1]);
   const refused = refusals.reduce((sum, [, times]) => sum + times, 0);
   const numbers = element("dl", "numbers");
@@ -181,6 +241,7 @@ async function refresh() {
     if (!answer.ok) throw new Error();
     const state = await answer.json();
     find("models").replaceChildren(...state.models.map((model) => modelState(model, state.chunk)));
+    offerFitted(state.models);
     pulse("live", "live");
   } catch {
     pulse("lost", "no answer");
