@@ -1,6 +1,6 @@
 """The tables of docs/which-veil.md, from the committed results.
 
-    python benchmarks/which_veil.py
+python benchmarks/which_veil.py
 """
 
 from collections.abc import Mapping

@@ -139,12 +139,40 @@ def _write(
 
 
 @numba.njit(**options)
+def _drawn(chances: Any, draw: int) -> int:
+    """How many cumulative chances are <= the draw."""
+    answer, last = 0, len(chances) - 1
+    while answer < last and chances[answer] <= draw:
+        answer += 1
+    return answer
+
+
+@numba.njit(**options)
+def _look_up(rows: Any, uniforms: Any, out: Any, edges: Any, cumulative: Any, answers: Any, whole: float) -> int:
+    """Fresh answers with one kept class, two rows at a time; returns the first that is not a score vector, or -1."""
+    n, k = rows.shape
+    for r in range(0, n, 2):
+        last = min(r + 1, n - 1)
+        index, share, other_index, other_share = _two_tops(rows[r], rows[last])
+        if share < 0:
+            return r
+        if other_share < 0:
+            return last
+        answer = _drawn(cumulative[_bin(share, edges)], np.int64(uniforms[r, 0] * whole))
+        other = _drawn(cumulative[_bin(other_share, edges)], np.int64(uniforms[last, 0] * whole))
+        for i in range(k):
+            out[r, i] = answers[index, answer, i]
+            out[last, i] = answers[other_index, other, i]
+    return -1
+
+
+@numba.njit(**options)
 def _run(
     rows: Any, uniforms: Any, out: Any, edges: Any, cumulative: Any, values: Any, rest: Any, cap: Any, table: Any,
-    profile: Any, slope: Any, base: Any, least: float, answers: Any, whole: float,
+    profile: Any, slope: Any, base: Any, least: float, whole: float,
 ) -> int:  # fmt: skip
     """Fresh answers, some rows at a time; returns the first row that is not a score vector, or -1."""
-    n, last = len(rows), cumulative.shape[1] - 1
+    n = len(rows)
     kept, bins = np.empty((min(n, AT_A_TIME), values.shape[1]), np.int64), np.empty(min(n, AT_A_TIME), np.int64)
     for first in range(0, n, AT_A_TIME):
         height = min(AT_A_TIME, n - first)
@@ -152,14 +180,8 @@ def _run(
         if bad >= 0:
             return first + bad
         for l in range(height):
-            drawn, answer = np.int64(uniforms[first + l, 0] * whole), 0
-            while answer < last and cumulative[bins[l], answer] <= drawn:
-                answer += 1
-            if len(answers):
-                for i in range(out.shape[1]):
-                    out[first + l, i] = answers[kept[l, 0], answer, i]
-            else:
-                _write(kept[l], answer, values, rest, cap, table, profile, slope, base, least, out[first + l])
+            answer = _drawn(cumulative[bins[l]], np.int64(uniforms[first + l, 0] * whole))
+            _write(kept[l], answer, values, rest, cap, table, profile, slope, base, least, out[first + l])
     return -1
 
 
@@ -178,11 +200,8 @@ def _answer_keyed(
     profile: Any, slope: Any, base: Any, least: float, answers: Any,
 ) -> None:  # fmt: skip
     """The answer that the first 32 bits of each row's first word draw."""
-    last = cumulative.shape[1] - 1
     for r in range(len(words)):
-        drawn, answer = np.int64(words[r, 0] >> np.uint64(32)), 0
-        while answer < last and cumulative[bins[r], answer] <= drawn:
-            answer += 1
+        answer = _drawn(cumulative[bins[r]], np.int64(words[r, 0] >> np.uint64(32)))
         if len(answers):
             for i in range(out.shape[1]):
                 out[r, i] = answers[kept[r, 0], answer, i]
@@ -239,7 +258,10 @@ def bind(mechanism: Channel, classes: int) -> Kernel | None:
     def kernel(rows: NDArray[Any], uniforms: Floats, out: NDArray[Any]) -> int:
         target = out if out.dtype != np.float16 else np.empty(out.shape, dtype=np.float32)
         *given, answers = tables.arguments(out.dtype)
-        bad = int(_run(loop_rows(rows), uniforms, target, tables.edges, *given, answers, float(WHOLE)))
+        if len(answers):
+            bad = int(_look_up(loop_rows(rows), uniforms, target, tables.edges, given[0], answers, float(WHOLE)))
+        else:
+            bad = int(_run(loop_rows(rows), uniforms, target, tables.edges, *given, float(WHOLE)))
         if target is not out and bad < 0:
             out[...] = target
         return bad
@@ -273,4 +295,6 @@ def examples() -> tuple[Channel, ...]:
     half = np.full((1, 2), 0.5)
     table = np.full((1, 1), WHOLE, dtype=np.int64)
     zeros = np.zeros(2, dtype=np.int64)
-    return (Channel(1.0, 1, np.empty(0), table, np.array([[0.75]]), zeros, half),)
+    # answers to look up, and ones to write
+    kept = (np.array([[0.75]]), np.array([[0.75, 0.25]]))
+    return tuple(Channel(1.0, each.shape[1], np.empty(0), table, each, zeros, half) for each in kept)
