@@ -27,7 +27,7 @@ KeepOption = Annotated[
 ]
 ReferenceOption = Annotated[
     Path | None,
-    typer.Option("--reference", metavar="FILE", help="Public scores (never the protected ones): far less distortion."),
+    typer.Option("--reference", metavar="FILE", help="With --keep 2 or more: public scores, which lessen the distortion."),
 ]
 ColumnsOption = Annotated[
     str | None,

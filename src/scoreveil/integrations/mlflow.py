@@ -2,7 +2,7 @@
 
     from scoreveil.integrations.mlflow import load_model, log_model
 
-    info = log_model(classifier, epsilon=2.0, name="veiled", reference=holdout_scores)
+    info = log_model(classifier, epsilon=2.0, name="veiled")
     load_model(info.model_uri).predict(records)        # (n, k); so does mlflow models serve
 
 A secret is no part of a model's files: where the model is loaded, SCOREVEIL_SECRET_FILE names a file that holds it,
