@@ -68,7 +68,8 @@ class Veil:
         rng: A numpy Generator, for tests and studies; without one draws are cryptographic.
         threads: For large batches.
         options: The mechanism's own: for "isotonic" `keep`, how many top classes keep their place (1, or "all"),
-            and, for two or more, `reference`, public scores (n, k) that lessen the distortion; for "published" its `reading`.
+            and, for two or more, `reference`, public scores (n, k) that lessen the distortion; for "published" its
+            `reading`.
 
     Raises:
         ValueError: An argument is out of range, or the mechanism has no such option.

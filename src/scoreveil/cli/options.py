@@ -27,7 +27,9 @@ KeepOption = Annotated[
 ]
 ReferenceOption = Annotated[
     Path | None,
-    typer.Option("--reference", metavar="FILE", help="With --keep 2 or more: public scores, which lessen the distortion."),
+    typer.Option(
+        "--reference", metavar="FILE", help="With --keep 2 or more: public scores, which lessen the distortion."
+    ),
 ]
 ColumnsOption = Annotated[
     str | None,
