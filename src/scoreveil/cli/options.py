@@ -27,9 +27,7 @@ KeepOption = Annotated[
 ]
 ReferenceOption = Annotated[
     Path | None,
-    typer.Option(
-        "--reference", metavar="FILE", help="With --keep 2 or more: public scores, which lessen the distortion."
-    ),
+    typer.Option("--reference", metavar="FILE", help="With --keep 2 or more: public scores, for less distortion."),
 ]
 ColumnsOption = Annotated[
     str | None,
