@@ -44,7 +44,7 @@ def fit(
     advantage: float = 0.02,
     keep: int = 1,
     objective: Objective | None = None,
-    rng: np.random.Generator | None = None,
+    rng: histograms.Draws | None = None,
     model: str = "",
 ) -> Veil:
     """Fit the most useful veil that keeps ε, and against the crowd the advantage.
@@ -70,9 +70,7 @@ def fit(
     Raises:
         ValueError: The records are not scores or labels, or an argument is out of range.
     """
-    check_epsilon(epsilon)
-    if not LEAST_ADVANTAGE <= advantage <= 1:
-        raise ValueError(f"Expected an advantage from {LEAST_ADVANTAGE:g} to 1, got {advantage}.")
+    check_settings(epsilon, advantage)
     others, inside = _read(nonmembers, nonmember_labels, members, member_labels)
     if isinstance(keep, bool) or not isinstance(keep, (int, np.integer)) or not 1 <= keep <= others.classes:
         raise ValueError(f"Expected keep to be a whole number from 1 to {others.classes}, got {keep!r}.")
@@ -84,6 +82,13 @@ def fit(
         raise ValueError("The objective 'calibration' needs nonmember_labels.")
     found = _fitted(float(epsilon), others, inside, float(advantage), int(keep), objective == "calibration", rng)
     return Veil(found, model=model)
+
+
+def check_settings(epsilon: float, advantage: float) -> None:
+    """Refuse what `fit` would refuse, for those who have to train first."""
+    check_epsilon(epsilon)
+    if not LEAST_ADVANTAGE <= advantage <= 1:
+        raise ValueError(f"Expected an advantage from {LEAST_ADVANTAGE:g} to 1, got {advantage}.")
 
 
 def _read(nonmembers: Any, nonmember_labels: Any, members: Any, member_labels: Any) -> tuple[Scored, Scored | None]:
@@ -111,7 +116,7 @@ def _fitted(
     advantage: float,
     keep: int,
     by_label: bool,
-    rng: np.random.Generator | None,
+    rng: histograms.Draws | None,
 ) -> Channel:
     draw, every_edge = histograms.uniforms(rng), histograms.fixed_edges(others.classes)
     fine = _bins(others, every_edge)

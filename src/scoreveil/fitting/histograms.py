@@ -11,6 +11,7 @@ the whole (1), who is right when the label is wrong (0.5), and the evidence for 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,8 +35,14 @@ BACK_OFF = 300  # records' worth of all labels' histogram in that of one label
 PROFILE_RECORDS, CONFUSIONS = 100, 64  # records for each class to have a profile; classes to have one each
 
 
-def uniforms(rng: np.random.Generator | None) -> Uniforms:
-    """Where the noise comes from: the cryptographic stream, or a generator for tests."""
+class Draws(Protocol):
+    """What draws uniforms in [0, 1): a numpy Generator, or keyed draws."""
+
+    def random(self, size: int, /) -> Floats: ...
+
+
+def uniforms(rng: Draws | None) -> Uniforms:
+    """Where the noise comes from: the cryptographic stream, or what was given."""
     return (lambda count: secure_uniforms(count, 1)[:, 0]) if rng is None else rng.random
 
 
