@@ -121,7 +121,9 @@ def _fitted(
     draw, every_edge = histograms.uniforms(rng), histograms.fixed_edges(others.classes)
     fine = _bins(others, every_edge)
     weights = histograms.outcome_weights(others, keep, by_label)
-    outcome = histograms.outcomes(fine, weights, len(every_edge) + 1, draw)
+    # what the profile does not spend
+    spare = 0.0 if histograms.has_profile(others) else histograms.NOISE
+    outcome = histograms.outcomes(fine, weights, len(every_edge) + 1, draw, histograms.NOISE_OF_TOTALS + spare)
     group = histograms.joined(outcome)
     edges = every_edge[np.diff(group) > 0]
     count = len(edges) + 1
