@@ -6,7 +6,7 @@
     [(outcome.name, outcome.leak, outcome.useful) for outcome in shown.outcomes]
 
 A forest knows its training digits by heart, as large networks do, so that its scores tell which ones they were. Every
-number is measured here and now, on digits that neither the forest nor any veil was fitted on. The digits come with
+number is measured here and now; new digits are ones that neither the forest nor any veil was fitted on. They come with
 scikit-learn: pip install 'scoreveil[demo]'.
 """
 
@@ -26,7 +26,9 @@ Integers = NDArray[np.int64]
 Array = NDArray[Any]
 
 EPSILON = 4.0
-HELD_OUT = 600  # digits that the veil is fitted on; as many train the forest, and the rest is asked about
+# digits that train the forest, and that the veil is fitted on; the rest, 397, is asked about. With 600 to fit on, 19 of
+# them wrong, 9 of 25 fits told no two confidences apart; with 1,000 none of 25 did
+LEARNED, HELD_OUT = 400, 1000
 REPEATS = 20  # draws for each record: one would be noisy
 TRAINING, REFERENCE = 60, 500  # of the small network
 
@@ -106,7 +108,7 @@ def forest() -> Classified:
         from sklearn.ensemble import RandomForestClassifier
     images, labels = load_digits(return_X_y=True)
     model = RandomForestClassifier(100, random_state=0)
-    return _scored(model, images, labels, HELD_OUT, HELD_OUT)
+    return _scored(model, images, labels, LEARNED, HELD_OUT)
 
 
 def classify() -> Classified:

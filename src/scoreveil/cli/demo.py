@@ -37,7 +37,7 @@ def demo(
         shown = demonstration.run(progress)
     raw, veiled = shown.outcomes[0], shown.outcomes[3]
     out.print(
-        f"A forest learned {demonstration.HELD_OUT} handwritten digits by heart: right on "
+        f"A forest learned {demonstration.LEARNED} handwritten digits by heart: right on "
         f"{shown.training_accuracy:.1%} of them, and on {shown.test_accuracy:.1%} of {shown.test_records} new ones.\n\n"
         f"What leaks: by its confidence alone, a training digit is told from a new one {raw.leak:.0%} of the time. "
         f"Behind the optimal veil it is {veiled.leak:.0%}, and a coin would do as well with 50%. "
