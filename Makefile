@@ -26,7 +26,7 @@ help:
 	@echo "make soak-ledger   kill workers and repeat requests; count what the ledgers lost"
 
 demo: $(VENV)/demo.stamp
-	$(BIN)/scoreveil demo --attack
+	$(BIN)/scoreveil demo
 
 test: $(VENV)/dev.stamp browser
 	$(BIN)/python -m pytest -n 2 --dist worksteal

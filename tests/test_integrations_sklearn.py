@@ -5,26 +5,30 @@ import os
 import pickle
 import subprocess
 import sys
+from typing import ClassVar
 
 import numpy as np
+import pandas as pd
 import pytest
 from lightgbm import LGBMClassifier
-from sklearn.base import clone
+from scipy.sparse import coo_matrix, csr_matrix
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_iris
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LinearRegression, LogisticRegression
-from sklearn.model_selection import GridSearchCV, train_test_split
+from sklearn.model_selection import GridSearchCV, RepeatedStratifiedKFold, StratifiedKFold, train_test_split
 from sklearn.naive_bayes import GaussianNB
-from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import LinearSVC
 from xgboost import XGBClassifier
 
 from doc_pages import run_page
 from raw_scores import names_that_answer_with
+from scoreveil import Veil
+from scoreveil.fitting.cost import auroc
 from scoreveil.integrations.sklearn import VeiledClassifier
 
 X, X_TEST, Y, Y_TEST = train_test_split(*load_iris(return_X_y=True), test_size=0.4, random_state=0)
@@ -46,7 +50,7 @@ from scoreveil.mechanisms import loading
 
 loading.wait()  # filters of warnings are the process's, and loading in another thread sets some
 for inner in (DecisionTreeClassifier(random_state=0), KNeighborsClassifier()):
-    done = check_estimator(VeiledClassifier(inner, 2.0), on_skip=None)
+    done = check_estimator(VeiledClassifier(inner), on_skip=None)
     print(json.dumps([check["status"] for check in done]))
 """
 
@@ -106,6 +110,9 @@ def test_the_decision_function_is_refused():
     without = VeiledClassifier(LinearSVC(), 2.0).fit(X, Y)
     assert not hasattr(without, "predict_proba")
     assert without.score(X_TEST, Y_TEST) > 0.8
+    for name in ("veil_", "guarantee_"):
+        with pytest.raises(AttributeError, match="Expected a classifier with predict_proba, got LinearSVC"):
+            getattr(without, name)
 
 
 def test_options_of_the_wrapped_library_do_not_get_through():
@@ -121,59 +128,204 @@ def test_options_of_the_wrapped_library_do_not_get_through():
     ids=["xgboost", "lightgbm"],
 )
 def test_boosted_trees(inner):
-    veiled = VeiledClassifier(inner, 2.0, reference=0.3, random_state=0).fit(X, Y)
+    veiled = VeiledClassifier(inner, random_state=0).fit(X, Y)
     z = veiled.predict_proba(X_TEST)
     assert np.allclose(z.sum(axis=1), 1, atol=1e-6)
     assert np.array_equal(z.argmax(axis=1), veiled.predict(X_TEST))
     assert veiled.score(X_TEST, Y_TEST) > 0.85
 
 
-def test_a_held_out_part_is_not_trained_on_and_becomes_the_reference():
-    seen = []
+class Announced(ClassifierMixin, BaseEstimator):
+    """Scores are the features themselves; it remembers what it was trained on, and is sure of that."""
 
-    class Recording(KNeighborsClassifier):
-        def fit(self, X, y):
-            seen.append(len(X))
-            return super().fit(X, y)
+    trained_on: ClassVar[list[np.ndarray]] = []
 
-    veiled = VeiledClassifier(Recording(), 2.0, reference=0.3, random_state=0).fit(X, Y)
-    assert seen == [len(X) - round(0.3 * len(X))]
-    plain = VeiledClassifier(KNeighborsClassifier(), 2.0).fit(X, Y)
-    bare = KNeighborsClassifier().fit(X, Y).predict_proba(X_TEST)
-    assert np.abs(veiled.predict_proba(X_TEST) - bare).mean() < np.abs(plain.predict_proba(X_TEST) - bare).mean()
+    def fit(self, X, y, sample_weight=None):
+        assert sample_weight is None or len(sample_weight) == len(y)
+        self.classes_ = np.unique(y)
+        self.known_ = {row.tobytes() for row in np.asarray(X)}
+        Announced.trained_on.append(np.asarray(X))
+        return self
+
+    def predict_proba(self, X):
+        scores = np.asarray(X)[:, : len(self.classes_)] + 1e-3
+        scores[[row.tobytes() in self.known_ for row in np.asarray(X)]] **= 3
+        return scores / scores.sum(axis=1, keepdims=True)
+
+    def predict(self, X):
+        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+
+
+def announced(n=1500, classes=3, seed=0):
+    """Records, and labels that are right as often as the scores say."""
+    rng = np.random.default_rng(seed)
+    scores = rng.dirichlet(np.full(classes, 0.5), n)
+    return scores, np.array([rng.choice(classes, p=row) for row in scores])
+
+
+def test_others_are_scored_out_of_fold_and_the_last_fit_has_all_records():
+    records, labels = announced()
+    Announced.trained_on.clear()
+    VeiledClassifier(Announced(), cv=3, random_state=0).fit(records, labels)
+    final, *folds = Announced.trained_on
+    assert len(final) == len(records)
+    assert [len(rows) for rows in folds] == [1000, 1000, 1000]
+    assert len(np.unique(np.concatenate(folds), axis=0)) == len(records)
+
+
+def test_the_announced_confidence_is_that_of_new_records_and_tells_no_members():
+    records, labels = announced(3000)
+    new, new_labels = announced(3000, seed=1)
+    veiled = VeiledClassifier(Announced()).fit(records, labels)
+    inside, outside = veiled.predict_proba(records).max(axis=1), veiled.predict_proba(new).max(axis=1)
+    right = veiled.predict(new) == new_labels
+    assert abs(outside.mean() - right.mean()) < 0.03, "in-sample scores are much larger"
+    assert auroc(outside[right], outside[~right]) > 0.53
+    raw = Announced().fit(records, labels)
+    assert auroc(raw.predict_proba(records).max(axis=1), raw.predict_proba(new).max(axis=1)) > 0.65
+    assert abs(auroc(inside, outside) - 0.5) < 0.06
+    assert 0.02 <= veiled.guarantee_.advantage < 0.2
+
+
+def test_labels_of_any_kind_are_numbered_as_the_classes_are():
+    records, labels = announced()
+    veils = []
+    for names in (np.arange(3), np.array(["ant", "bee", "cat"]), np.array([7, 8, 11]), np.array([0.0, 1.0, 2.0])):
+        made = VeiledClassifier(Announced(), secret=SECRET).fit(records, names[labels])
+        veils.append(made.veil_.mechanism)
+        assert np.array_equal(made.classes_, names)
+    for veil in veils:
+        assert np.array_equal(veil.table, veils[0].table)
+        assert np.array_equal(veil.announced, veils[0].announced)
+    backwards = VeiledClassifier(FrozenEstimator(Backwards().fit(records, labels)), secret=SECRET).fit(records, labels)
+    ordered = VeiledClassifier(FrozenEstimator(Announced().fit(records, labels)), secret=SECRET).fit(records, labels)
+    both = [each.predict_proba(records).max(axis=1).mean() for each in (backwards, ordered)]
+    assert np.allclose(*both, atol=0.02)
+
+
+class Backwards(Announced):
+    """Its classes are not in order, and its scores are as its classes."""
+
+    def fit(self, X, y):
+        super().fit(X, y)
+        self.classes_ = self.classes_[::-1]
+        return self
+
+    def predict_proba(self, X):
+        return super().predict_proba(X)[:, ::-1]
+
+
+def test_bools_frames_series_and_sparse_records():
+    labels = Y == 2
+    frame, series = pd.DataFrame(X, columns=list("abcd")), pd.Series(labels, index=np.arange(len(Y))[::-1])
+    for records, targets in ((X, labels), (frame, series), (csr_matrix(X), labels), (coo_matrix(X), labels)):
+        veiled = VeiledClassifier(forest(), secret=SECRET).fit(records, targets)
+        assert np.array_equal(veiled.classes_, [False, True])
+        z = veiled.predict_proba(records)
+        assert np.array_equal(z.argmax(axis=1) == 1, veiled.predict(records))
+        assert np.mean(veiled.predict(records) == labels) > 0.95
+    named = VeiledClassifier(make_pipeline(StandardScaler(), forest())).fit(
+        frame, pd.Series(Y).map({0: "a", 1: "b", 2: "c"})
+    )
+    assert list(named.feature_names_in_) == list("abcd")
+    assert set(named.predict(frame)) == {"a", "b", "c"}
+
+
+def test_a_fold_without_a_rare_class_is_placed_by_class():
+    rare = np.where(np.arange(len(Y)) == np.argmax(Y == 1), 1, np.where(Y == 1, 0, Y))  # one record of class 1
+    with pytest.warns(UserWarning, match="The least populated class"):
+        veiled = VeiledClassifier(forest()).fit(X, rare)
+    z = veiled.predict_proba(X_TEST)
+    assert z.shape == (len(X_TEST), 3)
+    assert np.array_equal(veiled.classes_[z.argmax(axis=1)], veiled.predict(X_TEST))
+    assert z.max(axis=1).mean() > 0.8, "classes 0 and 2 are told apart with ease"
+    with pytest.raises(ValueError, match="n_splits=5 cannot be greater"):
+        VeiledClassifier(forest()).fit(X[:8], [0, 0, 0, 0, 1, 1, 1, 1])
+
+
+def test_folds_are_a_number_a_splitter_or_pairs():
+    records, labels = announced(300)
+    everything = np.arange(300)
+    for cv in (2, StratifiedKFold(2), [(everything[:150], everything[150:])]):
+        Announced.trained_on.clear()
+        VeiledClassifier(Announced(), cv=cv).fit(records, labels)
+        assert [len(rows) for rows in Announced.trained_on[1:]] == [150] * (1 if isinstance(cv, list) else 2)
+    with pytest.raises(ValueError, match="tests each record at most once"):
+        VeiledClassifier(Announced(), cv=RepeatedStratifiedKFold(n_splits=2, n_repeats=2)).fit(records, labels)
 
 
 def test_weights_follow_the_rows_that_are_trained_on():
     weights = np.where(Y == 2, 1e-9, 1.0)
-    veiled = VeiledClassifier(LogisticRegression(), 2.0, reference=0.3, random_state=0)
-    veiled.fit(X, Y, sample_weight=weights)
+    veiled = VeiledClassifier(LogisticRegression(), random_state=0).fit(X, Y, sample_weight=weights)
     assert set(veiled.predict(X_TEST)) == {0, 1}
+    records, labels = announced(300)
+    VeiledClassifier(Announced(), cv=3).fit(records, labels, sample_weight=np.ones(300))  # which compares lengths
 
 
-def test_a_frozen_model_is_not_fitted_again():
+def test_a_frozen_model_is_not_fitted_again_and_promises_no_advantage():
     bare = forest().fit(X, Y)
-    veiled = VeiledClassifier(FrozenEstimator(bare), 2.0, reference=1.0).fit(X_TEST[:40], np.roll(Y_TEST[:40], 7))
-    assert np.array_equal(veiled.predict(X_TEST), bare.predict(X_TEST))
-    again = clone(veiled).fit(X_TEST, Y_TEST)
-    assert np.array_equal(again.predict(X_TEST), bare.predict(X_TEST))
+    for frozen in (FrozenEstimator(bare), make_pipeline(FunctionTransformer(), FrozenEstimator(bare))):
+        veiled = VeiledClassifier(frozen).fit(X_TEST[:40], Y_TEST[:40])
+        assert np.array_equal(veiled.predict(X_TEST), bare.predict(X_TEST))
+        assert veiled.guarantee_.advantage is None
+        again = clone(veiled).fit(X_TEST, Y_TEST)
+        assert np.array_equal(again.predict(X_TEST), bare.predict(X_TEST))
     with pytest.raises(ValueError, match="This estimator is fitted"):
-        veiled.set_params(estimator__n_estimators=3)
+        VeiledClassifier(FrozenEstimator(bare)).set_params(estimator__n_estimators=3)
+    with pytest.raises(ValueError, match="labels that the classifier knows, got 60 records with others"):
+        VeiledClassifier(FrozenEstimator(bare)).fit(X_TEST, np.full(60, 5))
+
+
+def test_a_whole_veil_a_mechanism_or_a_name_is_not_fitted():
+    fitted = VeiledClassifier(forest(), secret=SECRET).fit(X, Y)
+    for given in (fitted.veil_, fitted.veil_.with_secret(SECRET), fitted.veil_.mechanism):
+        veiled = VeiledClassifier(forest(), given, cv="never read", secret=SECRET).fit(X, Y)
+        assert np.array_equal(clone(veiled).fit(X, Y).predict_proba(X_TEST), fitted.predict_proba(X_TEST))
+    named = VeiledClassifier(forest(), 2.0, mechanism="isotonic", keep=2, cv="never read").fit(X, Y)
+    assert named.veil_.mechanism.keep == 2
+    assert VeiledClassifier(forest(), 0.7, mechanism="published", reading="printed").fit(X, Y).veil_.epsilon == 0.7
+
+
+def test_the_veil_comes_out_without_its_secret_and_can_be_saved(tmp_path):
+    veiled = VeiledClassifier(forest(), 3.0, keep=2, model="iris", secret=SECRET).fit(X, Y)
+    assert not veiled.veil_.is_keyed
+    veiled.veil_.save(tmp_path / "veil.npz")
+    loaded = Veil.load(tmp_path / "veil.npz")
+    assert (loaded.epsilon, loaded.mechanism.keep, loaded.model) == (3.0, 2, "iris")
+    assert loaded.guarantee == veiled.guarantee_
+
+
+def test_fitted_again_it_is_the_same_veil_and_other_records_have_other_noise():
+    records, labels = announced(600)
+    veiled = VeiledClassifier(Announced(), random_state=0)
+    first = veiled.fit(records, labels).veil_.mechanism
+    second = veiled.fit(records, labels).veil_.mechanism
+    assert np.array_equal(first.announced, second.announced)
+    assert np.array_equal(first.evidence.counts, second.evidence.counts)
+    moved = records.copy()
+    moved[0] = moved[0][::-1]
+    third = veiled.fit(moved, labels).veil_.mechanism
+    assert not np.array_equal(first.evidence.counts, third.evidence.counts)
+    other_secret = clone(veiled).fit(records, labels).veil_.mechanism
+    assert not np.array_equal(first.evidence.counts, other_secret.evidence.counts)
 
 
 def test_pipeline_grid_search_and_calibration():
-    pipeline = make_pipeline(StandardScaler(), VeiledClassifier(LogisticRegression(), 2.0, secret=SECRET))
-    grid = {"veiledclassifier__epsilon": [0.5, 50.0], "veiledclassifier__estimator__C": [0.1, 1.0]}
+    pipeline = make_pipeline(StandardScaler(), VeiledClassifier(LogisticRegression(), cv=2, secret=SECRET))
+    pipeline.set_output(transform="pandas")
+    grid = {"veiledclassifier__epsilon": [0.5, 8.0], "veiledclassifier__estimator__C": [0.1, 1.0]}
     search = GridSearchCV(pipeline, grid, scoring="neg_log_loss", cv=2).fit(X, Y)
-    assert search.best_params_["veiledclassifier__epsilon"] == 50.0
+    assert np.all(np.isfinite(search.cv_results_["mean_test_score"]))
+    assert list(search.best_estimator_[-1].feature_names_in_) == ["x0", "x1", "x2", "x3"]
     inside = VeiledClassifier(CalibratedClassifierCV(GaussianNB(), cv=2), 2.0).fit(X, Y)
-    outside = CalibratedClassifierCV(VeiledClassifier(GaussianNB(), 8.0), cv=2).fit(X, Y)
+    outside = CalibratedClassifierCV(VeiledClassifier(GaussianNB(), 8.0, cv=2), cv=2).fit(X, Y)
     for model in (search, inside, outside):
         assert np.mean(model.predict(X_TEST) == Y_TEST) > 0.8
         assert np.allclose(model.predict_proba(X_TEST).sum(axis=1), 1)
 
 
 def test_answers_are_sticky_and_survive_pickling():
-    veiled = VeiledClassifier(forest(), 2.0, reference=0.2, random_state=0).fit(X, Y)
+    veiled = VeiledClassifier(forest(), 2.0, mechanism="isotonic").fit(X, Y)
     z = veiled.predict_proba(X_TEST)
     assert np.array_equal(veiled.predict_proba(X_TEST), z)
     assert np.array_equal(pickle.loads(pickle.dumps(veiled)).predict_proba(X_TEST), z)
@@ -188,10 +340,13 @@ def test_answers_are_sticky_and_survive_pickling():
     [
         (VeiledClassifier(LinearRegression(), 2.0), "Expected a classifier, got LinearRegression"),
         (VeiledClassifier(GaussianNB(), -1.0), "Expected a finite epsilon > 0"),
-        (VeiledClassifier(GaussianNB(), 2.0, reference=1.0), "Expected a held-out fraction"),
-        (VeiledClassifier(GaussianNB(), 2.0, reference=True), "Expected a held-out fraction"),
+        (VeiledClassifier(GaussianNB(), advantage=2.0), "Expected an advantage from 0.0001 to 1"),
+        (VeiledClassifier(GaussianNB(), keep=4), "Expected keep to be a whole number from 1 to 3"),
+        (VeiledClassifier(GaussianNB(), reading="printed"), "A fitted veil has no option 'reading'"),
+        (VeiledClassifier(GaussianNB(), Veil(2.0), keep=2), "A veil has its options already"),
+        (VeiledClassifier(GaussianNB(), cv="five"), "Expected `cv` as an integer"),
         (VeiledClassifier(GaussianNB(), 2.0, secret=b"short"), "Expected a secret of at least 16 bytes"),
-        (VeiledClassifier(GaussianNB(), 2.0, mechanism="published", reference=0.2), "has no option 'reference'"),
+        (VeiledClassifier(GaussianNB(), 2.0, mechanism="published", keep=2), "which keeps all, got 2"),
     ],
 )
 def test_what_cannot_be_fitted_says_why(veiled, message):
@@ -206,6 +361,7 @@ def test_several_labels_a_record_and_one_class_are_refused():
         VeiledClassifier(forest(), 2.0).fit(X, np.zeros(len(X)))
 
 
-def test_the_page_runs():
+def test_the_page_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # it saves a veil
     names = run_page("sklearn")
     assert names["model"].score(names["X_test"], names["y_test"]) > 0.8

@@ -45,7 +45,7 @@ def fit(
     advantage: float = 0.02,
     keep: int = 1,
     objective: Objective | None = None,
-    rng: np.random.Generator | None = None,
+    rng: histograms.Draws | None = None,
     model: str = "",
 ) -> Veil:
     """Fit the most useful veil that keeps ε, and against the crowd the advantage.
@@ -71,9 +71,7 @@ def fit(
     Raises:
         ValueError: The records are not scores or labels, or an argument is out of range.
     """
-    check_epsilon(epsilon)
-    if not LEAST_ADVANTAGE <= advantage <= 1:
-        raise ValueError(f"Expected an advantage from {LEAST_ADVANTAGE:g} to 1, got {advantage}.")
+    check_settings(epsilon, advantage)
     others, inside = read_both(nonmembers, nonmember_labels, members, member_labels)
     if isinstance(keep, bool) or not isinstance(keep, (int, np.integer)) or not 1 <= keep <= others.classes:
         raise ValueError(f"Expected keep to be a whole number from 1 to {others.classes}, got {keep!r}.")
@@ -87,6 +85,13 @@ def fit(
     return Veil(found, model=model)
 
 
+def check_settings(epsilon: float, advantage: float) -> None:
+    """Refuse what `fit` would refuse, for those who have to train first."""
+    check_epsilon(epsilon)
+    if not LEAST_ADVANTAGE <= advantage <= 1:
+        raise ValueError(f"Expected an advantage from {LEAST_ADVANTAGE:g} to 1, got {advantage}.")
+
+
 def _fitted(
     epsilon: float,
     others: Scored,
@@ -94,12 +99,14 @@ def _fitted(
     advantage: float,
     keep: int,
     by_label: bool,
-    rng: np.random.Generator | None,
+    rng: histograms.Draws | None,
 ) -> Channel:
     draw, every_edge = histograms.uniforms(rng), histograms.fixed_edges(others.classes)
     fine = _bins(others, every_edge)
     weights = histograms.outcome_weights(others, keep, by_label)
-    outcome = histograms.outcomes(fine, weights, len(every_edge) + 1, draw)
+    # what the profile does not spend
+    spare = 0.0 if histograms.has_profile(others) else histograms.NOISE
+    outcome = histograms.outcomes(fine, weights, len(every_edge) + 1, draw, histograms.NOISE_OF_TOTALS + spare)
     group = histograms.joined(outcome)
     edges = every_edge[np.diff(group) > 0]
     count = len(edges) + 1

@@ -5,12 +5,14 @@ private. Counts are whole numbers of `UNIT` to a record, and the noise is whole 
 The bins have fixed edges; which are joined is decided by a noisy histogram. How many records there are is not hidden.
 
 A member is in one histogram (ε₀ = 0.5). Another record is in up to four, 2.5 in all: the outcomes by bin (0.5) and on
-the whole (1), who is right when the label is wrong (0.5), and the evidence for the advantage (0.5).
+the whole (1), who is right when the label is wrong (0.5), and the evidence for the advantage (0.5). With too few
+records or two classes nobody asks who is right when the label is wrong, and its part goes to the outcomes on the whole.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,8 +36,14 @@ BACK_OFF = 300  # records' worth of all labels' histogram in that of one label
 PROFILE_RECORDS, CONFUSIONS = 100, 64  # records for each class to have a profile; classes to have one each
 
 
-def uniforms(rng: np.random.Generator | None) -> Uniforms:
-    """Where the noise comes from: the cryptographic stream, or a generator for tests."""
+class Draws(Protocol):
+    """What draws uniforms in [0, 1): a numpy Generator, or keyed draws."""
+
+    def random(self, size: int, /) -> Floats: ...
+
+
+def uniforms(rng: Draws | None) -> Uniforms:
+    """Where the noise comes from: the cryptographic stream, or what was given."""
     return (lambda count: secure_uniforms(count, 1)[:, 0]) if rng is None else rng.random
 
 
@@ -85,12 +93,12 @@ def outcome_weights(records: Scored, keep: int, by_label: bool) -> Floats:
     return np.concatenate([right, np.maximum(1 - right.sum(axis=1, keepdims=True), 0.0)], axis=1)
 
 
-def outcomes(bins: Integers, weights: Floats, count: int, draw: Uniforms) -> Floats:
+def outcomes(bins: Integers, weights: Floats, count: int, draw: Uniforms, noise: float = NOISE_OF_TOTALS) -> Floats:
     """The private histogram of (bin, rank that is right), brought in line with a second one of the ranks alone."""
     ranks = weights.shape[1]
     every = np.broadcast_to(np.arange(ranks), weights.shape)
     found = release(counted(bins[:, None] * ranks + every, (count, ranks), weights), draw)
-    totals = release(counted(every, (ranks,), weights), draw, NOISE_OF_TOTALS)
+    totals = release(counted(every, (ranks,), weights), draw, noise)
     sums = found.sum(axis=0)
     # what has a total but no bin goes where the records are
     where = found.sum(axis=1) / found.sum()
@@ -186,13 +194,18 @@ def in_sixteenths(histogram: Floats) -> Integers:
 # How the other classes share the rest
 
 
+def has_profile(records: Scored) -> bool:
+    """Whether it is counted which class is right when the label is wrong; by public numbers alone."""
+    return records.classes > 2 and len(records) >= PROFILE_RECORDS * records.classes
+
+
 def profile(records: Scored, by_label: bool, draw: Uniforms) -> tuple[Integers, Floats]:
     """Which class is right when the label is wrong, from private counts: (k,), (tables, k). Any, with few records."""
     k, n = records.classes, len(records)
-    if n < PROFILE_RECORDS * k:
+    if not has_profile(records):
         return np.zeros(k, dtype=np.int64), np.full((1, k), 1 / k)
     predicted = records.predicted
-    own_tables = k <= CONFUSIONS and n >= 40 * k * k and k > 2
+    own_tables = k <= CONFUSIONS and n >= 40 * k * k
     if by_label:
         assert records.labels is not None
         wrong = ~records.is_right

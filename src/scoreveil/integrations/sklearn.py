@@ -3,32 +3,37 @@
     from sklearn.linear_model import LogisticRegression
     from scoreveil.integrations.sklearn import VeiledClassifier
 
-    model = VeiledClassifier(LogisticRegression(), epsilon=2.0, reference=0.2).fit(X, y)
+    model = VeiledClassifier(LogisticRegression(), epsilon=4.0).fit(X, y)
     model.predict_proba(X)
 
-A meta-estimator: `predict` is the wrapped classifier's, `predict_proba` and `predict_log_proba` are veiled, and
-`decision_function` is refused. Nothing else is passed through, and no public name leads to the fitted classifier.
+A meta-estimator: `fit` fits the classifier and, by cross-validation, the most useful veil for it. `predict` is the
+wrapped classifier's, `predict_proba` and `predict_log_proba` are veiled, and `decision_function` is refused. Nothing
+else is passed through, and no public name leads to the fitted classifier.
 """
 
+import hashlib
+import numbers
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from scoreveil import fitting
 from scoreveil.extras import needs
 from scoreveil.integrations.records import RecordVeil
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.mechanism import Mechanism
-from scoreveil.mechanisms.reference import Reference
+from scoreveil.randomness import KeyedDraws
 from scoreveil.secret_file import Secret
-from scoreveil.veil import GivenSecret
+from scoreveil.veil import GivenSecret, Veil
 
 with needs("sklearn"):
     from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone, is_classifier
     from sklearn.exceptions import NotFittedError
     from sklearn.frozen import FrozenEstimator
-    from sklearn.model_selection import train_test_split
-    from sklearn.utils import _safe_indexing, column_or_1d, get_tags
+    from sklearn.model_selection import StratifiedKFold, check_cv
+    from sklearn.pipeline import Pipeline
+    from sklearn.utils import _safe_indexing, column_or_1d, get_tags, indexable
     from sklearn.utils.metaestimators import available_if
     from sklearn.utils.validation import check_is_fitted
 
@@ -60,43 +65,55 @@ def _scores_exist(veiled: "VeiledClassifier") -> bool:
 
 
 class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
-    """A classifier behind a veil.
+    """A classifier behind a veil that is fitted with it.
+
+    `fit` trains a clone of the estimator on all records. The veil is the most useful one that keeps its promises
+    (`scoreveil.fit`): scores of records that the estimator was not trained on are out-of-fold scores, those of records
+    that it was trained on are the final estimator's own. The announced confidence is how often such answers are right.
+
+    A FrozenEstimator, by itself or as the last step of a pipeline, is used as it is. The records that `fit` gets then
+    count as ones that it was **not** trained on: there are no folds, and no advantage is promised, only ε.
 
     Answers are always sticky: the same record gets the same answer, so that asking again gains nothing; those of
     different records are independent. A pickle holds no secret: give the path of a secret file to answer alike
     wherever the classifier is loaded.
 
     Args:
-        estimator: A classifier; `fit` fits a clone of it. A FrozenEstimator is used as it is.
-        epsilon: How much shows through; or a mechanism, whole.
-        mechanism: The mechanism's name, as in `Veil`; `keep` and `reading` are its options.
-        reference: Public scores (n, k), or a `Reference`; or a fraction: so much of what `fit` gets is held out, not
-            trained on, and its scores become the reference. 1.0 with a frozen estimator: all of it.
+        estimator: A classifier; `fit` fits clones of it.
+        epsilon: How much shows through; or a mechanism or a veil, whole, and then none is fitted.
+        cv: How out-of-fold scores are made: a number of stratified folds, a splitter, or pairs of indices, as
+            everywhere in scikit-learn. No record may be tested twice.
+        advantage: As in `scoreveil.fit`.
+        mechanism: The name of a mechanism that is not fitted, as in `Veil`: then there are no folds.
+        keep: How many top classes keep their place; 1 by default.
+        reading: An option of the mechanism "published".
         secret: Of sticky answers: bytes, or the path of a secret file. Without one, a secret is drawn when first
             fitted, and stays with this object.
         model: A name; other models get independent answers.
-        random_state: Of the held-out part, never of the veil.
+        random_state: Shuffles the records before they are divided into `cv` folds; nothing of the veil.
     """
 
     def __init__(
         self,
         estimator: Any,
-        epsilon: float | Mechanism,
+        epsilon: float | Mechanism | Veil = 4.0,
         *,
+        cv: Any = 5,
+        advantage: float = 0.02,
         mechanism: str | None = None,
         keep: int | str | None = None,
         reading: str | None = None,
-        reference: float | NDArray[Any] | Reference | None = None,
         secret: GivenSecret | None = None,
         model: str | None = None,
         random_state: Any = None,
     ) -> None:
         self.estimator = estimator
         self.epsilon = epsilon
+        self.cv = cv
+        self.advantage = advantage
         self.mechanism = mechanism
         self.keep = keep
         self.reading = reading
-        self.reference = reference
         self.secret = secret
         self.model = model
         self.random_state = random_state
@@ -111,23 +128,19 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         self.__dict__["estimator"] = Behind(estimator) if _has_fitted_parts(estimator) else estimator
 
     def fit(self, X: Any, y: Any, **fit_params: Any) -> Self:
-        """Fit a clone of the estimator, on all records or on those that are not held out for the reference."""
+        """Fit a clone of the estimator on all records, and the veil by cross-validation."""
         inner = _opened(self.estimator)
         if not is_classifier(inner):
             raise ValueError(f"Expected a classifier, got {type(inner).__name__}.")
         y = _one_label(y)
-        if isinstance(self.reference, (int, float)):
-            self._veiled(None)  # refuses before the training what it would refuse after
-            trained_on, held_out = self._split(inner, y)
-            params = {name: _rows(value, trained_on, len(y)) for name, value in fit_params.items()}
-            fitted = clone(inner).fit(_safe_indexing(X, trained_on), _safe_indexing(y, trained_on), **params)
-            _check_classes(fitted)
-            veil = self._veiled(np.asarray(fitted.predict_proba(_safe_indexing(X, held_out))))
-        else:
-            veil = self._veiled(self.reference)
-            fitted = clone(inner).fit(X, y, **fit_params)
-            _check_classes(fitted)
-        self._fitted, self._veil = fitted, veil
+        veil, secret = self._given_veil(), self._secret()  # refuse before the training what they would refuse after
+        noise = KeyedDraws(secret.value, b"noise of a classifier's veil")
+        fitted = clone(inner).fit(X, y, **fit_params)
+        if len(fitted.classes_) < 2:
+            raise ValueError(f"Expected at least 2 classes, got {len(fitted.classes_)} class.")
+        if veil is None and hasattr(fitted, "predict_proba"):
+            veil = self._fitted_veil(inner, fitted, X, y, fit_params, noise).with_secret(secret)
+        self._fitted, self._veil = fitted, None if veil is None else RecordVeil(veil)
         for name in SHOWN:
             self.__dict__.pop(name, None)
             if hasattr(fitted, name):
@@ -142,8 +155,8 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     @available_if(_scores_exist)
     def predict_proba(self, X: Any) -> NDArray[Any]:
         """Veiled probabilities, (n, classes)."""
-        check_is_fitted(self)
-        return self._veil(np.asarray(self._fitted.predict_proba(X)), [X])
+        veil = self._record_veil()
+        return veil(np.asarray(self._fitted.predict_proba(X)), [X])
 
     @available_if(_scores_exist)
     def predict_log_proba(self, X: Any) -> NDArray[Any]:
@@ -159,31 +172,81 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     @property
     def guarantee_(self) -> Guarantee:
         """What one answer promises."""
+        return self._record_veil().guarantee
+
+    @property
+    def veil_(self) -> Veil:
+        """The veil without its secret: to save, and to serve elsewhere."""
+        veil = self._record_veil().veil
+        return Veil(veil.mechanism, model=veil.model, threads=veil.threads)
+
+    def _record_veil(self) -> RecordVeil:
         check_is_fitted(self)
-        return self._veil.guarantee
+        _scores_exist(self)
+        assert self._veil is not None
+        return self._veil
 
-    def _veiled(self, reference: Any) -> RecordVeil:
-        """The veil, with the given secret, else one that stays the same when fitted again: both fits answer alike."""
-        if self.secret is None and "_drawn" not in vars(self):
+    def _secret(self) -> Secret:
+        """The given secret, else one that stays the same when fitted again: both fits answer alike."""
+        if self.secret is not None:
+            return Secret.from_given(self.secret)
+        if "_drawn" not in vars(self):
             self._drawn = Secret.drawn()
-        secret = self._drawn if self.secret is None else self.secret
-        options = {"mechanism": self.mechanism, "keep": self.keep, "reading": self.reading, "model": self.model}
-        given = {name: value for name, value in options.items() if value is not None}
-        return RecordVeil(self.epsilon, secret=secret, reference=reference, **given)  # type: ignore[arg-type]
+        return self._drawn
 
-    def _split(self, inner: Any, y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Which rows to train on, and which to hold out."""
-        assert isinstance(self.reference, (int, float))
-        everything, frozen = np.arange(len(y)), isinstance(inner, FrozenEstimator)
-        if frozen and self.reference == 1:
-            return everything, everything
-        if not 0 < self.reference < 1 or isinstance(self.reference, bool):
-            wish = "between 0 and 1, or 1.0 with a frozen estimator"
-            raise ValueError(f"Expected a held-out fraction {wish}, got {self.reference}.")
-        trained_on, held_out = train_test_split(
-            everything, test_size=self.reference, stratify=np.asarray(y), random_state=self.random_state
-        )
-        return trained_on, held_out
+    def _given_veil(self) -> Veil | None:
+        """The veil of the parameters, keyed; None where it is to be fitted."""
+        options = {"mechanism": self.mechanism, "keep": self.keep, "reading": self.reading, "model": self.model}
+        given: Any = {name: value for name, value in options.items() if value is not None}
+        if isinstance(self.epsilon, Veil):
+            veil = Veil.from_given(self.epsilon, **given)
+            return veil if veil.is_keyed and self.secret is None else veil.with_secret(self._secret())
+        if isinstance(self.epsilon, Mechanism) or self.mechanism is not None:
+            return Veil(self.epsilon, secret=self._secret(), **given)
+        if self.reading is not None:
+            raise ValueError("A fitted veil has no option 'reading'; it is one of a mechanism, which must be named.")
+        fitting.check_settings(self.epsilon, self.advantage)
+        return None
+
+    def _fitted_veil(
+        self, inner: Any, fitted: Any, X: Any, y: Any, fit_params: dict[str, Any], noise: KeyedDraws
+    ) -> Veil:
+        X, y = indexable(X, y)
+        labels, in_sample = _numbers(np.asarray(y), fitted.classes_), np.asarray(fitted.predict_proba(X))
+        if _is_frozen(inner):
+            records: dict[str, Any] = {"nonmembers": in_sample, "nonmember_labels": labels}
+        else:
+            scores, tested = self._out_of_fold(inner, fitted.classes_, X, y, fit_params)
+            records = {
+                "nonmembers": scores[tested],
+                "nonmember_labels": labels[tested],
+                "members": in_sample,
+                "member_labels": labels,
+            }
+        keep: Any = 1 if self.keep is None else self.keep
+        assert not isinstance(self.epsilon, (Mechanism, Veil))
+        return fitting.fit(
+            self.epsilon, **records, advantage=self.advantage, keep=keep, rng=_Noise(noise, records),
+            model=self.model or "",
+        )  # fmt: skip
+
+    def _out_of_fold(
+        self, inner: Any, classes: NDArray[Any], X: Any, y: Any, fit_params: dict[str, Any]
+    ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """Scores (n, classes) by clones that were not trained on the record, and which records have them."""
+        folds = check_cv(self.cv, y, classifier=True)
+        if isinstance(self.cv, numbers.Integral) and self.random_state is not None:
+            folds = StratifiedKFold(self.cv, shuffle=True, random_state=self.random_state)
+        scores, times_tested = np.zeros((len(y), len(classes))), np.zeros(len(y), dtype=np.int64)
+        for trained_on, tested in folds.split(X, y):
+            params = {name: _rows(value, trained_on, len(y)) for name, value in fit_params.items()}
+            part = clone(inner).fit(_safe_indexing(X, trained_on), _safe_indexing(y, trained_on), **params)
+            known = _numbers(part.classes_, classes)  # a rare class may be missing
+            scores[np.ix_(tested, known)] = part.predict_proba(_safe_indexing(X, tested))
+            times_tested[tested] += 1
+        if times_tested.max() > 1:
+            raise ValueError("Expected a cv that tests each record at most once, got one that tests some repeatedly.")
+        return scores, times_tested > 0
 
     def __sklearn_is_fitted__(self) -> bool:
         return "_fitted" in vars(self)
@@ -236,11 +299,39 @@ def _one_label(y: Any) -> Any:
     return column_or_1d(y, warn=True)
 
 
-def _check_classes(fitted: Any) -> None:
-    if len(fitted.classes_) < 2:
-        raise ValueError(f"Expected at least 2 classes, got {len(fitted.classes_)} class.")
+def _is_frozen(estimator: Any) -> bool:
+    last = estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
+    return isinstance(last, FrozenEstimator)
+
+
+def _numbers(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
+    """The place of each label among the classes."""
+    order = np.argsort(classes)
+    found = order[np.searchsorted(classes, labels, sorter=order).clip(max=len(classes) - 1)]
+    unknown = np.count_nonzero(classes[found] != labels)
+    if unknown:
+        raise ValueError(f"Expected labels that the classifier knows, got {unknown} records with others.")
+    return np.asarray(found)
 
 
 def _rows(value: Any, rows: NDArray[Any], total: int) -> Any:
     """A parameter of `fit` for these rows, where it has one value a row."""
     return _safe_indexing(value, rows) if hasattr(value, "__len__") and len(value) == total else value
+
+
+class _Noise:
+    """Uniforms for the noise of a fit, a function of the secret and of the records: fitted again, it is the same.
+
+    Fresh noise on the same records would be another look at them.
+    """
+
+    def __init__(self, draws: KeyedDraws, records: dict[str, NDArray[Any]]) -> None:
+        state = hashlib.sha256()
+        for array in records.values():
+            state.update(np.ascontiguousarray(array, dtype="<f8").tobytes())
+        self._draws, self._records, self._calls = draws, state.digest(), 0
+
+    def random(self, size: int) -> NDArray[np.float64]:
+        self._calls += 1
+        message = np.frombuffer(self._records + self._calls.to_bytes(4, "little"), dtype=np.uint8)
+        return self._draws.uniforms(message[None], size)[0]
