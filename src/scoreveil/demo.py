@@ -26,8 +26,8 @@ Integers = NDArray[np.int64]
 Array = NDArray[Any]
 
 EPSILON = 4.0
-# digits that train the forest, and that the veil is fitted on; the rest, 397, is asked about. With 600 to fit on, 19 of
-# them wrong, 9 of 25 fits told no two confidences apart; with 1,000 none of 25 did
+# digits that train the forest, and that the veil is fitted on; the rest is asked about. With fewer to fit on, and few
+# of them wrong, the noise makes some fits announce one confidence for all
 LEARNED, HELD_OUT = 400, 1000
 REPEATS = 20  # draws for each record: one would be noisy
 TRAINING, REFERENCE = 60, 500  # of the small network
