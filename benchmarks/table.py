@@ -19,7 +19,7 @@ from unittest import mock
 import numpy as np
 
 from batches import CLASSES, EPSILON, Scores, scores
-from scoreveil import Veil, randomness
+from scoreveil import Veil, fit, randomness
 from scoreveil.blocks import BLOCK, block_rows
 from scoreveil.mechanisms import loading
 from scoreveil.mechanisms.published import Published
@@ -27,14 +27,14 @@ from timing import Contestant, Effort, figures, interleave, significant, timed
 
 DTYPES = ("float64", "float32")
 THREADS = (1, 2)
-REFERENCE_ROWS = 4096
+HELD_OUT_ROWS = 4096
 EXPONENTIALS = Published(EPSILON).m + 1  # the published mechanism's, for each score
 
 # mechanism -> the parts of its limit
 LIMITS = {
     "published": ("argsort", "exp, 6 a score", "draws, 1 a score"),
     "isotonic keep=1": ("argmax", "exp, 1 a row", "draws, 1 a row"),
-    "isotonic keep=1, reference": ("argmax", "exp, 1 a row", "draws, 1 a row"),
+    "optimal": ("argmax", "draws, 1 a row"),
     "isotonic keep=all": ("argsort", "exp, 1 a score", "draws, 1 a score"),
 }
 
@@ -47,8 +47,8 @@ def veil(mechanism: str, k: int, threads: int = 1) -> Veil:
         return Veil(EPSILON, keep="all", threads=threads)
     if mechanism == "isotonic keep=1":
         return Veil(EPSILON, threads=threads)
-    public = scores(max(8, min(REFERENCE_ROWS, (1 << 20) // k)), k, "float64", seed=2)
-    return Veil(EPSILON, reference=public, threads=threads)
+    held_out = scores(max(8, min(HELD_OUT_ROWS, (1 << 20) // k)), k, "float64", seed=2)
+    return Veil(fit(EPSILON, held_out, rng=np.random.default_rng(4)).mechanism, threads=threads)
 
 
 # The limit

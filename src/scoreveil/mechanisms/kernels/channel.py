@@ -65,16 +65,12 @@ def _top_classes(row: Any, tops: Any, kept: Any) -> float:
 
 
 @numba.njit(**options)
-def _bin(share: float, edges: Any) -> int:
-    """How many edges are <= it."""
-    low, high = 0, len(edges)
-    while low < high:
-        middle = (low + high) // 2
-        if edges[middle] <= share:
-            low = middle + 1
-        else:
-            high = middle
-    return low
+def _count(ascending: Any, last: int, value: Any) -> int:
+    """How many of the first ones are <= the value. All are looked at: a search would guess its way, and guess wrong."""
+    found = 0
+    for i in range(last):
+        found += ascending[i] <= value
+    return found
 
 
 @numba.njit(**options)
@@ -89,15 +85,15 @@ def _read(rows: Any, edges: Any, kept: Any, bins: Any) -> int:
                 return r
             if other_share < 0:
                 return last
-            kept[r, 0], bins[r] = index, _bin(share, edges)
-            kept[last, 0], bins[last] = other_index, _bin(other_share, edges)
+            kept[r, 0], bins[r] = index, _count(edges, len(edges), share)
+            kept[last, 0], bins[last] = other_index, _count(edges, len(edges), other_share)
         return -1
     tops = np.empty(j)
     for r in range(n):
         share = _top_classes(rows[r], tops, kept[r])
         if share < 0:
             return r
-        bins[r] = _bin(share, edges)
+        bins[r] = _count(edges, len(edges), share)
     return -1
 
 
@@ -139,18 +135,9 @@ def _write(
 
 
 @numba.njit(**options)
-def _drawn(chances: Any, draw: int) -> int:
-    """How many cumulative chances are <= the draw."""
-    answer, last = 0, len(chances) - 1
-    while answer < last and chances[answer] <= draw:
-        answer += 1
-    return answer
-
-
-@numba.njit(**options)
 def _look_up(rows: Any, uniforms: Any, out: Any, edges: Any, cumulative: Any, answers: Any, whole: float) -> int:
     """Fresh answers with one kept class, two rows at a time; returns the first that is not a score vector, or -1."""
-    n, k = rows.shape
+    (n, k), most = rows.shape, cumulative.shape[1] - 1
     for r in range(0, n, 2):
         last = min(r + 1, n - 1)
         index, share, other_index, other_share = _two_tops(rows[r], rows[last])
@@ -158,8 +145,9 @@ def _look_up(rows: Any, uniforms: Any, out: Any, edges: Any, cumulative: Any, an
             return r
         if other_share < 0:
             return last
-        answer = _drawn(cumulative[_bin(share, edges)], np.int64(uniforms[r, 0] * whole))
-        other = _drawn(cumulative[_bin(other_share, edges)], np.int64(uniforms[last, 0] * whole))
+        b, other_b = _count(edges, len(edges), share), _count(edges, len(edges), other_share)
+        answer = _count(cumulative[b], most, np.int64(uniforms[r, 0] * whole))
+        other = _count(cumulative[other_b], most, np.int64(uniforms[last, 0] * whole))
         for i in range(k):
             out[r, i] = answers[index, answer, i]
             out[last, i] = answers[other_index, other, i]
@@ -172,7 +160,7 @@ def _run(
     profile: Any, slope: Any, base: Any, least: float, whole: float,
 ) -> int:  # fmt: skip
     """Fresh answers, some rows at a time; returns the first row that is not a score vector, or -1."""
-    n = len(rows)
+    n, most = len(rows), cumulative.shape[1] - 1
     kept, bins = np.empty((min(n, AT_A_TIME), values.shape[1]), np.int64), np.empty(min(n, AT_A_TIME), np.int64)
     for first in range(0, n, AT_A_TIME):
         height = min(AT_A_TIME, n - first)
@@ -180,7 +168,7 @@ def _run(
         if bad >= 0:
             return first + bad
         for l in range(height):
-            answer = _drawn(cumulative[bins[l]], np.int64(uniforms[first + l, 0] * whole))
+            answer = _count(cumulative[bins[l]], most, np.int64(uniforms[first + l, 0] * whole))
             _write(kept[l], answer, values, rest, cap, table, profile, slope, base, least, out[first + l])
     return -1
 
@@ -200,8 +188,9 @@ def _answer_keyed(
     profile: Any, slope: Any, base: Any, least: float, answers: Any,
 ) -> None:  # fmt: skip
     """The answer that the first 32 bits of each row's first word draw."""
+    most = cumulative.shape[1] - 1
     for r in range(len(words)):
-        answer = _drawn(cumulative[bins[r]], np.int64(words[r, 0] >> np.uint64(32)))
+        answer = _count(cumulative[bins[r]], most, np.int64(words[r, 0] >> np.uint64(32)))
         if len(answers):
             for i in range(out.shape[1]):
                 out[r, i] = answers[kept[r, 0], answer, i]
