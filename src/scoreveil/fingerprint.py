@@ -20,7 +20,7 @@ from scoreveil.record_bytes import with_length
 
 DIRECTIONS = 8
 WIDTH = 0.2  # of a cell
-SMALLEST, LARGEST = 1e-6, 1e100  # sizes told apart
+SMALLEST, LARGEST = 1e-6, 1e30  # sizes told apart
 BLOCK = 1 << 15  # numbers processed at a time
 MISSING = ("None", "<NA>", "NaT")
 
