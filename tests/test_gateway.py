@@ -168,8 +168,12 @@ def test_sticky_answers_are_those_of_the_veil(locked: Gateway, models: Path) -> 
     """Whoever holds the secret can draw them again: nothing else goes into them."""
     secret = bytes.fromhex((locked.folder / "scoreveil.secret").read_text().split()[-1])
     raw = np.load(models / "raw.npy")[:30].astype(np.float32)
-    expected = Veil(2.0, keep="all", secret=secret, model="saved/1/scores")(raw)
+    veil = Veil(2.0, keep="all", secret=secret, model="saved/1/scores")
+    expected = veil(raw, veil.fingerprints(30, [PIXELS[:30]]))
     np.testing.assert_array_equal(scores_of(asked(locked, PIXELS[:30], "saved")), expected)
+    near = PIXELS[:30] * np.float32(1 + 1e-6)
+    assert (near != PIXELS[:30]).any()
+    np.testing.assert_array_equal(scores_of(asked(locked, near, "saved")), expected)
 
 
 # Who is refused

@@ -118,6 +118,10 @@ def front(tmp_path_factory: pytest.TempPathFactory, upstream: Behind) -> Iterato
     passes = ["label"]
     parameters = ["content_type"]
     upstream = {{ url = "{upstream.url}", model = "theirs", version = "3", token_file = "token" }}
+    [models.named]
+    epsilon = 2.0
+    inputs = {inputs}
+    upstream = {{ url = "{upstream.url}", model = "theirs" }}
     [models.counted]
     epsilon = 1.0
     repeats = "budget"
@@ -182,6 +186,21 @@ def test_scores_are_veiled_and_nothing_else_passes(front: Gateway, upstream: Beh
     assert not {"cookie", "x-secret"} & {name.lower() for name in sent}
     assert set(json.loads(forwarded)) == {"inputs", "outputs"}
     assert json.loads(forwarded)["outputs"] == [{"name": "scores"}, {"name": "label"}]
+
+
+def test_near_duplicates_get_one_answer_where_inputs_are_named(front: Gateway) -> None:
+    secret = bytes.fromhex((front.folder / "scoreveil.secret").read_text().strip())
+    veil = Veil(2.0, secret=secret, model="named/1/scores")
+    for x in (X, X * np.float32(1 + 1e-6)):
+        (scores,) = json.loads(infer(front, x, "named")[2])["outputs"]
+        np.testing.assert_array_equal(
+            np.array(scores["data"]).reshape(2, 3), veil(RAW, veil.fingerprints(2, [X.astype(np.float32)]))
+        )
+    veil = Veil(2.0, secret=secret, model="tf/7/scores")
+    expected = veil(RAW, veil.fingerprints(2, [[[1, 2], [3, 4]]])).tolist()
+    for rows in ([[1, 2], [3, 4]], [[1.0, 2.0000001], [3, 4e0]]):
+        answer = front.request("POST", "/v1/models/tf:predict", {"instances": rows})[2]
+        assert json.loads(answer)["predictions"] == expected
 
 
 def test_allowed_parameters_pass_and_others_are_refused(front: Gateway, upstream: Behind) -> None:

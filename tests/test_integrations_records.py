@@ -1,4 +1,4 @@
-"""Sticky by record: the same record, the same answer; another record, an independent one."""
+"""Sticky by record: the same record, the same answer; another record, an independent one. Names are taken exactly."""
 
 import numpy as np
 import pandas as pd
@@ -22,14 +22,14 @@ def test_the_same_record_is_the_same_whatever_holds_it():
 
 
 def test_other_records_are_others():
-    several = [NUMBERS, ["a", "b"]], [NUMBERS, ["a", "c"]], [NUMBERS[::-1], ["a", "b"]], [NUMBERS, 5, ["a", "b"]]
+    several = [NUMBERS, ["a", "b"]], [NUMBERS, ["a", "c"]], [NUMBERS[::-1], ["a", "b"]], [NUMBERS, [5, 5], ["a", "b"]]
     tags = [tag for inputs in several for tag in record_tags(2, inputs)]
     assert len(set(tags)) == 7, "only the first record of the first two is the same"
 
 
 def test_answers_of_one_cell_are_independent_and_each_stays():
     scores = np.tile([0.9, 0.06, 0.04], (400, 1))
-    records = np.arange(400.0)[:, None]
+    records = np.random.default_rng(0).normal(size=(400, 5))
     veil = RecordVeil(2.0, secret=SECRET)
     z = veil(scores, [records])
     assert len(np.unique(z[:, 0])) > 10

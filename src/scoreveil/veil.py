@@ -15,13 +15,14 @@ A veil is a mechanism (`mechanisms/`) plus where draws come from (`randomness.py
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack, cast
 
 import numpy as np
 
 from scoreveil import blocks, storage
+from scoreveil.fingerprint import Fingerprints
 from scoreveil.mechanisms import channel, isotonic, published  # noqa: F401  (imported, they can be loaded by name)
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.mechanism import DEFAULT_MECHANISM, Mechanism, Rows, make
@@ -106,6 +107,7 @@ class Veil:
         self._secret = None if secret is None else Secret.from_given(secret)
         self._used = self.mechanism if secret is None else self.mechanism.keyed()
         self._draws: KeyedDraws | None = None
+        self._fingerprints: Fingerprints | None = None
         self._keyed_draws()
 
     def __call__(self, scores: Scores, tags: Sequence[bytes] | None = None) -> Scores:
@@ -144,6 +146,22 @@ class Veil:
             return cast(Scores, xp.asarray(self(to_numpy(scores)), device=scores.device))
         rows = scores[None, :] if scores.ndim == 1 else scores
         return cast(Scores, xp.reshape(blocks.on_device(mechanism, rows, draws, self._rng), scores.shape))
+
+    def fingerprints(self, rows: int, inputs: Iterable[Any]) -> list[bytes]:
+        """Tags for records: near-duplicates share one, other records hardly ever do.
+
+        Args:
+            rows: How many records there are.
+            inputs: What the model was asked: arrays, frames, sparse matrices or lists, with a row for each record.
+
+        Raises:
+            ValueError: This veil has no secret.
+        """
+        if self._secret is None:
+            raise ValueError("Fingerprints of records need a secret; this veil has none.")
+        if self._fingerprints is None:
+            self._fingerprints = Fingerprints(self._secret.value, storage.fingerprint(self.mechanism, self.model))
+        return self._fingerprints(rows, inputs)
 
     @classmethod
     def from_given(cls, epsilon: "float | Mechanism | Veil", **options: Unpack[VeilOptions]) -> "Veil":
@@ -202,7 +220,7 @@ class Veil:
 
     def __getstate__(self) -> dict[str, Any]:
         """A veil travels without its secret (`Secret`), and makes its keyed draws where it arrives."""
-        return {**vars(self), "_draws": None}
+        return {**vars(self), "_draws": None, "_fingerprints": None}
 
     def _keyed_draws(self) -> KeyedDraws | None:
         if self._draws is None and self._secret is not None:

@@ -211,7 +211,7 @@ class Model(ConfigTable, frozen=True):
         _require(len(self.scores) == 1 or self.is_v2, "MLflow and TF Serving models have one output of scores")
         if self.budgeted:
             _require(self.total is not None, "repeats = 'budget' needs total: the ε that all releases may add up to")
-            _require(self.inputs or not self._loose, "repeats = 'budget' needs inputs here, so that a record is one")
+            _require(self.knows_records, "repeats = 'budget' needs inputs here, so that a record is one")
         else:
             _require((self.total, self.delta) == (None, None), "total and delta are only used with repeats = 'budget'")
 
@@ -224,11 +224,11 @@ class Model(ConfigTable, frozen=True):
         return self.upstream is None or self.upstream.protocol == "v2"
 
     @property
-    def _loose(self) -> bool:
-        """Whether an upstream would take the same record written in several ways."""
-        if self.upstream is None or self.upstream.protocol == "tfserving":
-            return False
-        return self.upstream.protocol == "v2" or self.upstream.mlflow_format == "dataframe"
+    def knows_records(self) -> bool:
+        """Whether a record is one: an upstream might take, and ignore, inputs beside it that are not named here."""
+        if self.inputs or self.upstream is None or self.upstream.protocol == "tfserving":
+            return True
+        return self.upstream.protocol == "mlflow" and self.upstream.mlflow_format != "dataframe"
 
     def make_veil(self, secret: bytes | None = None, name: str = "", files: bool = True) -> Veil:
         """The veil of one of its outputs; under other names, or another secret, answers are independent.

@@ -94,8 +94,7 @@ async def infer(exchange: Exchange) -> Answer:
         raise upstream_failed("rows")
     scores = {name: array for name, array in found.items() if name in model.scores}
     passed = {name: array for name, array in found.items() if name in model.passes}
-    records = query.records() if model.budgeted else []
-    veiled = await served.release(scores, records, gateway.ledger, exchange.client, _idempotency(exchange))
+    veiled = await served.release(scores, query, gateway.ledger, exchange.client, _idempotency(exchange))
     written, length = source.write(query, {**passed, **veiled})
     return Answer(written, query.rows, length)
 

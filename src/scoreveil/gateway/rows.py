@@ -45,6 +45,9 @@ class RowQuery:
     def records(self) -> list[bytes]:
         return [record_bytes.of_json(row) for row in self.values]
 
+    def inputs(self) -> list[Any]:
+        return [self.values]
+
 
 class RowSource(Source[RowQuery]):
     """A model server that takes rows of JSON at one path."""

@@ -17,12 +17,13 @@ from scoreveil.gateway.ledger_link import LedgerLink
 from scoreveil.gateway.metrics import ModelMetrics
 from scoreveil.gateway.rows import MlflowUpstream, TfServingUpstream
 from scoreveil.gateway.secrets import Keys
-from scoreveil.gateway.sources import Arrays, Source
+from scoreveil.gateway.sources import Arrays, Query, Source
 from scoreveil.gateway.upstream import TensorUpstream
 from scoreveil.inference_protocol.refusals import Refusal, upstream_failed
 from scoreveil.inference_protocol.tensors import Array
 from scoreveil.ledger import Grant, IdempotencyConflict, LedgerUnavailable, record_key
 from scoreveil.mechanisms.scores import check_layout, check_rows
+from scoreveil.veil import Veil
 
 
 class ServedModel:
@@ -38,17 +39,17 @@ class ServedModel:
         self._allowed = model.allowed_releases if model.budgeted else 0
 
     async def release(
-        self, scores: Arrays, records: Sequence[bytes], link: LedgerLink | None, client: str, request: bytes | None
+        self, scores: Arrays, query: Query, link: LedgerLink | None, client: str, request: bytes | None
     ) -> dict[str, Array]:
         """Veiled scores: sticky, or charged first. What is no score vector is neither charged nor released.
 
-        `records` and `link` are needed with a budget; `request` is the hash of an idempotency key.
+        `link` is needed with a budget; `request` is the hash of an idempotency key.
         """
         try:
             if any(rows.ndim != 2 for rows in scores.values()):  # one vector might be many rows of something else
                 raise ValueError("Rows of scores have two dimensions.")
             if not self.model.budgeted:
-                veiled = {name: self._veils[name](rows) for name, rows in scores.items()}
+                veiled = {name: self._sticky(self._veils[name], rows, query) for name, rows in scores.items()}
             else:
                 for rows in scores.values():
                     check_layout(rows)
@@ -57,11 +58,15 @@ class ServedModel:
             raise upstream_failed("not_scores") from None
         if self.model.budgeted:
             assert link is not None  # a gateway with a budgeted model has one
-            tags = await self._charge(records, link, client, request)
+            tags = await self._charge(query.records(), link, client, request)
             veiled = {name: self._veils[name](rows, tags) for name, rows in scores.items()}
         for name, rows in scores.items():
             self.metrics.distorted(rows, veiled[name])
         return veiled
+
+    def _sticky(self, veil: Veil, rows: Array, query: Query) -> Array:
+        """The same answer for a record and its near-duplicates; by scores alone where records are not known."""
+        return veil(rows, veil.fingerprints(query.rows, query.inputs()) if self.model.knows_records else None)
 
     async def _charge(
         self, records: Sequence[bytes], link: LedgerLink, client: str, request: bytes | None

@@ -28,6 +28,9 @@ class Query(Protocol):
     def records(self) -> list[bytes]:
         """Each row's inputs, as the bytes that tell a record."""
 
+    def inputs(self) -> list[Any]:
+        """What the model is asked, a row for each record."""
+
 
 Q = TypeVar("Q", bound=Query)
 
@@ -75,6 +78,9 @@ class TensorQuery:
     def records(self) -> list[bytes]:
         return record_bytes.of_tensors((tensor.name, tensor.datatype, tensor.data) for tensor in self.request.inputs)
 
+    def inputs(self) -> list[Array]:
+        return [tensor.data for tensor in sorted(self.request.inputs, key=lambda tensor: tensor.name)]
+
 
 class TensorSource(Source[TensorQuery]):
     """A model whose clients speak the Open Inference Protocol."""
@@ -86,8 +92,8 @@ class TensorSource(Source[TensorQuery]):
         self._passed = frozenset(model.parameters)
         self._most = limits.rows
         self._budgeted = model.budgeted
-        # the gateway itself needs the inputs to run a model, to count a record, and to write tensors in binary
-        self._reads_numbers = model.budgeted or model.upstream is None or model.upstream.binary
+        # the gateway itself needs the inputs to run a model, to know a record, and to write tensors in binary
+        self._reads_numbers = model.knows_records or model.upstream is None or model.upstream.binary
 
     def read(self, body: bytes, header: bytes | None) -> TensorQuery:
         request = messages.read_request(body, header, self._passed, self._most, self._reads_numbers)

@@ -6,7 +6,7 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from scoreveil.integrations.records import RecordVeil
+from scoreveil.integrations.records import record_tags
 from scoreveil.mechanisms.mechanism import Mechanism
 from scoreveil.veil import Veil, VeilOptions
 
@@ -37,7 +37,7 @@ class ColumnVeil:
         if set(self._columns) & set(self._records):
             both = ", ".join(sorted(set(self._columns) & set(self._records)))
             raise ValueError(f"Records are told apart by other columns than their scores; {both} are named as both.")
-        self._veil = RecordVeil(epsilon, **options)
+        self._veil = Veil.from_given(epsilon, **options)
 
     def __call__(self, batch: Batch) -> Batch:
         missing = [name for name in (*self._columns, *self._records) if name not in batch]
@@ -46,10 +46,9 @@ class ColumnVeil:
                 f"The batch has no column {', '.join(map(repr, missing))}; it has {', '.join(map(repr, batch))}."
             )
         scores = _vectors([batch[name] for name in self._columns])
-        if self._veil.veil.is_keyed and not self._records:
-            veiled = self._veil.veil(scores)
-        else:
-            veiled = self._veil(scores, [batch[name] for name in self._records])
+        is_named = self._veil.is_keyed and bool(self._records)
+        named = record_tags(len(scores), [batch[name] for name in self._records]) if is_named else None
+        veiled = self._veil(scores, named)
         if len(self._columns) == 1:
             return {**batch, self._columns[0]: veiled}
         return {**batch, **{name: veiled[:, i] for i, name in enumerate(self._columns)}}

@@ -1,8 +1,8 @@
 """Sticky answers by record: the draw is a function of the secret, the scores and the record that was asked.
 
 `Veil(secret=…)` alone keys a draw by the cell and the magnitudes of the scores, which records of few classes may share.
-An integration sees the records, so it names them: the same record always gets the same answer, and the answers of
-others tell nothing about it.
+An integration sees the records, so it tells the veil their fingerprints: a record and its near-duplicates always get
+the same answer, and the answers of others tell nothing about it.
 """
 
 import hashlib
@@ -40,16 +40,14 @@ class RecordVeil:
         if not self.veil.is_keyed:
             return self.veil(scores)
         rows = np.atleast_2d(scores)
-        return self.veil(rows, record_tags(len(rows), inputs)).reshape(scores.shape)
+        return self.veil(rows, self.veil.fingerprints(len(rows), inputs)).reshape(scores.shape)
 
 
 def record_tags(rows: int, inputs: Iterable[Any]) -> list[bytes]:
-    """A tag for each record, SHA-256 of its part of every input."""
+    """A tag for each record, SHA-256 of what names it: for names, where one more is another record."""
     states = [hashlib.sha256() for _ in range(rows)]
     for given in inputs:
         parts = record_bytes.of_rows(given)
-        if len(parts) != rows:  # no rows of its own, as with one record or a setting for all
-            parts = [b"".join(parts)] * rows
         for state, part in zip(states, parts, strict=True):
             state.update(record_bytes.with_length(part))
     return [state.digest() for state in states]

@@ -129,9 +129,9 @@ class Isotonic(Mechanism, name="isotonic"):
             )
         if self._snapped:
             limits.append(
-                "Keyed answers: the same scores, and near-duplicates in the same grid cell and of the same magnitudes, "
-                "always get the same answer; inputs that cross a border get fresh draws. With two or three classes "
-                "many records share an answer: who knows the membership of some can learn what it means for the others."
+                "Keyed answers: the same question, and near-duplicates in the same grid cell, always get the same "
+                "answer; larger moves get fresh draws, which add up. Where only scores are seen, records of the same "
+                "cell and magnitudes share an answer: who knows the membership of some can learn what it means."
             )
         if self.reference is not None:
             limits.append("The reference must not be counted from the records to be protected.")

@@ -1,7 +1,8 @@
 """What keyed draws are a function of: the layout of a message, written here and nowhere else.
 
-The cell alone would be shared by too many records: who knows some of them could learn what its answer means. The
-order of magnitude of every score, in powers of 16 from 1/8 down to 2^-39, tells records apart and near-duplicates not.
+The cell alone would be shared by too many records: who knows some of them could learn what its answer means. A tag
+tells them apart: a fingerprint of the record, or the name of a release. Where scores are all that is known, the order
+of magnitude of every score, in powers of 16 from 1/8 down to 2^-39, takes its place.
 """
 
 from functools import lru_cache
@@ -19,16 +20,16 @@ TAG_BYTES = 32  # of a tag's SHA-256
 
 @lru_cache(maxsize=256)
 def layout(classes: int, kept: int, cell: str, is_tagged: bool) -> np.dtype[Any]:
-    """The kept classes, the cell, the magnitude of every score, and a hashed tag.
+    """The kept classes, the cell, and a hashed tag or else the magnitude of every score.
 
     The last byte says whether there is a tag, so that a tag cannot be taken for scores.
     """
-    fields: list[Any] = [("kept", "<u4", (kept,)), ("cell", cell, (kept,)), ("magnitude", "u1", (classes,))]
-    return np.dtype([*fields, ("tag", "u1", (TAG_BYTES if is_tagged else 0,)), ("is_tagged", "u1")])
+    told: Any = ("tag", "u1", (TAG_BYTES,)) if is_tagged else ("magnitude", "u1", (classes,))
+    return np.dtype([("kept", "<u4", (kept,)), ("cell", cell, (kept,)), told, ("is_tagged", "u1")])
 
 
 def empty(rows: int, classes: int, kept: int, cell: str = "u1", tags: Rows | None = None) -> Rows:
-    """Messages (rows,) whose kept classes, cells and magnitudes are to be filled in."""
+    """Messages (rows,) whose kept classes, cells and, without tags, magnitudes are to be filled in."""
     made = np.empty(rows, dtype=layout(classes, kept, cell, tags is not None))
     made["is_tagged"] = tags is not None
     if tags is not None:
@@ -46,5 +47,6 @@ def messages(rows: Rows, kept: Rows, cell: Rows, tags: Rows | None = None) -> ND
     # levels are below 256; scores that are their own cell stay as they are
     made = empty(len(rows), rows.shape[1], kept.shape[1], "<f8" if cell.dtype.kind == "f" else "u1", tags)
     made["kept"], made["cell"] = kept, cell
-    made["magnitude"] = np.maximum(rows, SMALLEST, dtype=np.float64).view(np.uint64) >> EXPONENT
+    if tags is None:
+        made["magnitude"] = np.maximum(rows, SMALLEST, dtype=np.float64).view(np.uint64) >> EXPONENT
     return as_bytes(made)

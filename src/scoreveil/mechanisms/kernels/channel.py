@@ -271,7 +271,8 @@ def bind_keyed(mechanism: Channel, classes: int) -> KeyedKernel | None:
         given = loop_rows(rows)
         if _read(given, tables.edges, kept, bins) >= 0:
             return None
-        _magnitudes(given, messages.SMALLEST, int(messages.EXPONENT), told["magnitude"])
+        if tags is None:
+            _magnitudes(given, messages.SMALLEST, int(messages.EXPONENT), told["magnitude"])
         told["kept"], told["cell"] = kept, bins[:, None]
         words, out = keyed.words(messages.as_bytes(told), 1), np.empty(rows.shape, dtype=given.dtype)
         _answer_keyed(words, kept, bins, out, *tables.arguments(dtype))

@@ -85,7 +85,9 @@ def bind_keyed(mechanism: Isotonic, classes: int) -> KeyedKernel | None:
         if not rows.flags.writeable:
             rows = rows.copy()  # numba would compile anew for read-only memory
         told, (top, level) = messages.empty(len(rows), classes, 1, tags=tags), np.empty((2, len(rows)), dtype=np.int64)
-        if _read(rows, plan.step, messages.SMALLEST, int(messages.EXPONENT), told["magnitude"], top, level) >= 0:
+        # with tags they are not told; strided all the same, since numba would compile anew for another layout
+        magnitude = told["magnitude"] if tags is None else np.empty((len(rows), classes + 1), dtype=np.uint8)[:, 1:]
+        if _read(rows, plan.step, messages.SMALLEST, int(messages.EXPONENT), magnitude, top, level) >= 0:
             return None
         told["kept"][:, 0], told["cell"][:, 0] = top, level
         words, out = keyed.words(messages.as_bytes(told), 1), np.empty(rows.shape, dtype=dtype)
