@@ -65,15 +65,13 @@ def main() -> None:
         path = Path(folder) / "veil.npz"
         ten.save(path)
         loads, size = least({"load": timed(partial(Veil.load, path))})["load"], path.stat().st_size
-    print(
-        f"`python benchmarks/optimal.py`, {datetime.date.today()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}\n"
-    )
+    today, load = datetime.datetime.now(datetime.UTC).date(), os.getloadavg()[0]
+    print(f"`python benchmarks/optimal.py`, {today}, {os.cpu_count()} cores, load {load:.1f}\n")
     print("| what | measured |\n|---|---|")
     print(f"| 10 classes, 100,000 rows | {batch(ten, scores(100_000, 10, 'float64'))} |")
     print(f"| 1,000 classes, 1,000 rows | {batch(thousand, scores(1_000, 1_000, 'float64'))} |")
-    print(
-        f"| one vector of 10 classes | {one['optimal'] * 1e6:.1f} µs (goal 8), isotonic {one['isotonic'] * 1e6:.1f} µs |"
-    )
+    alone, beside = (f"{one[name] * 1e6:.1f} µs" for name in ("optimal", "isotonic"))
+    print(f"| one vector of 10 classes | {alone} (goal 8), isotonic {beside} |")
     print(f"| `fit` on 10,000 + 10,000 records | {fits:.2f} s (goal 2) |")
     print(f"| loading a fitted veil | {loads * 1e3:.1f} ms (goal 5), a file of {size / 1e3:.0f} kB (goal 100) |")
 
