@@ -124,7 +124,14 @@ PROFILES: dict[str, Profile] = {
 # the optimal veil beside no defense and beside the label alone: what docs/which-veil.md shows
 PROFILES["optimal"] = replace(
     PROFILES["standard"],
-    settings=(UNDEFENDED, ("temperature_scaled", None), ("label_constant", None), ("isotonic", 2.0), *ROWS[-8:]),
+    settings=(
+        UNDEFENDED,
+        ("temperature_scaled", None),
+        ("label_constant", None),
+        ("isotonic", 2.0),
+        *ROWS[-8:-4],
+        ("optimal_sticky", 4.0),
+    ),
     inverted=(("optimal", 4.0),),
 )
 
