@@ -13,7 +13,7 @@ from scoreveil import atomic
 from scoreveil.mechanisms.guarantee import BrokenPromise
 from scoreveil.mechanisms.mechanism import Mechanism, named
 
-FORMAT = 2
+FORMAT = 3
 # what parsing a file that is damaged, or not a veil, may raise
 DAMAGED = (
     *(ValueError, LookupError, TypeError, AttributeError, EOFError, OSError, NotImplementedError),
@@ -25,7 +25,7 @@ def save(mechanism: Mechanism, model: str, path: Path) -> None:
     """Write a mechanism and the name of its model to .npz, or to .json where it has no arrays."""
     arrays = mechanism.arrays()
     about = {"format": FORMAT, "mechanism": mechanism.name, "model": model, **mechanism.settings()}
-    text = json.dumps({**about, "tables": sorted(arrays)}, indent=2)
+    text = json.dumps({**about, "tables": sorted(arrays), "sha256": _checksum(mechanism, model)}, indent=2)
     if path.suffix == ".json":
         if arrays:
             raise ValueError(f"This veil has tables, which .json cannot hold; save it as {path.stem}.npz.")
@@ -60,13 +60,21 @@ def _parsed(content: bytes, is_npz: bool) -> tuple[Mechanism, str]:
     else:
         text, arrays = content.decode(), {}
     about = json.loads(text)
+    checksum = about.pop("sha256")
     if about.pop("format") != FORMAT or sorted(arrays) != about.pop("tables"):
         raise ValueError("the format is another version's, or tables are missing")
     kind, model = named(about.pop("mechanism")), str(about.pop("model"))
     mechanism = kind.restored(about, arrays)
     if not about.keys() <= mechanism.settings().keys():
         raise ValueError("the file has settings that are not saved ones")
+    if checksum != _checksum(mechanism, model):
+        raise ValueError("the file was changed after it was written")
     return mechanism, model
+
+
+def _checksum(mechanism: Mechanism, model: str) -> str:
+    """Against files that were changed by mistake; whoever changes one on purpose can write another."""
+    return hashlib.sha256(fingerprint(mechanism, model)).hexdigest()
 
 
 def fingerprint(mechanism: Mechanism, model: str) -> bytes:

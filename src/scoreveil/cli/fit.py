@@ -1,5 +1,6 @@
 """`scoreveil fit` and `scoreveil verify`: the most useful veil for a model, and its promises recomputed."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -45,6 +46,7 @@ def fit(
     report: Annotated[
         Path | None, typer.Option("--report", metavar="DIR", help="Write a page with figures there, and its numbers.")
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace OUT if it exists.")] = False,
 ) -> None:
     """Fit the most useful veil that keeps its promises.
 
@@ -52,7 +54,10 @@ def fit(
     on records that the veil was not fitted on. Without --epsilon it compares several and writes nothing.
     """
     if epsilon is not None:
-        _check_target(target)
+        _check_target(target, force)
+        _check_folder(report)
+    elif target is not None:
+        raise ValueError("Which ε shall the veil have? Name one with --epsilon; without, several are compared.")
     elif report is not None:
         raise ValueError("A report is about one veil: name its --epsilon, and where to write it with -o.")
     elif nonmember_labels is None:
@@ -93,11 +98,21 @@ def fit(
     out.print(f"Next:\n  scoreveil verify {target}\n  scoreveil protect scores.csv -o safe.csv --veil {target}")
 
 
-def _check_target(target: Path | None) -> None:
+def _check_target(target: Path | None, force: bool) -> None:
     if target is None:
         raise ValueError("Where shall the veil be written? Name a .npz file with -o.")
     if target.suffix != ".npz":
         raise ValueError(f"A fitted veil is written as .npz; {target.name} does not end in it.")
+    if not os.access(target.parent, os.W_OK):
+        raise ValueError(f"Nothing can be written into {target.parent}.")
+    if target.exists() and not force:
+        raise FileExistsError(f"{target} exists; --force replaces it.")
+
+
+def _check_folder(report: Path | None) -> None:
+    """Before anything is fitted: a folder that is there, or can be made."""
+    if report is not None:
+        report.mkdir(parents=True, exist_ok=True)
 
 
 def _repeats(promise: Guarantee) -> None:

@@ -45,6 +45,7 @@ FOLDS, RESAMPLES, LEVEL = 5, 200, 0.95
 ECE_BINS = 15
 GROUPS, LEAST_OF_GROUP = 10, 40  # of like confidence, and the records of each: no figure is about a few of them
 SMALLEST = 1e-12  # raw scores of 0 count as this in a logarithm
+FLOORS = (SMALLEST, 1e-6, 1e-4, 1e-3, 1e-2)  # that temperature scaling may raise scores to
 
 
 @dataclass(frozen=True)
@@ -136,15 +137,16 @@ def cost(
         raise ValueError(f"Expected at least {2 * FOLDS} records of each side to measure on, got {fewest}.")
     answers = {way: np.empty_like(others.scores) for way in WAYS}
     member_confidence = {way: np.empty(0 if inside is None else len(inside)) for way in WAYS}
-    member_folds = _folds(len(inside), rng) if inside is not None else [None] * FOLDS
-    for fold, member_fold in zip(_folds(len(others), rng), member_folds, strict=True):
+    folds, member_folds = _folds(len(others), rng), _folds(0 if inside is None else len(inside), rng)
+    for fold, member_fold in zip(folds, member_folds, strict=True):
         rest = others.take(~fold)
-        known = None if inside is None or member_fold is None else inside.take(~member_fold)
+        known = None if inside is None else inside.take(~member_fold)
         for way, answer in _ways(epsilon, rest, known, rng, options):
             answers[way][fold] = answer(others.scores[fold])
             if inside is not None:
                 member_confidence[way][member_fold] = answer(inside.scores[member_fold]).max(axis=1)
-    return _measured(others, answers, member_confidence if inside is not None else {}, rng)
+    numbers = np.argmax(folds, axis=0), np.argmax(member_folds, axis=0)
+    return _measured(others, answers, member_confidence if inside is not None else {}, numbers, rng)
 
 
 def _folds(count: int, rng: np.random.Generator) -> list[NDArray[np.bool_]]:
@@ -166,21 +168,29 @@ def _ways(
 
 
 def tempered(others: Scored) -> Answer:
-    """Raw scores after temperature scaling: softmax(ln y / T), with the T of the least log-loss."""
+    """Raw scores after temperature scaling: softmax(ln y / T), with the T of the least log-loss.
+
+    A forest's scores may be 0, of which no T makes anything: they are raised to a floor, the best of a few.
+    """
     assert others.labels is not None
     labels = others.labels[:, None]
 
-    def scaled(scores: Floats, log_temperature: float) -> Floats:
-        logits = np.log(np.maximum(scores, SMALLEST)) / np.exp(log_temperature)
+    def scaled(scores: Floats, floor: float, log_temperature: float) -> Floats:
+        logits = np.log(np.maximum(scores, floor)) / np.exp(log_temperature)
         weights = np.exp(logits - logits.max(axis=1, keepdims=True))
         return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
-    def loss(log_temperature: float) -> float:
-        right = np.take_along_axis(scaled(others.scores, log_temperature), labels, axis=1)
+    def loss(log_temperature: float, floor: float) -> float:
+        right = np.take_along_axis(scaled(others.scores, floor, log_temperature), labels, axis=1)
         return float(-np.log(np.maximum(right, SMALLEST)).mean())
 
-    best = float(minimize_scalar(loss, bounds=(-3.0, 4.0), method="bounded").x)
-    return lambda scores: scaled(scores, best)
+    tried = [
+        (found.fun, floor, float(found.x))
+        for floor in FLOORS
+        for found in [minimize_scalar(loss, bounds=(-3.0, 4.0), args=(floor,), method="bounded")]
+    ]
+    _, floor, best = min(tried)
+    return lambda scores: scaled(scores, floor, best)
 
 
 def label_with_constant_confidence(others: Scored) -> Answer:
@@ -207,6 +217,16 @@ def auroc(positive: Floats, negative: Floats) -> float:
     ranks = rankdata(np.concatenate([positive, negative]))
     p, n = len(positive), len(negative)
     return float((ranks[:p].sum() - p * (p + 1) / 2) / (p * n))
+
+
+def auroc_by_fold(values: Floats, positive: NDArray[np.bool_], fold: Integers) -> float:
+    """The same among records of one fold, averaged over pairs: answers of two fits are not to be compared."""
+    total, pairs = 0.0, 0
+    for number in range(FOLDS):
+        above, below = values[positive & (fold == number)], values[~positive & (fold == number)]
+        total += auroc(above, below) * len(above) * len(below)
+        pairs += len(above) * len(below)
+    return total / pairs if pairs else 0.5
 
 
 def aurc(confidence: Floats, right: NDArray[np.bool_]) -> float:
@@ -252,7 +272,11 @@ def brier(answers: Floats, labels: Integers) -> Floats:
 
 
 def _measured(
-    others: Scored, answers: dict[str, Floats], member_confidence: dict[str, Floats], rng: np.random.Generator
+    others: Scored,
+    answers: dict[str, Floats],
+    member_confidence: dict[str, Floats],
+    folds: tuple[Integers, Integers],
+    rng: np.random.Generator,
 ) -> Cost:
     assert others.labels is not None
     right, labels = others.is_right, others.labels
@@ -269,13 +293,15 @@ def _measured(
         found = {}
         for way in WAYS:
             sure, correct = confidence[way][these], right[these]
-            found["useful", way] = auroc(sure[correct], sure[~correct])
+            found["useful", way] = auroc_by_fold(sure, correct, folds[0][these])
             found["aurc", way] = aurc(sure, correct)
             found["nll", way] = float(losses[way][these].mean())
             found["brier", way] = float(briers[way][these].mean())
             found["ece", way] = calibration_error(sure, correct)
             if members is not None:
-                found["leak", way] = auroc(member_confidence[way][members], sure)
+                both = np.concatenate([member_confidence[way][members], sure])
+                numbers = np.concatenate([folds[1][members], folds[0][these]])
+                found["leak", way] = auroc_by_fold(both, np.arange(len(both)) < len(members), numbers)
         return found
 
     n, m = len(others), len(next(iter(member_confidence.values()), ()))

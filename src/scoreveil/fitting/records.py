@@ -98,13 +98,26 @@ def _scores(given: Any) -> Any:
     return given.to_numpy() if hasattr(given, "to_numpy") else given
 
 
+def _column(path: Path, who: str) -> Floats:
+    """The numbers of a file with one on each line, below a header or without one."""
+    lines = path.read_text(encoding="utf-8").split()
+    try:
+        float(lines[0] if lines else "")
+    except ValueError:
+        lines = lines[1:]
+    try:
+        return np.array([float(line) for line in lines])
+    except ValueError:
+        raise ValueError(f"{who}: {path.name} has lines that are not the number of a class.") from None
+
+
 def _labels(given: Any, n: int, k: int, who: str) -> Integers:
     if isinstance(given, (str, os.PathLike)):
         path = Path(given)
         if path.suffix == ".npy":
             given = np.load(path, allow_pickle=False)
         elif path.suffix in (".csv", ".txt"):
-            given = np.loadtxt(path, delimiter=",", ndmin=1)
+            given = _column(path, who)
         else:
             raise ValueError(f"{who}: expected a .npy file, or a .csv file of one column, got {path.name}.")
     found = np.asarray(to_numpy(given.to_numpy() if hasattr(given, "to_numpy") else given))

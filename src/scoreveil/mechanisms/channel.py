@@ -290,6 +290,8 @@ def _guarantee(channel: Channel) -> Guarantee:
                 f"{together} of {channel.classes} labels are taken together, for want of records: an attack that reads "
                 "the confidence of each of them in another way is bounded by ε alone."
             )
+    if np.all(channel.table == channel.table[0]) and len(np.unique(channel.announced, axis=0)) == 1:
+        words += " Every answer announces the same confidence: it tells no more than the label alone."
     worst = min(math.log(promises.worst_ratio(channel.table)), epsilon)
     return Guarantee(
         epsilon, relation, words, tuple(limits), promises.zcdp_rho(channel.table, epsilon), worst,

@@ -55,7 +55,7 @@ def check_epsilon(epsilon: float) -> None:
         raise ValueError(f"Expected epsilon to be a number, got {type(epsilon).__name__}.")
     # written so that NaN fails the comparison
     if not 0 < epsilon <= sys.float_info.max:
-        found = epsilon if isinstance(epsilon, float) else "a whole number out of range"
+        found = epsilon if abs(epsilon) < 1e6 or isinstance(epsilon, float) else "a whole number out of range"
         raise ValueError(f"Expected a finite epsilon > 0, got {found}.")
 
 
