@@ -110,6 +110,41 @@ def test_verify_refuses_a_table_that_was_edited(scoreveil):
     assert err == f"Error: {told}\n"
 
 
+@pytest.mark.parametrize("change", ["edges", "slack", "announced"])
+def test_verify_refuses_a_file_that_was_changed(scoreveil, change):
+    """Not each of these breaks a promise that can be recomputed from the file, but none is what was written."""
+    scoreveil(f"fit {ALL} -e 4 -o veil.npz")
+    with np.load("veil.npz") as saved:
+        arrays = {name: saved[name] for name in saved.files}
+    arrays[change] = arrays[change] * (0.999 if change == "announced" else 0.5)
+    np.savez_compressed("veil.npz", **arrays)
+    code, _, err = scoreveil("verify veil.npz")
+    assert code == 2
+    assert "veil.npz" in err
+
+
+def test_labels_may_have_a_header_and_no_cell_is_quoted(scoreveil, tmp_path):
+    labels = np.load("y_out.npy")
+    (tmp_path / "y.csv").write_text("label\n" + "\n".join(map(str, labels)) + "\n")
+    code, _, err = scoreveil("fit --nonmembers out.npy --nonmember-labels y.csv -e 4 -o veil.npz")
+    assert (code, err) == (0, "")
+    (tmp_path / "y.csv").write_text("label\n" + "\n".join(["private"] * len(labels)) + "\n")
+    code, _, err = scoreveil("fit --nonmembers out.npy --nonmember-labels y.csv -e 4 -o other.npz")
+    assert code == 2
+    assert "y.csv has lines that are not the number of a class" in err
+    assert "private" not in err
+
+
+def test_a_veil_is_replaced_only_if_that_is_wanted(scoreveil):
+    scoreveil("fit --nonmembers out.npy -e 4 -o veil.npz")
+    code, _, err = scoreveil("fit --nonmembers out.npy -e 2 -o veil.npz")
+    assert code == 2
+    assert "veil.npz exists; --force replaces it" in err
+    assert Veil.load("veil.npz").epsilon == 4
+    assert scoreveil("fit --nonmembers out.npy -e 2 -o veil.npz --force")[0] == 0
+    assert Veil.load("veil.npz").epsilon == 2
+
+
 def test_protect_and_the_gateway_take_a_fitted_veil(scoreveil, tmp_path):
     assert scoreveil(f"fit {ALL} -e 4 -o veil.npz")[0] == 0
     assert scoreveil("protect out.npy -o safe.npy --veil veil.npz")[0] == 0

@@ -63,3 +63,19 @@ def test_what_cannot_be_measured_is_refused():
         cost(2.0, np.full((50, 2), 0.5), None)
     with pytest.raises(ValueError, match="at least 10 records"):
         cost(2.0, np.full((5, 2), 0.5), np.zeros(5, dtype=int))
+
+
+def test_a_constant_veil_tells_nothing_though_each_fold_has_a_constant_of_its_own():
+    found = report(40, epsilon=0.01)
+    assert found.useful["veiled"].value == 0.5
+    assert found.leak["veiled"].value == 0.5
+
+
+def test_temperature_scaling_is_no_worse_for_scores_of_0():
+    """As forests have them: a floor is found, so that the baseline is what it can be."""
+    rng = np.random.default_rng(0)
+    votes = rng.multinomial(10, rng.dirichlet(np.full(5, 0.6), 2000).mean(axis=0), 2000) / 10
+    labels = np.array([rng.choice(5, p=0.7 * row + 0.06) for row in votes])
+    scaled = measures.tempered(measures.Scored(votes, labels))(votes)
+    assert measures.log_loss(scaled, labels).mean() < measures.log_loss(np.maximum(votes, 0.01), labels).mean()
+    assert measures.log_loss(scaled, labels).mean() < 1.6

@@ -89,6 +89,10 @@ def load(name: str, model: Model) -> LoadedModel:
     if missing:
         has = ", ".join(loaded.outputs)
         raise ValueError(f"Model {name} has the outputs {has}; scores and passes name {', '.join(sorted(missing))}.")
+    for score in model.scores:
+        classes = loaded.outputs[score].shape[-1]
+        if classes > 1:
+            model.make_veil()(np.full((1, classes), 1 / classes))  # a veil for other classes is refused now, not later
     return loaded
 
 
