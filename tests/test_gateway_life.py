@@ -24,7 +24,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from gateway_servers import PIXELS, SCOREVEIL, SLOW, Gateway, gateway
+from gateway_servers import PIXELS, SCOREVEIL, SLOW, Gateway, free_ports, gateway
+from scoreveil import fit
 
 pytestmark = pytest.mark.slow
 
@@ -142,3 +143,18 @@ def test_tls_and_tokens(tmp_path: Path, models: Path) -> None:
             "no.token.at.all",
         ]
         assert [status(server, each) for each in bad] == [401] * len(bad)
+
+
+@pytest.mark.parametrize("file", ["digits.onnx", "digits.skops"])
+def test_a_veil_for_other_classes_is_refused_at_the_start(tmp_path: Path, models: Path, file: str) -> None:
+    fit(4.0, np.random.default_rng(0).dirichlet(np.ones(3), 200)).save(tmp_path / "veil.npz")
+    command = [str(SCOREVEIL), "serve", str(models / file), "--veil", "veil.npz"]
+    for option, port in zip(("--port", "--admin-port"), free_ports(2), strict=True):
+        command += [option, str(port)]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stderr is not None
+        failed = next(line for line in server.stderr if "start_failed" in line or "Started worker" in line)
+        server.kill()
+    assert "This veil was fitted for 3 classes; these scores have 10." in failed
