@@ -42,6 +42,8 @@ def attack_result(defense, epsilon, attack, auc, n=4000, form="adaptive", reads=
         "tpr_at_01pct": earlier,
         "tpr_at_01pct_low": 0.6 * earlier,
         "tpr_at_01pct_high": 1.5 * earlier,
+        "members": n,
+        "nonmembers": n,
         "seconds": 1.25,
         "roc": tuple(zip(map(float, rates), map(float, hits), strict=True)),
         **more,
