@@ -293,7 +293,7 @@ def _early(among: Study, leak: Leak) -> str:
     if top is None or not readable(top, "tpr_at_1pct"):
         return ""
     found = interval(top.tpr_at_1pct, top.tpr_at_1pct_low, top.tpr_at_1pct_high, percent)
-    by = "" if top == leak.best else f" (by {attack(top)})"
+    by = "" if attack(top) == attack(leak.best) else f" (by {attack(top)})"
     return f", and {found} of the members are found at 1 % false alarms{by}"
 
 
@@ -344,9 +344,11 @@ def _recommendation(veils: dict[float, tuple[Leak, ...]], recommended: Setting |
 def _worth(study: Study, recommended: Setting | None) -> str:
     """What the confidence is worth undefended, behind the recommended veil and beside the label alone."""
     costs = {d.setting: d for d in study.defenses}
-    before, after = costs.get(UNDEFENDED), costs.get(recommended) if recommended else None
+    if recommended is None:
+        return ""
+    before, after = costs.get(UNDEFENDED), costs.get(recommended)
     if before is None or before.auroc_of_confidence is None:
-        return "" if recommended is None else "What the confidence is worth was not measured: that takes true labels."
+        return "What the confidence is worth was not measured: that takes true labels."
     ways: list[tuple[str, tuple[float | None, ...]]] = [("undefended", _worths(before))]
     if after is not None and recommended != LABEL:
         ways.append((setting_in_words(after.setting), _worths(after)))

@@ -135,14 +135,16 @@ def setting_name(setting: Setting) -> str:
     return name if epsilon is None else f"{name} ε={epsilon:g}"
 
 
-def kept_result(row: dict[str, Any]) -> AttackResult:
+def kept_result(row: dict[str, Any], nonmembers: int = 0) -> AttackResult:
     """The result of a row as it was kept.
 
     Older rows do not say how many records they were judged on: as many members as non-members, and their curve starts
-    at half a false alarm.
+    near half a false alarm. Where it is known how many `nonmembers` the study had, it was all of them, or a half.
     """
     curve = tuple((x, y) for x, y in row["roc"])
     count = round(0.5 / curve[0][0]) if curve else 0
+    if count and nonmembers:
+        count = nonmembers // max(1, round(nonmembers / count))
     return AttackResult(**{"members": count, "nonmembers": count, **row, "roc": curve})
 
 
@@ -226,13 +228,13 @@ def to_json(study: Study) -> str:
 def from_json(text: str) -> Study:
     """The study that `to_json` wrote."""
     content = json.loads(text)
-    rates = content.pop("rates")
+    rates, nonmembers = content.pop("rates"), content["meta"].get("records", {}).get("nonmembers", 0)
     for row in content["results"]:
         which, up = row["roc"]
         row["roc"] = tuple(zip(rates[which], up, strict=True))
     return Study(
         meta=content["meta"],
-        results=tuple(kept_result(row) for row in content["results"]),
+        results=tuple(kept_result(row, nonmembers) for row in content["results"]),
         defenses=tuple(DefenseResult(**row) for row in content["defenses"]),
         inversions=tuple(InversionResult(**{**r, "pictures": tuple(r["pictures"])}) for r in content["inversions"]),
         originals=tuple(content["originals"]),
