@@ -102,6 +102,14 @@ def test_the_gate_tells_by_its_exit_code_and_says_why(folder, capsys, setting, o
     assert says in out.splitlines()[-1]
 
 
+def test_without_a_setting_the_gate_looks_at_what_is_recommended_or_else_at_the_scores(folder, capsys):
+    words = ["--members", "in.npy", "--nonmembers", "out.npy", *QUICK, "--fail-over", "auc=0.6"]
+    code, out, _ = run(capsys, "audit", *words)
+    assert (code, out.splitlines()[-1].partition(" it is")[0]) == (0, "Gate open: on optimal, ε = 0.5")
+    code, out, _ = run(capsys, "audit", *(word.replace(",optimal", "") for word in words))
+    assert (code, out.splitlines()[-1].partition(" an attack")[0]) == (3, "Gate shut: on no defense")
+
+
 def test_a_folder_that_cannot_be_used_is_refused_before_the_study(folder, capsys):
     words = ["--members", "in.npy", "--nonmembers", "out.npy", *QUICK]
     for place, name in (("in.npy", "in.npy"), ("in.npy/below", "in.npy")):
@@ -145,6 +153,7 @@ def test_an_audit_of_a_model(folder, capsys):
         (["--members", "in.npy", "--nonmembers", "out.npy", "--fail-unless-under", "auc>0.5"], "auc="),
         (["--fail-over", "auc=0.5", "--setting", "optimal:3"], "--setting among what is studied (none, "),
         (["--setting", "none"], "give --fail-over"),
+        (["--members", "in.npy", "--nonmembers", "out.npy", "--fail-over", "tpr@1%=0.1"], "at least 1000 non-members"),
         (["--model", "no.such:thing", "--member-data", "x.npz", "--nonmember-data", "x.npz"], "imported"),
         (["--model", "no.onnx"], "--member-data"),
     ],

@@ -79,6 +79,7 @@ def audit(
     whether the scores leak more than the label, and if so which veil to take; with -o that veil is written, too.
     """
     try:
+        from scoreveil.audit.defenses import DEFENSES
         from scoreveil.audit.report import page, verdict
         from scoreveil.audit.study import run as study
         from scoreveil.audit.study import subjects
@@ -117,6 +118,11 @@ def audit(
         with _engine(engine, jobs), progress_steps("Asking the model") as progress:
             asked = _data(member_data), _data(nonmember_data)
             subject = subjects.from_model(predict, *asked, auxiliary, options, progress)
+    for limit in limits:
+        # the optimal veil is judged on half of the members, and it may be what is recommended
+        fits = gated is None or DEFENSES[gated[0]].fits
+        target = subject.for_fitting().target if fits else subject.target
+        verdict.check_enough(limit.measure, min(len(target.members), len(target.nonmembers)))
     if subject.pictures is not None:
         plan = replace(plan, inverted=plan.settings)
     if subject.many is not None:
@@ -132,7 +138,8 @@ def audit(
         if said.recommended is not None and said.recommended[0] == verdict.VEIL:
             _write_veil(subject, said.recommended, folder / "veil.npz")
     if limits:
-        chosen = gated or said.recommended or UNDEFENDED
+        studied = said.recommended if said.recommended in plan.settings else None
+        chosen = gated or studied or UNDEFENDED
         answers = verdict.gate(found, chosen, fail_over=fail_over or "", fail_unless_under=fail_unless_under or "")
         for answer in answers:
             typer.echo(answer.sentence)

@@ -101,14 +101,21 @@ def knowledge(study: Study) -> tuple[bool, ...]:
     return tuple(sorted({r.knows_label for r in study.results}))
 
 
-def readable(result: AttackResult, measure: Measure) -> bool:
-    """Whether there were non-members enough to tell how many members are found at so few false alarms."""
-    return result.nonmembers * RATES.get(measure, 1.0) >= FEWEST_ALARMS - 1e-9
-
-
 def needed(measure: Measure) -> int:
-    """How many non-members that takes."""
-    return round(FEWEST_ALARMS / RATES[measure])
+    """How many non-members it takes to tell how many members are found at so few false alarms; 1 for other measures."""
+    return round(FEWEST_ALARMS / RATES[measure]) if measure in RATES else 1
+
+
+def readable(result: AttackResult, measure: Measure) -> bool:
+    """Whether there were as many."""
+    return result.nonmembers >= needed(measure)
+
+
+def check_enough(measure: Measure, nonmembers: int) -> None:
+    """A ValueError where a limit on this measure could not be judged."""
+    if nonmembers < needed(measure):
+        least = f"at least {needed(measure)} non-members under attack"
+        raise ValueError(f"Expected {least} for this limit, got {nonmembers}.")
 
 
 @dataclass(frozen=True)
@@ -477,9 +484,7 @@ def bounds(study: Study, setting: Setting, measure: Measure) -> tuple[float, flo
         known = "; ".join(sorted({setting_in_words(r.setting) for r in study.results}))
         raise ValueError(f"Expected a setting of the study ({known}), got {setting_in_words(setting)}.")
     enough = [r for r in there if readable(r, measure)]
-    if not enough:
-        most = max(r.nonmembers for r in there)
-        raise ValueError(f"Expected at least {needed(measure)} non-members under attack for this limit, got {most}.")
+    check_enough(measure, max(r.nonmembers for r in there))
     each = [(float(getattr(r, measure)), *_ends(r, measure, len(enough))) for r in enough]
     return max(v for v, _, _ in each), max(low for _, low, _ in each), max(high for _, _, high in each)
 
