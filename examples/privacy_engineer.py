@@ -39,7 +39,7 @@ with tempfile.TemporaryDirectory() as folder:
         command = [str(Path(sys.executable).with_name("scoreveil")), "audit"]
         command += [part for name in files for part in (f"--{name}", str(Path(folder) / f"{name}.npy"))]
         command += ["--defenses", "optimal", "--epsilons", "0.5", "--attacks", "max_confidence,label_floor"]
-        command += ["--fail-over", LIMIT, "--setting", setting, "--jobs", "1", "--cache", folder]
+        command += ["--fail-unless-under", LIMIT, "--setting", setting, "--jobs", "1", "--cache", folder]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode not in (0, 3):
             raise SystemExit(done.stderr)

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from scoreveil import cli
+from scoreveil import Veil, cli
 
 pytestmark = pytest.mark.slow
 
@@ -46,9 +46,10 @@ def test_an_audit_of_scores_says_what_leaks_and_writes_a_report(folder, capsys):
         capsys, "audit", "--members", "in.npy", "--nonmembers", "out.npy", *labels, *QUICK, "-o", "seen"
     )
     assert (code, err) == (0, "")
+    assert "The scores leak." in out
     assert "Undefended, the best attack" in out
     assert "label alone" in out
-    assert "isotonic" in out
+    assert "What the confidence is worth" in out
     found = json.loads((folder / "seen" / "results.json").read_text())
     assert {r["attack"] for r in found["results"]} == set(QUICK[3].split(","))
     assert {r["form"] for r in found["results"]} == {"paper", "adaptive", "averaging"}
@@ -56,27 +57,65 @@ def test_an_audit_of_scores_says_what_leaks_and_writes_a_report(folder, capsys):
     assert "<html" in (folder / "seen" / "report.html").read_text()
     assert (folder / "seen" / "figures" / "frontier.svg").exists()
     # raw score vectors stay out of all of it
-    raw = repr(float(np.load("in.npy")[0, 0]))
-    assert all(raw not in file.read_text() for file in (folder / "seen").glob("*.*"))
+    raw = repr(float(np.load("in.npy")[0, 0])).encode()
+    assert all(raw not in file.read_bytes() for file in (folder / "seen").glob("*.*"))
 
 
-@pytest.mark.parametrize(("setting", "limit", "code"), [("none", "auc=0.6", 3), ("optimal:0.5", "auc=0.6", 0)])
-def test_the_gate_tells_by_its_exit_code(folder, capsys, setting, limit, code):
-    words = [
-        "audit",
-        "--members",
-        "in.npy",
-        "--nonmembers",
-        "out.npy",
-        *QUICK,
-        "--fail-over",
-        limit,
-        "--setting",
-        setting,
-    ]
-    ended, out, _ = run(capsys, *words)
+def test_where_a_veil_is_recommended_it_is_written_and_can_be_used(folder, capsys):
+    words = ["--members", "in.npy", "--nonmembers", "out.npy", *QUICK, "-o", "seen"]
+    code, out, _ = run(capsys, "audit", *words)
+    assert code == 0
+    assert "Take optimal, ε = 0.5" in out
+    assert "fitted on all 1,500 members and 1,500 non-members given" in out
+    veil = Veil.load(folder / "seen" / "veil.npz")
+    assert veil.guarantee.epsilon <= 0.5
+    assert veil.guarantee.advantage is not None
+    given = np.load("out.npy")
+    assert (veil(given).argmax(axis=1) == given.argmax(axis=1)).all()
+
+
+def test_where_nothing_leaks_nothing_is_recommended_or_written(folder, capsys):
+    for name, seed in (("in", 5), ("out", 6)):
+        np.save(f"{name}.npy", scores(400, seed, 1.0))
+    quick = [*QUICK[:-3], "0.0001", *QUICK[-2:]]
+    code, out, _ = run(capsys, "audit", "--members", "in.npy", "--nonmembers", "out.npy", *quick, "-o", "seen")
+    assert code == 0
+    assert "Nothing is recommended" in out
+    assert "Take" not in out
+    assert "smaller ε" not in out
+    assert not (folder / "seen" / "veil.npz").exists()
+
+
+@pytest.mark.parametrize(
+    ("setting", "option", "code", "says"),
+    [
+        ("none", "--fail-over", 3, "Gate shut: on no defense an attack surely passes auc=0.6"),
+        ("none", "--fail-unless-under", 3, "Gate shut: on no defense it cannot be ruled out that an attack passes"),
+        ("optimal:0.5", "--fail-over", 0, "Gate open: on optimal, ε = 0.5 it is not shown that an attack passes"),
+        ("optimal:0.5", "--fail-unless-under", 0, "Gate open: on optimal, ε = 0.5 every attack stays within auc=0.6"),
+    ],
+)
+def test_the_gate_tells_by_its_exit_code_and_says_why(folder, capsys, setting, option, code, says):
+    words = ["--members", "in.npy", "--nonmembers", "out.npy", *QUICK, option, "auc=0.6", "--setting", setting]
+    ended, out, _ = run(capsys, "audit", *words)
     assert ended == code
-    assert "Gate:" in out
+    assert says in out.splitlines()[-1]
+
+
+def test_without_a_setting_the_gate_looks_at_what_is_recommended_or_else_at_the_scores(folder, capsys):
+    words = ["--members", "in.npy", "--nonmembers", "out.npy", *QUICK, "--fail-over", "auc=0.6"]
+    code, out, _ = run(capsys, "audit", *words)
+    assert (code, out.splitlines()[-1].partition(" it is")[0]) == (0, "Gate open: on optimal, ε = 0.5")
+    code, out, _ = run(capsys, "audit", *(word.replace(",optimal", "") for word in words))
+    assert (code, out.splitlines()[-1].partition(" an attack")[0]) == (3, "Gate shut: on no defense")
+
+
+def test_a_folder_that_cannot_be_used_is_refused_before_the_study(folder, capsys):
+    words = ["--members", "in.npy", "--nonmembers", "out.npy", *QUICK]
+    for place, name in (("in.npy", "in.npy"), ("in.npy/below", "in.npy")):
+        code, out, err = run(capsys, "audit", *words, "-o", place)
+        assert (code, out) == (2, "")
+        assert f"{name} is a file" in err
 
 
 def test_an_audit_of_a_model(folder, capsys):
@@ -111,6 +150,10 @@ def test_an_audit_of_a_model(folder, capsys):
         (["--members", "in.npy", "--nonmembers", "out.npy", "--epsilons", "1,x"], "numbers with commas"),
         (["--members", "in.npy", "--nonmembers", "out.npy", "--epsilons", "-1"], "epsilons > 0"),
         (["--members", "in.npy", "--nonmembers", "out.npy", "--fail-over", "auc>0.5"], "auc="),
+        (["--members", "in.npy", "--nonmembers", "out.npy", "--fail-unless-under", "auc>0.5"], "auc="),
+        (["--fail-over", "auc=0.5", "--setting", "optimal:3"], "--setting among what is studied (none, "),
+        (["--setting", "none"], "give --fail-over"),
+        (["--members", "in.npy", "--nonmembers", "out.npy", "--fail-over", "tpr@1%=0.1"], "at least 1000 non-members"),
         (["--model", "no.such:thing", "--member-data", "x.npz", "--nonmember-data", "x.npz"], "imported"),
         (["--model", "no.onnx"], "--member-data"),
     ],

@@ -1,5 +1,6 @@
 """`scoreveil audit`: attack a model's scores, with and without a veil, and say what still leaks."""
 
+import os
 import shlex
 import sys
 from contextlib import AbstractContextManager, nullcontext
@@ -15,9 +16,9 @@ from scoreveil.cli.terminal import out, progress_steps
 
 if TYPE_CHECKING:  # the audit wing brings torch and scikit-learn; only those who audit wait for them
     from scoreveil.audit.data.records import Records
-    from scoreveil.audit.report.verdict import AuditVerdict
-    from scoreveil.audit.study.results import AttackResult, Study
+    from scoreveil.audit.study.results import AttackResult, Setting
     from scoreveil.audit.study.run import StudyPlan
+    from scoreveil.audit.study.subjects import Subject
 
 File = Path | None
 Text = str | None
@@ -58,8 +59,15 @@ def audit(
     folder: Annotated[
         File, typer.Option("--output", "-o", metavar="OUT", help="A folder for report.html, results.json and figures.")
     ] = None,
-    fail_over: Annotated[Text, _text("LIMIT", "auc=0.55, tpr@1%=0.05 or tpr@0.1%=0.01: exit code 3 above it.")] = None,
-    setting: Annotated[Text, _text("DEFENSE[:E]", "What --fail-over looks at; by default what is recommended.")] = None,
+    fail_over: Annotated[
+        Text, _text("LIMIT", "auc=0.55, tpr@1%=0.05 or tpr@0.1%=0.01: exit code 3 if an attack surely passes it.")
+    ] = None,
+    fail_unless_under: Annotated[
+        Text, _text("LIMIT", "Likewise: exit code 3 unless every attack surely stays under it.")
+    ] = None,
+    setting: Annotated[
+        Text, _text("DEFENSE[:E]", "What the limits are for; by default what is recommended, or no defense.")
+    ] = None,
     cache: Annotated[File, _text("DIR", "Keep what is done there, to go on after a stop.")] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same table.")] = 0,
     jobs: Annotated[int, typer.Option(help="Processes at a time.")] = 2,
@@ -68,19 +76,26 @@ def audit(
     """Attack a model's scores, and say what leaks.
 
     Undefended and behind every veil and rival, by the attacks of the paper and by ones that adapt. Prints a verdict:
-    what leaks, what remains, the floor that no defense that keeps the label can pass, and which ε to take.
+    whether the scores leak more than the label, and if so which veil to take; with -o that veil is written, too.
     """
     try:
+        from scoreveil.audit.defenses import DEFENSES
         from scoreveil.audit.report import page, verdict
         from scoreveil.audit.study import run as study
         from scoreveil.audit.study import subjects
+        from scoreveil.audit.study.results import UNDEFENDED
     except ModuleNotFoundError as error:
         message = f"An audit needs {error.name}: pip install 'scoreveil[audit]'."
         raise ModuleNotFoundError(message) from None
 
-    if fail_over is not None:
-        verdict.parse_limit(fail_over)  # before the work, not after it
+    # before the work, not after it
+    limits = [verdict.parse_limit(text) for text in (fail_over, fail_unless_under) if text is not None]
     plan = _plan(epsilons, defenses, attacks, seed, jobs)
+    gated = None if setting is None else _setting(setting, plan.settings)
+    if gated is not None and not limits:
+        raise ValueError("--setting names what a limit is for: give --fail-over or --fail-unless-under too.")
+    if folder is not None:
+        _check_folder(folder)
     if model is None:
         if shadows or inversion:
             raise ValueError("--shadows and --inversion ask a model: give --model and its data instead of scores.")
@@ -103,6 +118,11 @@ def audit(
         with _engine(engine, jobs), progress_steps("Asking the model") as progress:
             asked = _data(member_data), _data(nonmember_data)
             subject = subjects.from_model(predict, *asked, auxiliary, options, progress)
+    for limit in limits:
+        # the optimal veil is judged on half of the members, and it may be what is recommended
+        fits = gated is None or DEFENSES[gated[0]].fits
+        target = subject.for_fitting().target if fits else subject.target
+        verdict.check_enough(limit.measure, min(len(target.members), len(target.nonmembers)))
     if subject.pictures is not None:
         plan = replace(plan, inverted=plan.settings)
     if subject.many is not None:
@@ -115,8 +135,40 @@ def audit(
         typer.echo(line)
     if folder is not None:
         typer.echo(f"Report: {page.write(found, folder)}")
-    if fail_over is not None:
-        _gate(found, said, fail_over, setting)
+        if said.recommended is not None and said.recommended[0] == verdict.VEIL:
+            _write_veil(subject, said.recommended, folder / "veil.npz")
+    if limits:
+        studied = said.recommended if said.recommended in plan.settings else None
+        chosen = gated or studied or UNDEFENDED
+        answers = verdict.gate(found, chosen, fail_over=fail_over or "", fail_unless_under=fail_unless_under or "")
+        for answer in answers:
+            typer.echo(answer.sentence)
+        if not all(answer.passes for answer in answers):
+            raise typer.Exit(3)
+
+
+def _check_folder(folder: Path) -> None:
+    """A ValueError where a report cannot be written there."""
+    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    if not there.is_dir():
+        raise ValueError(f"Expected a folder for the report, got {folder}: {there.name} is a file.")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise ValueError(f"Expected a folder that can be written to, got {folder}: check its permissions.")
+
+
+def _write_veil(subject: "Subject", recommended: "Setting", path: Path) -> None:
+    """The recommended veil, fitted on all records that the audit was given."""
+    from scoreveil.audit.defenses.ours import fitted_veil
+
+    known, epsilon = subject.given_records, recommended[1]
+    if known is None or epsilon is None:
+        return
+    fitted_veil(known, epsilon).save(path)
+    typer.echo(
+        f"Veil: {path}, fitted on all {len(known.members):,} members and {len(known.nonmembers):,} non-members given. "
+        "Use it:\n"
+        f"  scoreveil verify {path}\n  scoreveil protect scores.csv -o safe.csv --veil {path}"
+    )
 
 
 def _engine(engine: str, jobs: int) -> AbstractContextManager[None]:
@@ -182,7 +234,7 @@ def attack_digits(folder: Path) -> None:
     """The second half of the demo: what attackers make of such scores, as in the paper and adaptively."""
     from scoreveil.audit.report import page, wording
     from scoreveil.audit.study import digits
-    from scoreveil.audit.study.results import UNDEFENDED, best
+    from scoreveil.audit.study.results import best, floor
 
     with progress_steps("Attacking") as progress:
         found = digits.run("scoreveil demo --attack", progress)
@@ -197,7 +249,7 @@ def attack_digits(folder: Path) -> None:
         adaptive = [best(fitted, setting, reads="scores", knows_label=told) for told in (False, True)]
         table.add_row(wording.setting_in_words(setting), *(_told(r) for r in (paper, *adaptive)))
     table.add_section()
-    floors = [best(found, UNDEFENDED, attack=name) for name in ("label_floor", "label_floor_known")]
+    floors = [floor(found, told) for told in (False, True)]
     table.add_row("the label alone", "", *(_told(r) for r in floors))
     out.print(table)
     out.print(
@@ -212,24 +264,14 @@ def _told(result: "AttackResult | None") -> str:
     return f"{result.accuracy:.1%}   {result.auc:.2f} ± {(result.auc_high - result.auc_low) / 2:.2f}"
 
 
-def _gate(found: "Study", said: "AuditVerdict", limit: str, setting: Text) -> None:
-    """Exit code 3 where the chosen setting leaks more than the limit allows."""
-    from scoreveil.audit.report import verdict
-
-    chosen = said.recommended if setting is None else _setting(setting)
-    if chosen is None:
-        typer.echo(f"Gate: none of the tested settings met the limit of the verdict, so {limit} is not met.")
-        raise typer.Exit(3)
-    name = chosen[0] if chosen[1] is None else f"{chosen[0]}, ε = {chosen[1]:g}"
-    if verdict.exceeds(found, chosen, limit):
-        typer.echo(f"Gate: {name} leaks more than {limit}.")
-        raise typer.Exit(3)
-    typer.echo(f"Gate: {name} stays within {limit}.")
-
-
-def _setting(text: str) -> tuple[str, float | None]:
+def _setting(text: str, planned: "tuple[Setting, ...]") -> "Setting":
+    """The setting that `optimal:2` names, which the study must have."""
     name, _, epsilon = text.partition(":")
-    return name, _numbers(epsilon)[0] if epsilon else None
+    found = name, _numbers(epsilon)[0] if epsilon else None
+    if found not in planned:
+        there = ", ".join(one if e is None else f"{one}:{e:g}" for one, e in planned)
+        raise ValueError(f"Expected --setting among what is studied ({there}), got {text!r}.")
+    return found
 
 
 def _numbers(text: str) -> list[float]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from scoreveil.audit.data.records import Defense
+from scoreveil.audit.data.records import Defense, Membership
 from scoreveil.audit.defenses.interface import Given
 from scoreveil.fitting import fit
 from scoreveil.mechanisms.isotonic import Keep
@@ -46,16 +46,21 @@ def optimal(sticky: bool = False) -> Callable[[Given], Defense]:
     """
 
     def make(given: Given) -> Defense:
-        inside, others = given.known.members, given.known.nonmembers
-        labels = None if others.labels is None else inside.labels
-        rng = np.random.default_rng(FITTING)  # one table for all views of a study
-        fitted = fit(_epsilon(given), others.scores, others.labels, inside.scores, labels, rng=rng)
+        # one table for all views of a study
+        fitted = fitted_veil(given.known, _epsilon(given), np.random.default_rng(FITTING))
         if not sticky:
             return Veil(fitted.mechanism, rng=_rng(given))
         keyed = fitted.with_secret(hashlib.sha256(f"a study's secret {given.seed}".encode()).digest())
         return lambda scores: keyed(scores, [row.tobytes() for row in scores])
 
     return make
+
+
+def fitted_veil(known: Membership, epsilon: float, rng: np.random.Generator | None = None) -> Veil:
+    """The most useful veil for these records, with labels where there are some."""
+    inside, others = known.members, known.nonmembers
+    labels = None if others.labels is None else inside.labels
+    return fit(epsilon, others.scores, others.labels, inside.scores, labels, rng=rng)
 
 
 def _epsilon(given: Given) -> float:

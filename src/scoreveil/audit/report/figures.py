@@ -8,9 +8,11 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import cycle
 
+import numpy as np
+
 from scoreveil.audit.report.charts.marks import Mark, PictureMark, Sheet, Text
 from scoreveil.audit.report.charts.panel import SHAPES, TONES, Axis, Panel, Series, sheet
-from scoreveil.audit.report.verdict import AuditVerdict, knowledge, leaks
+from scoreveil.audit.report.verdict import AuditVerdict, knowledge, readable
 from scoreveil.audit.report.wording import attack, attack_list, interval, number, percent, setting_in_words, words
 from scoreveil.audit.study.results import (
     UNDEFENDED,
@@ -19,6 +21,7 @@ from scoreveil.audit.study.results import (
     Setting,
     Study,
     best,
+    floor,
     left_out,
     shared,
 )
@@ -35,7 +38,7 @@ COSTS = (
 )
 LEAST_RATE = 1e-3  # where the axes of a log-log ROC start
 MOST_CURVES = 5
-KEY = "members found at 1 % false positives"
+KEY, PLAIN_KEY = "members found at 1 % false positives", "the best attack at each rate"
 TILE, GAP, NAMES = 56, 6, 250  # pixels of a reconstruction, between two, and for the name of a row
 
 Rows = list[tuple[str, str, tuple[str, ...]]]  # the name of a row of pictures, what was measured, data URIs
@@ -137,12 +140,11 @@ def _auc_axis(values: Sequence[float]) -> Axis:
 
 def _floors(study: Study, told: bool) -> tuple[tuple[str, float], ...]:
     """What the label alone gives; and the ranking alone, where that is visibly more."""
-    found = [
-        (f"{reads} alone: {number(result.auc)}", result.auc)
-        for reads in ("label", "ranking")
-        if (result := best(study, UNDEFENDED, told=told, reads=reads))
-    ]
-    return tuple(found[:1] + [f for f in found[1:] if f[1] - found[0][1] > 0.008])
+    label, ranking = floor(study, told), best(study, UNDEFENDED, told=told, reads="ranking")
+    found = [(f"label alone: {number(label.auc)}", label.auc)] if label else []
+    if ranking and (label is None or ranking.auc - label.auc > 0.008):
+        found.append((f"ranking alone: {number(ranking.auc)}", ranking.auc))
+    return tuple(found)
 
 
 # The frontier
@@ -150,11 +152,12 @@ def _floors(study: Study, told: bool) -> tuple[tuple[str, float], ...]:
 
 def frontier(study: Study) -> list[Panel]:
     """Privacy against utility: for each attacker, over distortion and over the AUROC of confidence."""
-    study = shared(study)
+    everything, study = study, shared(study)
     panels = []
     for told in knowledge(study):
+        floors = _floors(everything, told)
         for field, title, label, better in COSTS:
-            series, floors = _series(study, _cost(study, field, label), _leak(study, told)), _floors(study, told)
+            series = _series(study, _cost(study, field, label), _leak(study, told))
             if series:
                 xs, ys = zip(*(point for s in series for point in s.points), strict=True)
                 across, up = Axis.around(f"{label} ({better})", xs, 0.05), _auc_axis([*ys, *(y for _, y in floors)])
@@ -166,47 +169,54 @@ def frontier(study: Study) -> list[Panel]:
 
 
 def roc(study: Study, verdict: AuditVerdict) -> list[Panel]:
-    """True against false positive rates, both logarithmic, of the best attack on each selected setting."""
-    study = shared(study)
+    """True against false positive rates, both logarithmic: on each selected setting, the best attack at each rate."""
+    everything, study = study, shared(study)
     style, panels = looks(study), []
     for told in knowledge(study):
         series = []
         free = iter([t for t in TONES if t not in {look[0] for look in style.values()}] + list(TONES))
         for one in selected(study, verdict):
-            found = best(study, one, told=told)
-            if found is not None:
+            found = [r for r in study.results if r.setting == one and (told or not r.knows_label)]
+            if found:
                 tone = style[one[0]][0]
                 dash = "" if one in (UNDEFENDED, verdict.recommended) else "6 3"
                 name = setting_in_words(one)
                 series.append(_curve(found, name, next(free) if tone == "muted" else tone, dash))
-        label = best(study, UNDEFENDED, told=told, reads="label")
-        series += [_curve(label, "label alone", "ink", "2 3")] if label else []
+        label = floor(everything, told)
+        series += [_curve([label], "label alone", "ink", "2 3")] if label else []
         series = [s for s in series if len(s.points) > 1]
         if series:
             rates = Axis("false positive rate", (LEAST_RATE, 1.0), log=True)
             hits = Axis("true positive rate", (LEAST_RATE, 1.0), log=True)
             title = _attacker(told)
-            panels.append(Panel(title[0].upper() + title[1:], rates, hits, tuple(series), diagonal=True, key=KEY))
+            key = KEY if any(readable(r, "tpr_at_1pct") for r in study.results) else PLAIN_KEY
+            panels.append(Panel(title[0].upper() + title[1:], rates, hits, tuple(series), diagonal=True, key=key))
     return panels
 
 
-def _curve(result: AttackResult, name: str, tone: str, dash: str) -> Series:
-    points = tuple((max(x, LEAST_RATE), y) for x, y in sorted(result.roc) if y >= LEAST_RATE)
+def _curve(results: Sequence[AttackResult], name: str, tone: str, dash: str) -> Series:
+    """The highest of the attacks at each rate, named with the members found at 1 % where that can be told."""
+    rates = sorted({x for r in results for x, _ in r.roc})
+    curves = [sorted(r.roc) for r in results if r.roc]
+    heights = [np.interp(rates, [x for x, _ in curve], [y for _, y in curve]) for curve in curves]
+    highest = np.max(heights, axis=0) if heights else ()
+    points = tuple((max(x, LEAST_RATE), float(y)) for x, y in zip(rates, highest, strict=True) if y >= LEAST_RATE)
     # of the points left of the axis only the highest counts: a step starts there
     first = max((p for p in points if p[0] == LEAST_RATE), default=None)
     shown = ((first,) if first else ()) + tuple(p for p in points if p[0] > LEAST_RATE)
-    return Series(f"{percent(result.tpr_at_1pct)}  {name}", shown, tone, shape="", dash=dash)
+    early = max((r.tpr_at_1pct for r in results if readable(r, "tpr_at_1pct")), default=None)
+    return Series(name if early is None else f"{percent(early)}  {name}", shown, tone, shape="", dash=dash)
 
 
 def selected(study: Study, verdict: AuditVerdict) -> list[Setting]:
     """No defense, the recommended setting, the published one and the rivals, each where it leaks least; a handful."""
 
     def leak(one: Setting) -> float:
-        return max(leak.best.auc for leak in leaks(study, one))
+        return max(r.auc for r in study.results if r.setting == one)
 
     wanted = [UNDEFENDED, *([verdict.recommended] if verdict.recommended else [])]
     keeps = {d.defense for d in study.defenses if d.keeps_label}
-    left_out = {"label_only", *(name for name, _ in wanted)}  # the label alone is drawn as the floor
+    left_out = {"label_only", "label_constant", *(name for name, _ in wanted)}  # the label alone is drawn as the floor
     others = [min(group, key=leak) for name, group in _by_defense(study).items() if name in keeps - left_out]
     others.sort(key=lambda one: (one[0] != "published", one[0].startswith("isotonic"), leak(one)))
     return (wanted + others)[:MOST_CURVES]
@@ -217,7 +227,7 @@ def selected(study: Study, verdict: AuditVerdict) -> list[Setting]:
 
 def sweeps(study: Study) -> list[Panel]:
     """AUC of the best attack and costs against ε, for the defenses that were tried at more than one."""
-    study = shared(study)
+    everything, study = study, shared(study)
     swept = {name for name, group in _by_defense(study).items() if sum(e is not None for _, e in group) > 1}
     if not swept:
         return []
@@ -225,7 +235,7 @@ def sweeps(study: Study) -> list[Panel]:
     across = Axis("ε, logarithmic", (min(every) / 1.25, max(every) * 1.25), log=True)
     panels = []
     for told in knowledge(study):
-        series, floors = _series(study, _epsilon, _leak(study, told), swept), _floors(study, told)
+        series, floors = _series(study, _epsilon, _leak(study, told), swept), _floors(everything, told)
         undefended = best(study, UNDEFENDED, told=told)
         if undefended is not None:
             floors = (*floors, (f"undefended: {number(undefended.auc)}", undefended.auc))

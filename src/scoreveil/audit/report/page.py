@@ -18,10 +18,10 @@ from scoreveil.audit.report import figures, tables
 from scoreveil.audit.report.charts.panel import Panel, sheet
 from scoreveil.audit.report.charts.png import png
 from scoreveil.audit.report.charts.svg import svg
-from scoreveil.audit.report.verdict import AuditVerdict, leaks
+from scoreveil.audit.report.verdict import LABEL, LEAKS, NO_MORE, AuditVerdict, leaks
 from scoreveil.audit.report.verdict import verdict as judge
 from scoreveil.audit.report.wording import NOTHING, number, setting_in_words
-from scoreveil.audit.study.results import UNDEFENDED, AttackResult, Study, shared, to_json
+from scoreveil.audit.study.results import UNDEFENDED, AttackResult, Study, to_json
 
 FIGURES = ("frontier", "roc", "sweeps", "reconstructions")
 
@@ -41,7 +41,8 @@ def html(study: Study, verdict: AuditVerdict) -> str:
         sweeps=drawn(figures.sweeps(study)),
         reconstructions=figures.reconstructions(study),
         inversions=tables.inversions(study) if study.inversions else None,
-        best=tables.best_attacks(shared(study), verdict),
+        best=tables.best_attacks(study, verdict),
+        needs_nonmembers=tables.too_few_for(study),
         costs=tables.costs(study, verdict),
         every=tables.every_attack(study),
         command=str(study.meta.get("command") or ""),
@@ -83,11 +84,13 @@ def cards(study: Study, verdict: AuditVerdict) -> list[dict[str, Any]]:
         ]
         return {"kind": kind, "title": title, "tone": tone, "levels": levels}
 
-    compared = verdict.compared
-    undefended = leaks(compared, UNDEFENDED)
-    shown = [card("No defense", "Undefended", "bad", ((leak.best, leak.told) for leak in undefended))]
-    if verdict.recommended:
-        remaining = ((leak.best, leak.told) for leak in leaks(compared, verdict.recommended))
+    outcome = verdict.excess.outcome
+    undefended = leaks(study, UNDEFENDED, verdict.compared)
+    tone = "bad" if outcome == LEAKS else "good" if outcome == NO_MORE else "open"
+    said = outcome[0].upper() + outcome[1:]
+    shown = [card(said, "Undefended", tone, ((leak.best, leak.told) for leak in undefended))]
+    if verdict.recommended not in (None, LABEL):
+        remaining = ((leak.best, leak.told) for leak in leaks(study, verdict.recommended, verdict.compared))
         shown.append(card("Recommended", setting_in_words(verdict.recommended), "good", remaining))
     floors = [(leak.floor, leak.told) for leak in undefended if leak.floor]
     return [*shown, card("The floor", "Label alone", "floor", floors)] if floors else shown

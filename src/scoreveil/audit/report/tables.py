@@ -6,9 +6,9 @@ from functools import partial
 from typing import Any
 
 from scoreveil.audit.report.figures import settings
-from scoreveil.audit.report.verdict import AuditVerdict, Leak, knowledge, leaks
+from scoreveil.audit.report.verdict import AuditVerdict, Leak, knowledge, leaks, needed, readable
 from scoreveil.audit.report.wording import NOTHING, attack, interval, number, percent, seconds, words
-from scoreveil.audit.study.results import AttackResult, Setting, Study, best
+from scoreveil.audit.study.results import AttackResult, Measure, Setting, Study, best, shared
 
 short = partial(number, digits=3)
 
@@ -81,34 +81,55 @@ def _span(field: str, show: Callable[[float], str]) -> Callable[[Any], TableCell
     return cell
 
 
+def _found(measure: Measure) -> Callable[[Any], TableCell]:
+    """The share of members found, where there were non-members enough to tell."""
+    show = _span(measure, percent)
+    return lambda row: show(row) if readable(row, measure) else TableCell(NOTHING)
+
+
 SETTING = (("defense", ""), ("ε", "the one parameter; the smaller, the less shows"))
 EARLY: tuple[Column, ...] = (
     (
         "TPR at 1 %",
-        "members found while 1 % of non-members are called members; with its 95 % interval",
-        _span("tpr_at_1pct", percent),
+        "members found while 1 % of non-members are called members, by the attack that is best there; with its 95 % "
+        f"interval; takes {needed('tpr_at_1pct'):,} non-members to tell",
+        _found("tpr_at_1pct"),
     ),
-    ("TPR at .1 %", "members found while .1 % of non-members are called members", _span("tpr_at_01pct", percent)),
+    (
+        "TPR at .1 %",
+        "members found while .1 % of non-members are called members; takes "
+        f"{needed('tpr_at_01pct'):,} non-members to tell",
+        _found("tpr_at_01pct"),
+    ),
 )
 
 
 def best_attacks(study: Study, verdict: AuditVerdict) -> Table:
     """One row for each setting: how far the best attack gets, and how far above what the label alone gives."""
-    attackers, there = knowledge(study), settings(study)
+    among = shared(study)
+    attackers, there = knowledge(among), settings(among)
     each = (
         ("AUC", "area under the ROC curve, with its 95 % interval, and the attack; .5 is guessing"),
-        ("above floor", "AUC above what the label alone gives to the same attacker"),
+        ("above floor", "how far the AUC of an attack lies above what the label alone gives to the same attacker"),
         *((heading, meaning) for heading, meaning, _ in EARLY),
     )
     groups = [("attacker knows the true label" if a else "attacker has the scores alone", len(each)) for a in attackers]
     rows = []
     for one in there:
-        found = {leak.told: leak for leak in leaks(study, one)}
-        cells = (_best(study, found[a]) if a in found else [TableCell(NOTHING)] * len(each) for a in attackers)
+        found = {leak.told: leak for leak in leaks(study, one, among)}
+        cells = (_best(among, found[a]) if a in found else [TableCell(NOTHING)] * len(each) for a in attackers)
         rows.append((*_setting(one), *(cell for group in cells for cell in group)))
     columns = (*SETTING, *each * len(attackers))
     marked = _where(verdict.recommended, there)
     return Table("Best attack on each setting", columns, tuple(rows), marked, (("", len(SETTING)), *groups))
+
+
+def too_few_for(study: Study) -> str:
+    """Which shares of members found are left out, and how many non-members they take."""
+    most = max(r.nonmembers for r in study.results)
+    named: tuple[tuple[str, Measure], ...] = (("TPR at 1 %", "tpr_at_1pct"), ("TPR at .1 %", "tpr_at_01pct"))
+    missing = [f"{name} takes {needed(m):,}" for name, m in named if not any(readable(r, m) for r in study.results)]
+    return f"{' and '.join(missing)} non-members under attack to tell; there were {most:,}." if missing else ""
 
 
 def _best(study: Study, leak: Leak) -> list[TableCell]:

@@ -1,8 +1,20 @@
-"""What follows from a study: what leaks, what no defense that keeps the label can stop, and which ε to take.
+"""What follows from a study: whether the scores leak more than the label, and which veil to take if they do.
 
     found = verdict(study)
+    found.excess.outcome                                # LEAKS, NO_MORE or UNDECIDED
     found.recommended                                   # ("optimal", 2.0), or None
-    exceeds(study, ("optimal", 2.0), "tpr@1%=0.05")     # a gate for CI
+    gate(study, ("optimal", 2.0), fail_over="auc=0.55")    # for CI
+
+The *excess* of a setting is how far the AUC of the best attack on the scores lies above what the label alone gives to
+the same attacker, max_i min_j (a_i - f_j), over attacks i and floors j: guessing, the attack on the label, and of LiRA
+and RMIA their own form that is given labels alone. Its 95 % bounds are
+
+    low  = max_i min_j (a_i - f_j - z(5 % / attacks) s_ij)     since the best of many attacks is lucky, too
+    high = max_i min_j (a_i - f_j + z(5 % / floors) s_ij)      since the highest of several floors is, too
+
+where s_ij² = Var a_i + Var f_j, by DeLong: more than the error of the difference, since both are judged on the same
+records. Two one-sided tests follow, with the margin .02. `high` within the margin: no more than the label. Else `low`
+above 0: it leaks. Else it cannot be told from this many records; where high - low is below the margin, it always can.
 
 An attacker who knows the true label may also ignore it: "with the label" is the best of all attacks, "without" the best
 of those that are not told it. Every form counts, the paper's too: a defense is as good as the best attack tried on it.
@@ -11,15 +23,61 @@ Settings are compared by the attacks that were run on all of them; the gate look
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import NormalDist
+from typing import Literal
+
+from scipy.stats import beta
 
 from scoreveil.audit.report.wording import attack, attack_list, interval, number, percent, setting_in_words
-from scoreveil.audit.study.results import UNDEFENDED, AttackResult, Measure, Setting, Study, best, left_out, shared
+from scoreveil.audit.study.results import (
+    CHANCE,
+    UNDEFENDED,
+    AttackResult,
+    DefenseResult,
+    Measure,
+    Setting,
+    Study,
+    best,
+    floor,
+    left_out,
+    or_guessing,
+    shared,
+)
 
-KEEP_ONE = ("optimal", "isotonic")  # our defenses that keep the label and nothing else, best first
-CHANCE = 0.5
-SLACK = 0.02  # how far above its floor the best attack may come for a setting to count as holding
+Outcome = Literal["leaks", "leaks no more than the label", "cannot be told from this many records"]
+
+VEIL = "optimal"  # the defense that is recommended
+LABEL: Setting = ("label_constant", None)  # and what is, where no veil is worth more
+MARGIN = 0.02  # of AUC above the floor: less is no more than the label
+ERROR = 0.05  # how often a bound may be wrong
+LEAKS: Outcome = "leaks"
+NO_MORE: Outcome = "leaks no more than the label"
+UNDECIDED: Outcome = "cannot be told from this many records"
 WRITTEN: dict[str, Measure] = {"auc": "auc", "tpr@1%": "tpr_at_1pct", "tpr@0.1%": "tpr_at_01pct"}
+RATES: dict[Measure, float] = {"tpr_at_1pct": 0.01, "tpr_at_01pct": 0.001}
+FEWEST_ALARMS = 10  # false alarms that a share of members found rests on
+
+
+@dataclass(frozen=True)
+class Excess:
+    """How far the best attack comes above the floor, with its bounds."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def outcome(self) -> Outcome:
+        if self.high <= MARGIN:
+            return NO_MORE
+        return LEAKS if self.low > 0 else UNDECIDED
+
+    @property
+    def times_as_many(self) -> int:
+        """How many times as many records narrow the bounds to the margin."""
+        return math.ceil(((self.high - self.low) / MARGIN) ** 2)
 
 
 @dataclass(frozen=True)
@@ -27,8 +85,9 @@ class AuditVerdict:
     """The study in a few sentences, with the setting it recommends."""
 
     undefended: AttackResult
+    excess: Excess  # of the undefended scores
     floors: tuple[AttackResult, ...]  # what the label alone gives, without and with the true label
-    recommended: Setting | None  # None where nothing holds
+    recommended: Setting | None  # None where nothing leaks, or nothing can be told
     remaining: AttackResult | None  # the best attack on the recommended setting
     compared: Study  # with the attacks that it was found by
     sentences: tuple[str, ...]
@@ -42,56 +101,99 @@ def knowledge(study: Study) -> tuple[bool, ...]:
     return tuple(sorted({r.knows_label for r in study.results}))
 
 
-def floor(study: Study, setting: Setting, told: bool) -> AttackResult | None:
-    """What the label alone gives on this setting; it is the same label without a defense, so that stands in."""
-    return best(study, setting, told=told, reads="label") or best(study, UNDEFENDED, told=told, reads="label")
+def needed(measure: Measure) -> int:
+    """How many non-members it takes to tell how many members are found at so few false alarms; 1 for other measures."""
+    return round(FEWEST_ALARMS / RATES[measure]) if measure in RATES else 1
+
+
+def readable(result: AttackResult, measure: Measure) -> bool:
+    """Whether there were as many."""
+    return result.nonmembers >= needed(measure)
+
+
+def check_enough(measure: Measure, nonmembers: int) -> None:
+    """A ValueError where a limit on this measure could not be judged."""
+    if nonmembers < needed(measure):
+        least = f"at least {needed(measure)} non-members under attack"
+        raise ValueError(f"Expected {least} for this limit, got {nonmembers}.")
 
 
 @dataclass(frozen=True)
 class Leak:
-    """How far the best attack on a setting comes above its floor, for one kind of attacker."""
+    """What one kind of attacker gets from a setting, beside what the label alone gives it."""
 
     told: bool
-    best: AttackResult
+    attacks: tuple[tuple[AttackResult, tuple[AttackResult, ...]], ...]  # on the scores, each with its floors
     floor: AttackResult | None
 
     @property
+    def best(self) -> AttackResult:
+        return max((one for one, _ in self.attacks), key=lambda r: r.auc)
+
+    @property
     def floor_auc(self) -> float:
-        return max(CHANCE, self.floor.auc if self.floor else CHANCE)
+        return self.floor.auc if self.floor else CHANCE
 
     @property
     def excess(self) -> float:
-        return self.best.auc - self.floor_auc
+        return max(min(one.auc - f for f in (CHANCE, *(r.auc for r in floors))) for one, floors in self.attacks)
 
-    @property
-    def noise(self) -> float:
-        """Half the width of the wider 95 % interval."""
-        return max((r.auc_high - r.auc_low) / 2 for r in (self.best, self.floor or self.best))
+    def bound(self, side: Literal[-1, 1], attacks: int) -> float:
+        """The lower (-1) or upper (1) bound of the excess, where the best of so many attacks is taken."""
 
+        def least(one: AttackResult, floors: tuple[AttackResult, ...]) -> float:
+            z = side * _z(attacks if side < 0 else 1 + len(floors))
+            own = _deviation(one)
+            pairs = ((CHANCE, 0.0), *((r.auc, _deviation(r)) for r in floors))
+            return min(one.auc - level + z * math.hypot(own, deviation) for level, deviation in pairs)
 
-def leaks(study: Study, setting: Setting) -> tuple[Leak, ...]:
-    """One for each kind of attacker that was studied."""
-    found = ((told, best(study, setting, told=told)) for told in knowledge(study))
-    return tuple(Leak(told, strongest, floor(study, setting, told)) for told, strongest in found if strongest)
-
-
-def excess(study: Study, setting: Setting) -> float:
-    """The worse of the two attackers' excess over the floor."""
-    return max((leak.excess for leak in leaks(study, setting)), default=math.inf)
+        return max(least(*pair) for pair in self.attacks)
 
 
-def holds(study: Study, setting: Setting) -> bool:
-    return excess(study, setting) <= SLACK + 1e-12
+def leaks(study: Study, setting: Setting, among: Study | None = None) -> tuple[Leak, ...]:
+    """One for each kind of attacker that was studied.
+
+    Args:
+        study: All of the study: the floors come from it.
+        setting: What is attacked.
+        among: The study with those attacks alone that count; by default all of them.
+    """
+    counting = [r for r in (among or study).results if r.setting == setting and r.reads != "label"]
+    own = {r.attack: or_guessing(r) for r in study.results if r.setting == UNDEFENDED and r.reads == "label"}
+    found = []
+    for told in knowledge(study):
+        lowest = floor(study, told)
+        shared_floors = (lowest,) if lowest else ()
+        attacks = [r for r in counting if told or not r.knows_label]
+        pairs = tuple((r, (*shared_floors, *([own[r.attack]] if r.attack in own else []))) for r in attacks)
+        if pairs:
+            found.append(Leak(told, pairs, lowest))
+    return tuple(found)
 
 
-def epsilons(study: Study, defense: str) -> list[float]:
-    """The ε at which a defense was attacked, ascending."""
-    return sorted({r.epsilon for r in study.results if r.defense == defense and r.epsilon is not None})
+def excess(found: Sequence[Leak]) -> Excess:
+    """The worst of the attackers' excess over their floors."""
+    attacks = sum(len(leak.attacks) for leak in found)
+    return Excess(
+        max(leak.excess for leak in found),
+        max(leak.bound(-1, attacks) for leak in found),
+        max(leak.bound(1, attacks) for leak in found),
+    )
 
 
-def candidates(study: Study) -> list[Setting]:
-    """The settings that could be recommended."""
-    return [(defense, epsilon) for defense in KEEP_ONE for epsilon in epsilons(study, defense)]
+def _z(tests: int) -> float:
+    """The normal quantile of a one-sided bound that is one of so many (Bonferroni)."""
+    return NormalDist().inv_cdf(1 - ERROR / tests)
+
+
+def _deviation(result: AttackResult) -> float:
+    """The standard error of the AUC, from its interval, one end of which may be cut off."""
+    return max(result.auc - result.auc_low, result.auc_high - result.auc) / NormalDist().inv_cdf(0.975)
+
+
+def epsilons(study: Study) -> list[float]:
+    """The ε at which the optimal veil was attacked, ascending."""
+    return sorted({r.epsilon for r in study.results if r.defense == VEIL and r.epsilon is not None})
 
 
 # The verdict
@@ -103,118 +205,177 @@ def verdict(study: Study) -> AuditVerdict:
     Raises:
         ValueError: Nothing was attacked undefended, so there is nothing to compare with.
     """
-    everything, study = study, shared(study, [UNDEFENDED, *candidates(study)])
-    undefended = best(study, UNDEFENDED)
-    if undefended is None:
-        there = ", ".join(sorted({r.defense for r in everything.results})) or "no results"
+    tried = epsilons(study)
+    among = shared(study, [UNDEFENDED, *((VEIL, epsilon) for epsilon in tried)])
+    undefended = leaks(study, UNDEFENDED, among)
+    if not undefended:
+        there = ", ".join(sorted({r.defense for r in study.results})) or "no results"
         raise ValueError(f"Expected attacks on the undefended scores (defense 'none'), got {there}.")
-    floors = [floor(study, UNDEFENDED, told) for told in knowledge(study)]
-    recommended = _recommended(study)
-    sentences = [_undefended(study), _floors(study), _recommendation(study, recommended)]
-    if recommended:
-        sentences += [_cost(study, recommended), _promise(recommended)]
-    sentences += [_inversion(study, recommended), _noise(study, recommended), _left_out(everything, study)]
+    found = excess(undefended)
+    veils = {epsilon: leaks(study, (VEIL, epsilon), among) for epsilon in tried}
+    recommended = _recommended(study, veils) if found.outcome == LEAKS else None
+    sentences = [_outcome(study, found), _undefended(study, undefended, among), _floors(undefended)]
+    if found.outcome == LEAKS:
+        sentences += [_recommendation(veils, recommended), _worth(study, recommended), _promise(recommended)]
+    sentences += [_inversion(study, recommended), _left_out(study, among, tried)]
     return AuditVerdict(
-        undefended,
-        tuple(f for f in floors if f),
+        max((leak.best for leak in undefended), key=lambda r: r.auc),
+        found,
+        tuple(leak.floor for leak in undefended if leak.floor),
         recommended,
-        best(study, recommended) if recommended else None,
-        study,
+        best(among, recommended) if recommended else None,
+        among,
         tuple(s for s in sentences if s),
     )
 
 
-def _recommended(study: Study) -> Setting | None:
-    """The largest ε that holds, of the first defense of which one holds: the most useful scores that leak no more."""
-    for defense in KEEP_ONE:
-        holding = [e for e in epsilons(study, defense) if holds(study, (defense, e))]
-        if holding:
-            return defense, max(holding)
-    return None
+def _recommended(study: Study, veils: dict[float, tuple[Leak, ...]]) -> Setting | None:
+    """The largest ε that is shown to hold; else the smallest that may hold; the label where none is worth more."""
+    if not veils:
+        return None
+    costs = {d.setting: d for d in study.defenses}
 
+    def worth_it(epsilon: float) -> bool:
+        cost = costs.get((VEIL, epsilon))
+        return cost is None or cost.beats_label is not False
 
-def _closest(study: Study) -> Setting | None:
-    """Of the settings that could be recommended, the one nearest to its floor."""
-    return min(candidates(study), key=lambda one: excess(study, one), default=None)
+    outcomes = {epsilon: excess(found).outcome for epsilon, found in veils.items()}
+    holding = [e for e, outcome in outcomes.items() if outcome == NO_MORE and worth_it(e)]
+    open_ones = [e for e, outcome in outcomes.items() if outcome == UNDECIDED and worth_it(e)]
+    return (VEIL, max(holding)) if holding else (VEIL, min(open_ones)) if open_ones else LABEL
 
 
 def _auc(result: AttackResult) -> str:
     return f"AUC {interval(result.auc, result.auc_low, result.auc_high)}"
 
 
-def _undefended(study: Study) -> str:
+def _above(found: Excess) -> str:
+    return f"{number(found.value)} above what the label alone gives, with 95 % confidence "
+
+
+def _outcome(study: Study, found: Excess) -> str:
+    lies = f"The AUC of the best attack lies {_above(found)}"
+    if found.outcome == LEAKS:
+        return f"The scores leak. {lies}at least {number(max(found.low, 0.0), 3)}."
+    if found.outcome == NO_MORE:
+        return (
+            f"The scores leak no more than the label. {lies}at most {number(found.high, 3)}: within the margin of "
+            f"{number(MARGIN)}. Nothing is recommended, since there is nothing to hide from these attacks."
+        )
+    return (
+        f"Whether the scores leak cannot be told from this many records. {lies}between {number(found.low, 3)} and "
+        f"{number(found.high, 3)}: neither surely above 0 nor surely within the margin of {number(MARGIN)}. "
+        f"{_enough(study, found)} would do. Nothing is recommended."
+    )
+
+
+def _enough(study: Study, found: Excess) -> str:
+    """How many records settle it."""
+    times, records = found.times_as_many, study.meta.get("records", {})
+    given = [records.get(f"given {side}", records.get(side)) for side in ("members", "nonmembers")]
+    if None in given:
+        return f"About {times} times as many"
+    inside, outside = (f"{times * count:,}" for count in given)
+    return f"About {times} times as many ({inside} members and {outside} non-members)"
+
+
+def _undefended(study: Study, found: tuple[Leak, ...], among: Study) -> str:
     said: list[str] = []
-    for leak in leaks(study, UNDEFENDED):
+    for leak in found:
         top = leak.best
-        found = interval(top.tpr_at_1pct, top.tpr_at_1pct_low, top.tpr_at_1pct_high, percent)
         who = "Told the true label, the best" if leak.told else "Undefended, the best attack"
         if leak.told and not said:
             who = "Undefended, the best attack, told the true label,"
         verb = "reaches" if said else "tells members from non-members with"
-        said.append(f"{who} ({attack(top)}) {verb} {_auc(top)} and finds {found} of the members at 1 % false alarms.")
+        said.append(f"{who} ({attack(top)}) {verb} {_auc(top)}{_early(among, leak)}.")
+    if not any(readable(leak.best, "tpr_at_1pct") for leak in found):
+        count = f"{needed('tpr_at_1pct'):,}"
+        said.append(f"How many members are found at 1 % false alarms takes {count} non-members under attack to tell.")
     return " ".join(said)
 
 
-def _floors(study: Study) -> str:
-    found = [(leak.told, leak.floor) for leak in leaks(study, UNDEFENDED) if leak.floor]
-    if not found:
+def _early(among: Study, leak: Leak) -> str:
+    """The members that are found at 1 % false alarms, by the attack that is best there."""
+    top = best(among, leak.best.setting, "tpr_at_1pct", leak.told)
+    if top is None or not readable(top, "tpr_at_1pct"):
+        return ""
+    found = interval(top.tpr_at_1pct, top.tpr_at_1pct_low, top.tpr_at_1pct_high, percent)
+    by = "" if attack(top) == attack(leak.best) else f" (by {attack(top)})"
+    return f", and {found} of the members are found at 1 % false alarms{by}"
+
+
+def _floors(found: tuple[Leak, ...]) -> str:
+    parts = [f"{_auc(leak.floor)} {'with' if leak.told else 'without'} the true label" for leak in found if leak.floor]
+    if not parts:
         return f"No attack that reads only the label was run, so chance (AUC {number(CHANCE)}) stands in for the floor."
-    parts = [f"{_auc(result)} {'with' if told else 'without'} the true label" for told, result in found]
     return f"The predicted label alone gives {' and '.join(parts)}: no defense that keeps the label can go below that."
 
 
-def _levels(study: Study, setting: Setting) -> str:
+def _levels(found: tuple[Leak, ...]) -> str:
     return "; ".join(
         f"{_auc(leak.best)} {'with' if leak.told else 'without'} the true label, where the floor is "
         f"{number(leak.floor_auc)}"
-        for leak in leaks(study, setting)
+        for leak in found
     )
 
 
-def _recommendation(study: Study, recommended: Setting | None) -> str:
+def _recommendation(veils: dict[float, tuple[Leak, ...]], recommended: Setting | None) -> str:
     if recommended is None:
-        closest = _closest(study)
-        if closest is None:
-            return f"No veil that keeps the label alone ({', '.join(KEEP_ONE)}) was studied: no advice on ε."
-        return (
-            f"None of the tested settings met the limit: even with the closest, {setting_in_words(closest)}, the best "
-            f"attack comes more than {number(SLACK)} above its floor ({_levels(study, closest)}). Try a smaller ε."
+        return "No optimal veil was studied: no advice on what to do."
+    outcomes = {epsilon: excess(found) for epsilon, found in veils.items()}
+    tried = ", ".join(f"{e:g}" for e in veils)
+    if recommended == LABEL:
+        if all(found.outcome == LEAKS for found in outcomes.values()):
+            why = f"the optimal veil leaks more than the label at every ε tried ({tried})"
+        else:
+            why = f"at no ε tried ({tried}) that holds is the confidence of the optimal veil clearly worth more"
+        return f"Return the label, with a constant confidence or none: {why}."
+    epsilon = recommended[1] or 0.0
+    found, levels = outcomes[epsilon], _levels(veils[epsilon])
+    said = f"Take {setting_in_words(recommended)}: "
+    if found.outcome == NO_MORE:
+        said += (
+            f"of the ε tried ({tried}) the largest at which it is shown that the best attack stays within "
+            f"{number(MARGIN)} of what the label alone gives (at most {number(found.high, 3)} above): {levels}."
         )
-    defense, epsilon = recommended
-    tried = epsilons(study, defense)
-    said = (
-        f"Take {setting_in_words(recommended)}: of the ε tried ({', '.join(f'{e:g}' for e in tried)}) the largest at "
-        f"which the best attack stays within {number(SLACK)} of what the label alone gives: "
-        f"{_levels(study, recommended)}."
-    )
-    larger = [e for e in tried if epsilon is not None and e > epsilon]
-    if larger:
-        said += f" At ε = {larger[0]:g}, the next one, it comes {number(excess(study, (defense, larger[0])))} above."
-    odd = [f"{e:g}" for e in tried if epsilon is not None and e < epsilon and not holds(study, (defense, e))]
-    if odd:
-        said += f" A smaller ε ({', '.join(odd)}) came out worse, though it shows less: that is sampling noise."
-    return said
+    else:
+        said += (
+            f"of the ε tried ({tried}) the smallest that may hold. Whether it leaks more than the label cannot be told "
+            f"from this many records ({number(found.low, 3)} to {number(found.high, 3)} above): {levels}. "
+            f"About {found.times_as_many} times as many would do."
+        )
+    worse = [f"{e:g}" for e, other in outcomes.items() if e > epsilon and other.outcome == LEAKS]
+    return said + (f" At ε = {', '.join(worse)} it leaks." if worse else "")
 
 
-def _cost(study: Study, recommended: Setting) -> str:
+def _worth(study: Study, recommended: Setting | None) -> str:
+    """What the confidence is worth undefended, behind the recommended veil and beside the label alone."""
     costs = {d.setting: d for d in study.defenses}
-    cost, before = costs.get(recommended), costs.get(UNDEFENDED)
-    if cost is None:
+    if recommended is None:
         return ""
-    said = [f"It moves a score vector by {number(cost.distortion_l2)} on average (ℓ2)"]
-    if cost.test_accuracy is not None:
-        kept = before is not None and before.test_accuracy == cost.test_accuracy
-        said.append(f"test accuracy {'stays' if kept else 'is'} {percent(cost.test_accuracy)}")
-    if cost.auroc_of_confidence is not None:
-        was = before.auroc_of_confidence if before else None
-        against = f", against {number(was)} undefended" if was is not None else ""
-        said.append(
-            f"the confidence tells right from wrong answers with AUROC {number(cost.auroc_of_confidence)}{against}"
-        )
-    return "; ".join(said) + "."
+    before, after = costs.get(UNDEFENDED), costs.get(recommended)
+    if before is None or before.auroc_of_confidence is None:
+        return "What the confidence is worth was not measured: that takes true labels."
+    ways: list[tuple[str, tuple[float | None, ...]]] = [("undefended", _worths(before))]
+    if after is not None and recommended != LABEL:
+        ways.append((setting_in_words(after.setting), _worths(after)))
+    if before.label_nll is not None:
+        ways.append(("the label with a constant confidence", (CHANCE, before.label_nll, before.label_ece)))
+    parts = (
+        f"{name} " + ", ".join(f"{number(values[i], 3)} ({way})" for way, values in ways)
+        for i, name in enumerate(("AUROC", "log-loss", "ECE"))
+        if all(values[i] is not None for _, values in ways)
+    )
+    return f"What the confidence is worth on records that were not trained on: {'; '.join(parts)}."
 
 
-def _promise(recommended: Setting) -> str:
+def _worths(cost: DefenseResult) -> tuple[float | None, ...]:
+    return cost.auroc_of_confidence, cost.nll, cost.ece
+
+
+def _promise(recommended: Setting | None) -> str:
+    if recommended is None or recommended == LABEL:
+        return ""
     epsilon = recommended[1] or 0.0
     factor = f"e^ε = {math.exp(epsilon):.3g}" if epsilon <= 5 else "e^ε, which at this ε is no real limit"
     return (
@@ -239,24 +400,13 @@ def _inversion(study: Study, recommended: Setting | None) -> str:
     return said + (f", from the label alone by {number(label, 3)}." if label is not None else ".")
 
 
-def _noise(study: Study, recommended: Setting | None) -> str:
-    judged = recommended or _closest(study) or UNDEFENDED
-    noise = max((leak.noise for leak in leaks(study, judged)), default=0.0)
-    if noise <= SLACK:
-        return ""
-    return (
-        f"Mind the noise: the 95 % intervals are ±{number(noise)}, larger than the slack of {number(SLACK)}, so this "
-        "sample cannot tell a setting that holds from one that leaks a little. "
-        f"About {math.ceil((noise / SLACK) ** 2)} times as many records could."
-    )
-
-
-def _left_out(everything: Study, compared: Study) -> str:
+def _left_out(everything: Study, compared: Study, tried: list[float]) -> str:
     """The attacks that were run on some of the compared settings only, and how far they got."""
     others = left_out(everything, compared)
     names = {r.attack for r in others}
     alone = replace(everything, results=tuple(r for r in everything.results if r.attack in names))
-    reached = [r for one in [UNDEFENDED, *candidates(everything)] if (r := best(alone, one, reads="scores"))]
+    settings = [UNDEFENDED, *((VEIL, epsilon) for epsilon in tried)]
+    reached = [r for one in settings if (r := best(alone, one, reads="scores"))]
     if not reached:
         return ""
     levels = "; ".join(f"{_auc(r)} on {setting_in_words(r.setting)}" for r in reached)
@@ -276,6 +426,15 @@ class Limit:
 
     measure: Measure
     most: float
+    written: str
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Whether a release may go on, and why."""
+
+    passes: bool
+    sentence: str
 
 
 def parse_limit(text: str) -> Limit:
@@ -284,18 +443,59 @@ def parse_limit(text: str) -> Limit:
     if parts is None or parts[1].lower() not in WRITTEN or not float(parts[2]) <= 1:
         expected = "auc=0.55, tpr@1%=0.05 or tpr@0.1%=0.01, with a number from 0 to 1"
         raise ValueError(f"Expected {expected}, got {text!r}.")
-    return Limit(WRITTEN[parts[1].lower()], float(parts[2]))
+    return Limit(WRITTEN[parts[1].lower()], float(parts[2]), text.strip())
 
 
-def exceeds(study: Study, setting: Setting, limit: str) -> bool:
-    """Whether any attack on this setting passes the limit, e.g. "auc=0.55".
+def gate(study: Study, setting: Setting, *, fail_over: str = "", fail_unless_under: str = "") -> tuple[Gate, ...]:
+    """Whether the attacks on a setting pass the limits, one answer for each limit that is given.
+
+    Args:
+        study: Where to look.
+        setting: The defense and its ε. Every attack on it counts.
+        fail_over: A limit that is not passed as long as the lower bound of the best attack lies below, "auc=0.55".
+        fail_unless_under: A limit that is passed unless the upper bound of every attack lies below.
 
     Raises:
-        ValueError: The limit cannot be read, or the setting was not studied.
+        ValueError: A limit cannot be read, the setting was not studied, or there are too few non-members for the limit.
     """
-    wanted = parse_limit(limit)
-    found = best(study, setting, wanted.measure)
-    if found is None:
-        there = "; ".join(sorted({setting_in_words(r.setting) for r in study.results}))
-        raise ValueError(f"Expected a setting of the study ({there}), got {setting_in_words(setting)}.")
-    return float(getattr(found, wanted.measure)) > wanted.most
+    found = []
+    for text, surely in ((fail_over, False), (fail_unless_under, True)):
+        if not text:
+            continue
+        limit = parse_limit(text)
+        value, low, high = bounds(study, setting, limit.measure)
+        where, reaches = setting_in_words(setting), percent(value) if limit.measure in RATES else number(value, 3)
+        ends = [number(end, 3) for end in (low, high)]
+        if surely:
+            passes, end = high <= limit.most, f"upper bound {ends[1]}"
+            what = "every attack stays within" if passes else "it cannot be ruled out that an attack passes"
+        else:
+            passes, end = low <= limit.most, f"lower bound {ends[0]}"
+            what = "it is not shown that an attack passes" if passes else "an attack surely passes"
+        says = f"Gate {'open' if passes else 'shut'}: on {where} {what} {limit.written} (best attack {reaches}, 95 % "
+        found.append(Gate(passes, f"{says}{end})."))
+    return tuple(found)
+
+
+def bounds(study: Study, setting: Setting, measure: Measure) -> tuple[float, float, float]:
+    """What the best attack on a setting reaches, and its 95 % bounds, with the luck of the best of many counted."""
+    there = [r for r in study.results if r.setting == setting]
+    if not there:
+        known = "; ".join(sorted({setting_in_words(r.setting) for r in study.results}))
+        raise ValueError(f"Expected a setting of the study ({known}), got {setting_in_words(setting)}.")
+    enough = [r for r in there if readable(r, measure)]
+    check_enough(measure, max(r.nonmembers for r in there))
+    each = [(float(getattr(r, measure)), *_ends(r, measure, len(enough))) for r in enough]
+    return max(v for v, _, _ in each), max(low for _, low, _ in each), max(high for _, _, high in each)
+
+
+def _ends(result: AttackResult, measure: Measure, attacks: int) -> tuple[float, float]:
+    """One-sided bounds: the lower one for the best of so many attacks. Of a share of members, Clopper and Pearson's."""
+    value, members = float(getattr(result, measure)), result.members
+    if measure == "auc":
+        deviation = _deviation(result)
+        return max(0.0, value - _z(attacks) * deviation), min(1.0, value + _z(1) * deviation)
+    found = round(value * members)
+    low = float(beta.ppf(ERROR / attacks, found, members - found + 1)) if found else 0.0
+    high = float(beta.ppf(1 - ERROR, found + 1, members - found)) if found < members else 1.0
+    return min(low, value), max(high, value)

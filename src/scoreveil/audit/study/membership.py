@@ -16,7 +16,15 @@ from scoreveil.audit.attacks.interface import Attack, Features
 from scoreveil.audit.data.records import Bools, Defense, Floats, Membership, Records
 from scoreveil.audit.defenses import DEFENSES, Method, Timing, timed
 from scoreveil.audit.study import metrics
-from scoreveil.audit.study.results import UNDEFENDED, AttackResult, DefenseResult, Findings, Form, Setting
+from scoreveil.audit.study.results import (
+    UNDEFENDED,
+    AttackResult,
+    DefenseResult,
+    Findings,
+    Form,
+    Setting,
+    kept_result,
+)
 from scoreveil.audit.study.subjects import Subject
 
 VERSION = 3  # of what a trial computes: what another version kept is made anew
@@ -108,6 +116,9 @@ class Bench:
 
     def _cost(self, seen: "Seen") -> DefenseResult:
         before, after = self.subject.target.nonmembers, seen.target.nonmembers
+        label = None
+        if before.labels is not None and self.subject.reference.labels is not None:
+            label = before.defended(DEFENSES["label_constant"].make(self.subject.given(self.seed)))
 
         def measured(measure: Callable[[Records], float], records: Records = after) -> float | None:
             return None if records.labels is None else measure(records)
@@ -126,12 +137,15 @@ class Bench:
             nll=measured(metrics.nll),
             aurc=measured(metrics.aurc),
             auroc_of_confidence=measured(metrics.auroc_of_confidence),
+            label_nll=None if label is None else metrics.nll(label),
+            label_ece=None if label is None else metrics.ece(label),
+            beats_label=None if label is None else metrics.beats(after, label),
             **asdict(seen.timing),
         )
 
     def _result(self, what: dict[str, Any], make: Callable[[], AttackResult]) -> AttackResult:
         stored = self._kept(what, lambda: asdict(make()))
-        return AttackResult(**{**stored, "roc": tuple(map(tuple, stored["roc"]))})
+        return kept_result(stored)
 
     def _kept(self, what: dict[str, Any], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """A row from the disk, or made and put there."""

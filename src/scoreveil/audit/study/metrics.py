@@ -77,6 +77,15 @@ def _labels(records: Records) -> Integers:
     return records.true_labels
 
 
+def beats(answer: Records, other: Records) -> bool:
+    """Whether the log-loss of one answer is below that of another to the same records, with 95 % confidence."""
+    gain = cost.log_loss(other.scores, _labels(other)) - cost.log_loss(answer.scores, _labels(answer))
+    if len(gain) < 2:
+        return False
+    reach = NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * float(gain.std(ddof=1)) / len(gain) ** 0.5
+    return bool(gain.mean() > reach)
+
+
 def _right(records: Records) -> Bools:
     return np.asarray(_labels(records) == records.predicted)
 
@@ -104,7 +113,8 @@ def membership_metrics(truth: ArrayLike, attack_scores: ArrayLike) -> Membership
     }
     ends = {f"{name}{end}": v for name, three in intervals.items() for end, v in zip(ENDS, three, strict=True)}
     accuracy = float((said[is_member].mean() + (~said[~is_member]).mean()) / 2)
-    return MembershipMetrics(accuracy=accuracy, roc=_thinned(fpr, tpr, nonmembers), **ends)
+    curve = _thinned(fpr, tpr, nonmembers)
+    return MembershipMetrics(accuracy=accuracy, members=members, nonmembers=nonmembers, roc=curve, **ends)
 
 
 def auc(is_member: Bools, scores: Floats) -> Interval:

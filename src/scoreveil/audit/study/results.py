@@ -14,6 +14,7 @@ InversionForm = Literal["paper", "adaptive", "floor"]
 Measure = Literal["accuracy", "auc", "tpr_at_1pct", "tpr_at_01pct"]
 
 UNDEFENDED: Setting = ("none", None)
+CHANCE = 0.5  # the AUC of guessing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +37,7 @@ class MembershipMetrics:
     auc           with DeLong's interval
     tpr_at_1pct   share of the members found at 1 % false alarms; Clopper-Pearson, for a given threshold
     tpr_at_01pct  the same at 0.1 %
+    members, nonmembers    how many it was judged on
     roc           points (false positive rate, true positive rate), evenly spread on a logarithmic axis
     """
 
@@ -49,6 +51,8 @@ class MembershipMetrics:
     tpr_at_01pct: float
     tpr_at_01pct_low: float
     tpr_at_01pct_high: float
+    members: int
+    nonmembers: int
     roc: tuple[tuple[float, float], ...]
 
 
@@ -93,6 +97,9 @@ class DefenseResult(OfSetting):
     nll: float | None = None
     aurc: float | None = None
     auroc_of_confidence: float | None
+    label_nll: float | None = None  # of the label with a constant confidence, on the same records
+    label_ece: float | None = None
+    beats_label: bool | None = None  # whether the log-loss is below that, with 95 % confidence
     fit_seconds: float
     seconds_per_vector: float
     ratio_to_numpy: float | None = None  # of our mechanisms: the time beside that of plain array operations
@@ -126,6 +133,36 @@ def setting_name(setting: Setting) -> str:
     """`published ε=0.5`."""
     name, epsilon = setting
     return name if epsilon is None else f"{name} ε={epsilon:g}"
+
+
+def kept_result(row: dict[str, Any], nonmembers: int = 0) -> AttackResult:
+    """The result of a row as it was kept.
+
+    Older rows do not say how many records they were judged on: as many members as non-members, and their curve starts
+    near half a false alarm. Where it is known how many `nonmembers` the study had, it was all of them, or a half.
+    """
+    curve = tuple((x, y) for x, y in row["roc"])
+    count = round(0.5 / curve[0][0]) if curve else 0
+    if count and nonmembers:
+        count = nonmembers // max(1, round(nonmembers / count))
+    return AttackResult(**{"members": count, "nonmembers": count, **row, "roc": curve})
+
+
+def floor(study: Study, told: bool) -> AttackResult | None:
+    """What the predicted label alone gives to an attacker, who may also guess: never below 0.5.
+
+    An attack of its own on the undefended scores, so that it is the same for every defense that keeps the label; where
+    that was not run, the best of the attacks that read the label.
+    """
+    name = "label_floor_known" if told else "label_floor"
+    found = best(study, UNDEFENDED, attack=name) or best(study, UNDEFENDED, told=told, reads="label")
+    return None if found is None else or_guessing(found)
+
+
+def or_guessing(result: AttackResult) -> AttackResult:
+    """The result of an attacker who guesses where the attack does worse than that."""
+    auc, low, high = (max(CHANCE, value) for value in (result.auc, result.auc_low, result.auc_high))
+    return replace(result, auc=auc, auc_low=low, auc_high=high)
 
 
 def best(
@@ -191,13 +228,13 @@ def to_json(study: Study) -> str:
 def from_json(text: str) -> Study:
     """The study that `to_json` wrote."""
     content = json.loads(text)
-    rates = content.pop("rates")
+    rates, nonmembers = content.pop("rates"), content["meta"].get("records", {}).get("nonmembers", 0)
     for row in content["results"]:
         which, up = row["roc"]
         row["roc"] = tuple(zip(rates[which], up, strict=True))
     return Study(
         meta=content["meta"],
-        results=tuple(AttackResult(**row) for row in content["results"]),
+        results=tuple(kept_result(row, nonmembers) for row in content["results"]),
         defenses=tuple(DefenseResult(**row) for row in content["defenses"]),
         inversions=tuple(InversionResult(**{**r, "pictures": tuple(r["pictures"])}) for r in content["inversions"]),
         originals=tuple(content["originals"]),

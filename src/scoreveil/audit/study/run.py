@@ -123,6 +123,9 @@ def about(subject: Subject, plan: StudyPlan, command: str) -> dict[str, Any]:
         "reference": len(subject.reference),
         "classes": target.classes,
     }
+    if subject.given_records is not None:
+        given = subject.given_records
+        records |= {"given members": len(given.members), "given nonmembers": len(given.nonmembers)}
     if subject.many is not None:
         records["shadow models"] = len(subject.many.inside)
     if subject.pictures is not None:

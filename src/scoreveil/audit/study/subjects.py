@@ -15,7 +15,7 @@ import numpy as np
 
 from scoreveil import onnx_session
 from scoreveil.audit.data.images import Images, variants
-from scoreveil.audit.data.records import Floats, Integers, Membership, Records
+from scoreveil.audit.data.records import Floats, Integers, Membership, Records, joined
 from scoreveil.audit.defenses.interface import Given
 from scoreveil.audit.study.pictures import Pictures
 from scoreveil.audit.study.shadows import ManyShadows, Progress, many_shadows, silent
@@ -39,6 +39,7 @@ class Subject:
     many            the target's records under many shadow models, for LiRA and RMIA
     pictures        what the inversion attack draws, where the records are pictures
     fitted_on       members that a defense is fitted on, where they are not those under attack
+    given_records   all members and non-members that the audit was given, to fit a veil for use on
     """
 
     target: Membership
@@ -49,6 +50,7 @@ class Subject:
     pictures: Pictures | None = None
     title: str = ""
     fitted_on: Records | None = None
+    given_records: Membership | None = None
 
     def given(self, seed: int, epsilon: float | None = None) -> Given:
         """What a defender has. It knows its own training set; its non-members are the reference, not the records under
@@ -128,7 +130,7 @@ def from_scores(
     for name, records in every.items():
         if len(records) < FEWEST:
             raise ValueError(f"Expected at least {FEWEST} {name}, got {len(records)}.")
-    notes = overlap_notes(members, nonmembers)
+    notes, whole = overlap_notes(members, nonmembers), Membership(members, nonmembers)
     rng = np.random.default_rng(seed)
     if reference is None:
         shuffled = nonmembers.take(rng.permutation(len(nonmembers)))
@@ -136,10 +138,10 @@ def from_scores(
         reference, nonmembers = shuffled.take(slice(cut)), shuffled.take(slice(cut, None))
     target = Membership(members, nonmembers)
     if shadow is not None:
-        return Subject(target, Membership(*shadow), reference, notes)
+        return Subject(target, Membership(*shadow), reference, notes, given_records=whole)
     known, attacked = target.halves(rng)
     notes += ("No shadow was given: attacks are fitted on one half of the records and tested on the other half.",)
-    return Subject(attacked, known, reference, notes)
+    return Subject(attacked, known, reference, notes, given_records=whole)
 
 
 def overlap_notes(members: Records, nonmembers: Records) -> tuple[str, ...]:
@@ -205,18 +207,17 @@ def from_model(
     reference, others = (_part(nonmembers, index) for index in (order[:cut], order[cut:]))
     shadow = None
     if auxiliary is not None and options.architecture is not None:
-        inside, outside = (_part(auxiliary, half) for half in np.array_split(rng.permutation(len(auxiliary[1])), 2))
-        ask = fitted(options.architecture, *inside).predict_proba
-        shadow = _records("shadow members", ask, inside), _records("shadow nonmembers", ask, outside)
+        halves = [_part(auxiliary, half) for half in np.array_split(rng.permutation(len(auxiliary[1])), 2)]
+        ask = fitted(options.architecture, *halves[0]).predict_proba
+        shadow = _records("shadow members", ask, halves[0]), _records("shadow nonmembers", ask, halves[1])
     elif auxiliary is not None and not options.inversion:
         raise ValueError("Auxiliary data alone trains no shadow: give an architecture too.")
-    subject = from_scores(
-        _records("members", predict, members),
-        _records("nonmembers", predict, others),
-        shadow,
-        _records("reference", predict, reference),
-        options.seed,
+    inside, outside, public = (
+        _records(name, predict, data)
+        for name, data in (("members", members), ("nonmembers", others), ("reference", reference))
     )
+    subject = from_scores(inside, outside, shadow, public, options.seed)
+    subject = replace(subject, given_records=Membership(inside, joined([outside, public])))
     if options.shadows and options.architecture is not None:
         if shadow is None:
             raise ValueError(f"{options.shadows} shadows need auxiliary data for a shadow beside them: give some.")
