@@ -1,4 +1,4 @@
-"""Draws docs/veil.svg, the README's picture: what scores give away for several ε, and what hiding it costs.
+"""Draws docs/veil.svg, the README's picture: what scores give away behind several veils, and what they are still worth.
 
 Run it as `.venv/bin/python docs/picture.py`. The classifier, its training records and the others are the demo's.
 """
@@ -8,45 +8,49 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.metrics import roc_auc_score
 
-from scoreveil import Veil, demo
+from scoreveil import Veil, demo, fit
+from scoreveil.fitting.cost import auroc, label_with_constant_confidence
+from scoreveil.fitting.records import Scored
 
-EPSILONS = (8.0, 2.0, 0.5)
-ANSWERS = 200  # for each training record, of which there are few; a tenth of that for each other record
+EPSILONS = (8.0, 4.0, 2.0)
+ANSWERS = 50  # for each record
 
 WIDTH, ROW, TOP, BAR = 580, 36, 84, 22
-LEAK, COST, ROOM = 110, 370, 150  # where the two charts begin, and how wide they are
-MOST_MOVED = 0.25  # where the right chart ends
-LEAKS, COSTS, INK = "#d9622b", "#5b7fb0", "#757d87"
+LEAK, WORTH, ROOM = 110, 370, 150  # where the two charts begin, and how wide they are
+TITLE = "Behind the optimal veil an attacker can tell nothing, and the confidence is still worth something"
+LEAKS, WORTHS, INK = "#d9622b", "#5b7fb0", "#757d87"
 
 
 @dataclass(frozen=True)
 class Row:
-    """What one ε makes of the scores."""
+    """What one veil makes of the scores."""
 
     name: str
-    told: float  # how often the top score tells a training record from another one; a coin: .5
-    moved: float  # mean ‖z - y‖₂ over the other records
+    told: float  # how often the confidence tells a training record from another one; a coin: .5
+    useful: float  # how often it tells a right answer from a wrong one; a coin: .5
     relabelled: int  # answers whose label changed
 
 
 def measured() -> list[Row]:
-    scores = demo.classify()
-    trained, others = np.repeat(scores.members, ANSWERS, axis=0), np.repeat(scores.others, ANSWERS // 10, axis=0)
+    scores = demo.forest()
+    known = Scored(scores.reference, scores.reference_labels)
+    trained, others = (np.repeat(rows, ANSWERS, axis=0) for rows in (scores.members, scores.others))
+    right = others.argmax(axis=1) == np.repeat(scores.labels, ANSWERS)
 
-    def row(name: str, defense: Any) -> Row:
-        from_trained, from_others = defense(trained), defense(others)
-        tops = np.concatenate([from_trained.max(axis=1), from_others.max(axis=1)])
-        return Row(
-            name,
-            told=float(roc_auc_score(np.repeat([1, 0], [len(trained), len(others)]), tops)),
-            moved=float(np.linalg.norm(from_others - others, axis=1).mean()),
-            relabelled=int(np.count_nonzero(from_others.argmax(axis=1) != others.argmax(axis=1))),
-        )
+    def row(name: str, answer: Any) -> Row:
+        members, answers = answer(trained).max(axis=1), answer(others)
+        sure = answers.max(axis=1)
+        changed = int(np.count_nonzero(answers.argmax(axis=1) != others.argmax(axis=1)))
+        return Row(name, auroc(members, sure), auroc(sure[right], sure[~right]), changed)
 
-    veils = {f"ε = {e:g}": Veil(e, reference=scores.reference, rng=np.random.default_rng(0)) for e in EPSILONS}
-    return [row("bare scores", lambda rows: rows), *(row(name, veil) for name, veil in veils.items())]
+    def veil(epsilon: float) -> Veil:
+        rng = np.random.default_rng(0)
+        found = fit(epsilon, known.scores, known.labels, scores.members, scores.member_labels, rng=rng)
+        return Veil(found.mechanism, rng=rng)
+
+    veiled = [row(f"ε = {epsilon:g}", veil(epsilon)) for epsilon in EPSILONS]
+    return [row("raw scores", lambda rows: rows), *veiled, row("label alone", label_with_constant_confidence(known))]
 
 
 def svg(rows: list[Row]) -> str:
@@ -55,16 +59,16 @@ def svg(rows: list[Row]) -> str:
         _text(LEAK, 20, "What leaks", 16, 600),
         _text(LEAK, 40, "How often an attacker tells a training"),
         _text(LEAK, 58, "record from another; a coin: 50 %."),
-        _text(COST, 20, "What it costs", 16, 600),
-        _text(COST, 40, "How far the scores move."),
-        _text(COST, 58, "No label changes."),
+        _text(WORTH, 20, "What is left", 16, 600),
+        _text(WORTH, 40, "How often a right answer is surer than"),
+        _text(WORTH, 58, "a wrong one. No label changes."),
         *(_row(at, row) for at, row in enumerate(rows)),
     ])  # fmt: skip
-    figures = "; ".join(f"{row.name}: told apart {row.told:.3f}, moved {row.moved:.3f}" for row in rows)
+    figures = "; ".join(f"{row.name}: told apart {row.told:.3f}, useful {row.useful:.3f}" for row in rows)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
         'font-family="system-ui, sans-serif" role="img">\n'
-        "<title>The smaller ε, the less an attacker can tell from the scores, and the further they move</title>\n"
+        f"<title>{TITLE}</title>\n"
         f"<desc>{figures}</desc>\n{body}\n</svg>\n"
     )
 
@@ -74,13 +78,13 @@ def _row(at: int, row: Row) -> str:
     return "\n".join([
         _text(4, y + 16, row.name, 15, 600),
         _bar(LEAK, y, (row.told - 0.5) / 0.5, LEAKS, f"{100 * row.told:.0f} %"),
-        _bar(COST, y, row.moved / MOST_MOVED, COSTS, f"{row.moved:.2f}"),
+        _bar(WORTH, y, (row.useful - 0.5) / 0.5, WORTHS, f"{100 * row.useful:.0f} %"),
     ])  # fmt: skip
 
 
 def _bar(x: int, y: int, part: float, color: str, label: str) -> str:
     room = f'<rect x="{x}" y="{y}" width="{ROOM}" height="{BAR}" rx="3" fill="{INK}" fill-opacity=".15"/>'
-    filled = f'<rect x="{x}" y="{y}" width="{ROOM * part:.1f}" height="{BAR}" rx="3" fill="{color}"/>'
+    filled = f'<rect x="{x}" y="{y}" width="{ROOM * max(part, 0):.1f}" height="{BAR}" rx="3" fill="{color}"/>'
     return "\n".join([room, filled, _text(x + ROOM + 8, y + 16, label, 15, 600)])
 
 

@@ -34,7 +34,7 @@ SETTINGS = (
     ("published", 0.1),
     ("purification", None),
     ("phase_2_alone", 0.1),
-    ("optimal", 2.0),
+    ("optimal", 4.0),
     ("isotonic_all_reference", 2.0),
 )
 TINY = replace(
