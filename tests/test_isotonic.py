@@ -238,7 +238,7 @@ def test_a_reference_brings_the_distortion_down():
     held_out, scores = (rng.dirichlet(np.r_[np.full(5, 0.3), np.full(5, 0.002)], 3000) for _ in range(2))
     plain = np.linalg.norm(Veil(2.0, keep=2, rng=rng)(scores) - scores, axis=1).mean()
     informed = np.linalg.norm(Veil(2.0, keep=2, reference=held_out, rng=rng)(scores) - scores, axis=1).mean()
-    assert informed < 0.85 * plain
+    assert informed < 0.92 * plain
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])

@@ -81,7 +81,9 @@ class Fingerprints:
 
 def _columns(given: Any) -> list[Any]:
     """The inputs that an object of them holds."""
-    return [given[name] for name in sorted(given, key=str)] if isinstance(given, dict) else [given]
+    if isinstance(given, dict) and not hasattr(given, "tocsr"):  # one kind of scipy's sparse matrices is a dict
+        return [given[name] for name in sorted(given, key=str)]
+    return [given]
 
 
 def _readable(given: Any, rows: int) -> Any:

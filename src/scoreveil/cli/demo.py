@@ -57,7 +57,6 @@ def demo(
         f"{promise.advantage:.2f} (true less false positive rate, 95 % confidence; less with more records to fit on).\n"
     )
     _write(shown.scores, folder)
-    shown.veil.save(folder / "veil.npz")
     out.print(f"Measured just now, in {time.perf_counter() - started:.1f} s. Next, with these scores or your own:\n")
     out.print(NEXT.format(folder=folder), soft_wrap=True, markup=False)
     if attack:

@@ -45,7 +45,7 @@ FOLDS, RESAMPLES, LEVEL = 5, 200, 0.95
 ECE_BINS = 15
 GROUPS, LEAST_OF_GROUP = 10, 40  # of like confidence, and the records of each: no figure is about a few of them
 SMALLEST = 1e-12  # raw scores of 0 count as this in a logarithm
-FLOORS = (SMALLEST, 1e-6, 1e-4, 1e-3, 1e-2)  # that temperature scaling may raise scores to
+FLOORS = (SMALLEST, 1e-6, 1e-4, 1e-3, 1e-2)  # that temperature scaling may add to scores
 
 
 @dataclass(frozen=True)
@@ -170,13 +170,13 @@ def _ways(
 def tempered(others: Scored) -> Answer:
     """Raw scores after temperature scaling: softmax(ln y / T), with the T of the least log-loss.
 
-    A forest's scores may be 0, of which no T makes anything: they are raised to a floor, the best of a few.
+    A forest's scores may be 0, of which no T makes anything: something is added to all, the best of a few.
     """
     assert others.labels is not None
     labels = others.labels[:, None]
 
     def scaled(scores: Floats, floor: float, log_temperature: float) -> Floats:
-        logits = np.log(np.maximum(scores, floor)) / np.exp(log_temperature)
+        logits = np.log(scores + floor) / np.exp(log_temperature)
         weights = np.exp(logits - logits.max(axis=1, keepdims=True))
         return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 

@@ -20,9 +20,7 @@ from starlette.routing import Route
 
 from scoreveil.gateway import metrics, openapi
 from scoreveil.gateway.config import Config
-from scoreveil.mechanisms.channel import Channel
 from scoreveil.mechanisms.mechanism import DEFAULT_MECHANISM, Mechanism, make
-from scoreveil.mechanisms.promises import WHOLE
 from scoreveil.veil import Veil
 
 MOST_CLASSES = 64
@@ -79,12 +77,12 @@ async def _state(request: Request, load: Callable[[], Config]) -> Response:
     shown = []
     for name, model in config.models.items():
         veil = model.bare_veil
-        fitted = veil.mechanism if isinstance(veil.mechanism, Channel) else None
+        classes = veil.mechanism.classes
         settings = {
             "epsilon": veil.epsilon,
             "mechanism": veil.mechanism.name,
             # of a fitted veil that the playground can try
-            "classes": fitted.classes if fitted is not None and fitted.classes <= MOST_CLASSES else None,
+            "classes": classes if classes is not None and classes <= MOST_CLASSES else None,
             "repeats": model.repeats,
             "releases": model.allowed_releases if model.budgeted else None,
         }
@@ -132,28 +130,17 @@ def _veiled(asked: dict[str, Any], load: Callable[[], Config]) -> dict[str, Any]
             "worst_loss": promise.worst_loss,
             "advantage": promise.advantage,
         },
-        "table": _table(mechanism, scores) if isinstance(mechanism, Channel) else None,
+        "table": mechanism.as_table(scores),
     }
 
 
-def _fitted(config: Config, name: str) -> Channel:
-    """The fitted table of a model."""
+def _fitted(config: Config, name: str) -> Mechanism:
+    """The fitted mechanism of a model."""
     model = config.models.get(name)
     mechanism = None if model is None else model.bare_veil.mechanism
-    if not isinstance(mechanism, Channel):
+    if mechanism is None or mechanism.classes is None:
         raise ValueError("There is no model of this name with a fitted veil.")
     return mechanism
-
-
-def _table(channel: Channel, scores: Any) -> dict[str, Any]:
-    """The table as people read it, the least confidence first, and the bin that these scores lie in."""
-    order = channel.announced[:, 0].argsort()
-    return {
-        "edges": channel.edges.tolist(),
-        "announced": channel.announced[order, 0].tolist(),
-        "chances": (channel.table[:, order] / WHOLE).tolist(),
-        "bin": int(channel.read(scores[None])[1][0]),
-    }
 
 
 def _json(content: Any, status: int = 200) -> Response:

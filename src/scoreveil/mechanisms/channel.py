@@ -139,6 +139,16 @@ class Channel(Mechanism, name="channel"):
 
     # As data
 
+    def as_table(self, scores: Floats) -> dict[str, Any]:
+        """The least confidence first; and the bin that these scores lie in."""
+        order = self.announced[:, 0].argsort()
+        return {
+            "edges": self.edges.tolist(),
+            "announced": self.announced[order, 0].tolist(),
+            "chances": (self.table[:, order] / WHOLE).tolist(),
+            "bin": int(self.read(scores[None])[1][0]),
+        }
+
     def settings(self) -> dict[str, Any]:
         about = {"epsilon": self.epsilon, "keep": self.keep}
         if self.evidence is not None:

@@ -107,6 +107,15 @@ class Mechanism(ABC):
 
     # As data
 
+    @property
+    def classes(self) -> int | None:
+        """How many classes it was fitted for; None where it takes any number."""
+        return None
+
+    def as_table(self, scores: Floats) -> dict[str, Any] | None:
+        """The table that answers to this score vector are drawn from, as people read it; None where there is none."""
+        return None
+
     def settings(self) -> dict[str, Any]:
         """The plain values that it is made of, for files and names."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
