@@ -140,7 +140,7 @@ def test_a_veil_is_replaced_only_if_that_is_wanted(scoreveil):
     scoreveil("fit --nonmembers out.npy -e 4 -o veil.npz")
     code, _, err = scoreveil("fit --nonmembers out.npy -e 2 -o veil.npz")
     assert code == 2
-    assert "veil.npz exists; --force replaces it" in err
+    assert "veil.npz exists already; --force replaces it" in err
     assert Veil.load("veil.npz").epsilon == 4
     assert scoreveil("fit --nonmembers out.npy -e 2 -o veil.npz --force")[0] == 0
     assert Veil.load("veil.npz").epsilon == 2

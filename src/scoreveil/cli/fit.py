@@ -99,14 +99,15 @@ def fit(
 
 
 def _check_target(target: Path | None, force: bool) -> None:
+    from scoreveil.files.output import refuse_existing
+
     if target is None:
         raise ValueError("Where shall the veil be written? Name a .npz file with -o.")
     if target.suffix != ".npz":
         raise ValueError(f"A fitted veil is written as .npz; {target.name} does not end in it.")
     if not os.access(target.parent, os.W_OK):
         raise ValueError(f"Nothing can be written into {target.parent}.")
-    if target.exists() and not force:
-        raise FileExistsError(f"{target} exists; --force replaces it.")
+    refuse_existing(target, force)
 
 
 def _check_folder(report: Path | None) -> None:

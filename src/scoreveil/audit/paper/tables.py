@@ -141,6 +141,11 @@ COMPARED: tuple[Setting, ...] = (
 )
 
 
+def _excess(attacked: AttackResult | None, alone: AttackResult | None) -> float | None:
+    """How far an attack comes above its floor, which is guessing at least."""
+    return None if attacked is None or alone is None else attacked.auc - max(0.5, alone.auc)
+
+
 def worth(study: Study) -> str:
     """What each way to answer leaks beyond the label, and what its confidence is worth: the table of "Which veil?"."""
     costs = {d.setting: d for d in study.defenses}
@@ -148,8 +153,7 @@ def worth(study: Study) -> str:
     for one in (one for one in COMPARED if one in costs):
         cost, row = costs[one], [setting_in_words(one)]
         for told in (False, True):
-            attacked, alone = on_scores(study, one, told), floor(study, "label", told)
-            above = None if attacked is None or alone is None else attacked.auc - max(0.5, alone.auc)
+            above = _excess(on_scores(study, one, told), floor(study, "label", told))
             row.append(NOTHING if above is None else ("+" if above > 0 else "") + number(above, 3))
         measured = (cost.auroc_of_confidence, cost.aurc, cost.nll, cost.ece)
         rows.append([*row, *(number(value, 3) for value in measured)])
@@ -299,9 +303,9 @@ def _likelihood_at_the_floor(study: Study, one: Setting) -> Claim:
 
 
 def _above(what: str, attacked: AttackResult | None, alone: AttackResult | None) -> Claim:
-    if attacked is None or alone is None:
+    above = _excess(attacked, alone)
+    if attacked is None or alone is None or above is None:
         return Claim(what, "", NOTHING, False)
-    above = attacked.auc - max(0.5, alone.auc)
     return Claim(what, "within .03", f"{number(attacked.auc, 3)} against {number(alone.auc, 3)}", above <= 0.03)
 
 

@@ -9,7 +9,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import binomtest, rankdata
-from sklearn.metrics import roc_auc_score, roc_curve
+from sklearn.metrics import roc_curve
 
 from scoreveil.audit.data.records import Bools, Floats, Integers, Records
 from scoreveil.audit.study.results import InversionMetrics, MembershipMetrics
@@ -42,8 +42,7 @@ def ece(records: Records, bins: int = 15) -> float:
 
 def brier(records: Records) -> float:
     """The mean of Σ_c (y_c - 1{c is true})², from 0 to 2."""
-    one_hot = np.eye(records.scores.shape[1])[_labels(records)]
-    return float(np.mean(((records.scores - one_hot) ** 2).sum(axis=1)))
+    return float(cost.brier(records.scores, _labels(records)).mean())
 
 
 def nll(records: Records) -> float:
@@ -58,10 +57,8 @@ def aurc(records: Records) -> float:
 
 def auroc_of_confidence(records: Records) -> float:
     """What confidence is for: the AUROC of the top score for being right; 0.5 where all are right, or all wrong."""
-    right = _right(records)
-    if right.all() or not right.any():
-        return 0.5
-    return float(roc_auc_score(right, records.scores.max(axis=1)))
+    right, top = _right(records), records.scores.max(axis=1)
+    return cost.auroc(top[right], top[~right])
 
 
 def distortion(released: Floats, scores: Floats, norm: Norm = "l2") -> float:

@@ -136,21 +136,18 @@ def _write(
 
 @numba.njit(**options)
 def _look_up(rows: Any, uniforms: Any, out: Any, edges: Any, cumulative: Any, answers: Any, whole: float) -> int:
-    """Fresh answers with one kept class, two rows at a time; returns the first that is not a score vector, or -1."""
-    (n, k), most = rows.shape, cumulative.shape[1] - 1
-    for r in range(0, n, 2):
-        last = min(r + 1, n - 1)
-        index, share, other_index, other_share = _two_tops(rows[r], rows[last])
-        if share < 0:
-            return r
-        if other_share < 0:
-            return last
-        b, other_b = _count(edges, len(edges), share), _count(edges, len(edges), other_share)
-        answer = _count(cumulative[b], most, np.int64(uniforms[r, 0] * whole))
-        other = _count(cumulative[other_b], most, np.int64(uniforms[last, 0] * whole))
-        for i in range(k):
-            out[r, i] = answers[index, answer, i]
-            out[last, i] = answers[other_index, other, i]
+    """Fresh answers with one kept class, some rows at a time; returns the first that is not a score vector, or -1."""
+    n, most = len(rows), cumulative.shape[1] - 1
+    kept, bins = np.empty((min(n, AT_A_TIME), 1), np.int64), np.empty(min(n, AT_A_TIME), np.int64)
+    for first in range(0, n, AT_A_TIME):
+        height = min(AT_A_TIME, n - first)
+        bad = _read(rows[first : first + height], edges, kept[:height], bins[:height])
+        if bad >= 0:
+            return first + bad
+        for l in range(height):
+            answer = _count(cumulative[bins[l]], most, np.int64(uniforms[first + l, 0] * whole))
+            for i in range(out.shape[1]):
+                out[first + l, i] = answers[kept[l, 0], answer, i]
     return -1
 
 
