@@ -160,7 +160,7 @@ def test_a_secret_that_others_can_read_is_warned_about(scoreveil):
     [
         ("none.npy -o out.npy --epsilon 2", "Expected a file of scores, got no such file: none.npy."),
         ("in.npy -o out.csv --epsilon 2", "Expected an output ending in .npy, like the input, got out.csv."),
-        ("key -o out --epsilon 2", "Expected a file ending in .npy, .npz, .csv, .parquet, got key."),
+        ("key -o out --epsilon 2", "Expected a file ending in .npy, .npz, .csv, .tsv, .jsonl, .parquet, or text"),
         ("in.npy -o in.npy --epsilon 2", "in.npy is the input itself; --force replaces it."),
         ("in.npy -o there.npy --epsilon 2", "exists already; --force replaces it"),
         ("in.npy -o no/out.npy --epsilon 2", "There is no directory"),

@@ -147,7 +147,7 @@ def test_percent_signs_stay(tmp_path):
 def test_rounded_rows_need_rescale_and_keep_their_unit(tmp_path, whole):
     rows = np.round(make_scores() * whole, 2 if whole == 1 else 0)
     source = written(tmp_path / "in.csv", "a,b,c,d,e\n" + "".join(",".join(map(str, row)) + "\n" for row in rows))
-    with pytest.raises(BadRows, match="--rescale"):
+    with pytest.raises(BadRows, match="rows that are not score vectors"):
         protected(source)
     done, out = protected(source, rescale=True)
     after = np.loadtxt(out, delimiter=",", skiprows=1)
@@ -325,5 +325,7 @@ def test_the_command_says_what_it_did(tmp_path, capsys):
     said = capsys.readouterr().out
     assert "left out   confidence" in said
     assert "skipped     row 1: the scores sum to more than 1" in said
+    assert run([*words, "--drop", "confidence", "--force"]) == 2
+    assert "Rounded, or in percent: --rescale. Single rows: --on-bad-row skip or label-only." in capsys.readouterr().err
     assert run([*words, "--on-bad-row", "sometimes"]) == 2
     assert "Expected --on-bad-row refuse, skip, label-only, got 'sometimes'" in capsys.readouterr().err

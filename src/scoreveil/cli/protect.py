@@ -104,7 +104,11 @@ def protect(
         if many:
             done, kept = _protect_dataset(source, target, veil, columns, cleaning, force, engine, workers, progress)
         else:
-            done, kept = files.protect(source, target, veil, columns, force, progress, cleaning=cleaning), 0
+            try:
+                done, kept = files.protect(source, target, veil, columns, force, progress, cleaning=cleaning), 0
+            except files.BadRows as error:
+                other = "" if rescale else "Rounded, or in percent: --rescale. "
+                raise ValueError(f"{error}\n{other}Single rows: --on-bad-row skip or label-only.") from None
     if kept:
         typer.echo(f"{kept} file{'s' * (kept != 1)} of {target} were there already, complete.")
     if done is not None:

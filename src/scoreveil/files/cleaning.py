@@ -98,7 +98,7 @@ def cleaned(file: ScoreFile, name: str, cleaning: Cleaning, guessed: bool, bad: 
     for batch in file.batches():
         if not first_row:
             unit = _unit(batch.scores) if cleaning.rescale else 1.0
-            hint = _hint(file, batch, cleaning, guessed)
+            hint = _hint(file, batch) if guessed else ""
         vectors = batch.scores if unit == 1 else batch.scores / batch.scores.dtype.type(unit)
         if shape is not None:
             vectors = shape.vectors(vectors[:, 0])
@@ -172,15 +172,10 @@ def _labels_alone(scores: Rows) -> Rows:
     return rows
 
 
-def _hint(file: ScoreFile, batch: Batch, cleaning: Cleaning, guessed: bool) -> str:
-    """What else to try, where rows are no score vectors."""
-    said = ""
-    if guessed and file.columns:
-        said = f" Taken as scores: {listed(file.columns)}; --columns names others."
-        if len(file.columns) == batch.scores.shape[1] > 2 and len(batch.scores):
-            first = dict(zip(file.columns, batch.scores[0].tolist(), strict=True))
-            better = suggested(first)
-            said += better if f"'{','.join(file.columns)}'" not in better else ""
-    if not cleaning.rescale:
-        said += " Rows that were rounded or are in percent: --rescale."
-    return f"{said} Single rows: --on-bad-row skip or label-only."
+def _hint(file: ScoreFile, batch: Batch) -> str:
+    """Which columns were taken for scores, and which ones might be meant."""
+    better = ""
+    if len(file.columns) == batch.scores.shape[1] > 2 and len(batch.scores):
+        better = suggested(dict(zip(file.columns, batch.scores[0].tolist(), strict=True)))
+        better = "" if f"'{','.join(file.columns)}'" in better else better
+    return f" Taken as scores: {listed(file.columns)}; --columns names others.{better}" if file.columns else ""
