@@ -146,7 +146,7 @@ def test_an_audit_of_a_model(folder, capsys):
         (["--members", "in.npy", "--nonmembers", "other.npy"], "same number of classes"),
         (["--members", "in.npy", "--nonmembers", "out.npy", "--member-labels", "few-labels.npy"], "1500 labels"),
         (["--members", "in.npy", "--nonmembers", "out.npy", "--member-labels", "none.npy"], "no such file"),
-        (["--members", "in.npy", "--nonmembers", "out.npy", "--defenses", "magic"], "defense among"),
+        (["--members", "in.npy", "--nonmembers", "out.npy", "--defenses", "magic"], "defenses among"),
         (["--members", "in.npy", "--nonmembers", "out.npy", "--epsilons", "1,x"], "numbers with commas"),
         (["--members", "in.npy", "--nonmembers", "out.npy", "--epsilons", "-1"], "epsilons > 0"),
         (["--members", "in.npy", "--nonmembers", "out.npy", "--fail-over", "auc>0.5"], "auc="),

@@ -167,12 +167,12 @@ def test_averaging_asks_again():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"settings": (("none", None), ("nothing", None))}, "defense among"),
+        ({"settings": (("none", None), ("nothing", None))}, "defenses among"),
         ({"settings": (("none", None), ("isotonic", None))}, "an epsilon for isotonic"),
         ({"settings": (("none", 1.0),)}, "no epsilon for none"),
         ({"settings": (("none", None), ("isotonic", -1.0))}, "epsilons > 0"),
         ({"settings": (("label_only", None),)}, "without a defense"),
-        ({"attacks": ("magic",)}, "attack among"),
+        ({"attacks": ("magic",)}, "attacks among"),
         ({"repeats": 0}, "repeats >= 1"),
     ],
 )

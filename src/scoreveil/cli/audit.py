@@ -3,6 +3,7 @@
 import os
 import shlex
 import sys
+import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +13,11 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from scoreveil.cli.terminal import out, progress_steps
+from scoreveil.cli.terminal import duration, out, progress_bar, progress_steps
 
 if TYPE_CHECKING:  # the audit wing brings torch and scikit-learn; only those who audit wait for them
     from scoreveil.audit.data.records import Records
-    from scoreveil.audit.study.results import AttackResult, Setting
+    from scoreveil.audit.study.results import AttackResult, Setting, Study
     from scoreveil.audit.study.run import StudyPlan
     from scoreveil.audit.study.subjects import Subject
 
@@ -54,7 +55,9 @@ def audit(
         bool, typer.Option("--inversion", help="With pictures and --shadow-data: try to redraw pictures, too.")
     ] = False,
     epsilons: Annotated[Text, _text("E,E,…", "The ε to try, with commas between.")] = None,
-    defenses: Annotated[Text, _text("NAMES", "Defenses to compare, with commas between; by default all.")] = None,
+    defenses: Annotated[
+        Text, _text("NAMES", "Defenses to compare, with commas between, or all; by default a few.")
+    ] = None,
     attacks: Annotated[Text, _text("NAMES", "Attacks to try, with commas between; by default all.")] = None,
     folder: Annotated[
         File, typer.Option("--output", "-o", metavar="OUT", help="A folder for report.html, results.json and figures.")
@@ -128,8 +131,20 @@ def audit(
     if subject.many is not None:
         # MemGuard takes milliseconds a vector: minutes for each shadow
         plan = replace(plan, likelihood=tuple(s for s in plan.settings if s[0] != "memguard"))
-    with _engine(engine, jobs), progress_steps("Attacking") as progress:
-        found = study.run(subject, plan, shlex.join(["scoreveil", *sys.argv[1:]]), cache, progress)
+    if subject.reference.labels is None:
+        plan = plan.without_labels()
+        if gated is not None and gated not in plan.settings:
+            raise ValueError(f"Expected true labels, which --setting {setting} is fitted to: give labels too.")
+    began = time.monotonic()
+    with _engine(engine, jobs), progress_bar("Attacking") as job:
+
+        def first(so_far: "Study") -> None:
+            with job.hidden():
+                after = duration(time.monotonic() - began)
+                typer.echo(f"First answer after {after}, by the quick attacks: {verdict.first_answer(so_far)}\n")
+
+        command = shlex.join(["scoreveil", *sys.argv[1:]])
+        found = study.run(subject, plan, command, cache, job.step, first)
     said = verdict.verdict(found)
     for line in (*(f"Note: {note}" for note in found.notes), *said.sentences):
         typer.echo(line)
@@ -186,13 +201,11 @@ def _engine(engine: str, jobs: int) -> AbstractContextManager[None]:
 
 
 def _plan(epsilons: Text, defenses: Text, attacks: Text, seed: int, jobs: int) -> "StudyPlan":
-    from scoreveil.audit.attacks import ATTACKS
-    from scoreveil.audit.defenses import DEFENSES
     from scoreveil.audit.study import run as study
 
-    tried = study.EPSILONS if epsilons is None else tuple(_numbers(epsilons))
-    settings = study.grid(_names(defenses) or tuple(DEFENSES), tried)
-    return study.StudyPlan(settings, _names(attacks) or tuple(ATTACKS), seed=seed, jobs=jobs)
+    tried = None if epsilons is None else _numbers(epsilons)
+    wanted = study.EVERYTHING if defenses == study.EVERYTHING else _names(defenses)
+    return study.planned(wanted, tried, _names(attacks), seed, jobs)
 
 
 def _records(name: str, scores: File, labels: File) -> "Records":
