@@ -35,7 +35,7 @@ from scoreveil.audit.study.subjects import Subject
 from scoreveil.fitting.frontier import EPSILONS
 
 FIRST = ("none", "optimal")  # what a verdict is about: attacked first
-BY_DEFAULT = (*FIRST, "label_constant", "temperature_scaled", "rounding_1", "top_3")
+BY_DEFAULT = (*FIRST, "rounding_1", "top_3")  # a rival of the cheapest kind beside it: fewer digits, fewer classes
 EVERYTHING = "all"  # in place of names: every defense there is
 # how long the parts of a study take beside a quick attack, about: for the estimate of what remains
 SLOW, REDRAWING = 12, 200

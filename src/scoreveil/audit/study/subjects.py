@@ -19,7 +19,7 @@ from scoreveil.audit.data.records import Floats, Integers, Membership, Records, 
 from scoreveil.audit.defenses.interface import Given
 from scoreveil.audit.study.pictures import Pictures
 from scoreveil.audit.study.shadows import ManyShadows, Progress, many_shadows, silent
-from scoreveil.mechanisms.scores import SUM_TOLERANCE, check_layout, check_rows
+from scoreveil.fitting.records import read
 
 FEWEST = 100  # members and non-members each, before any split: fewer cannot tell an attack from luck
 REFERENCE_SHARE = 0.2  # of the non-members, held out as the public reference
@@ -87,29 +87,8 @@ class Subject:
 
 def checked(name: str, scores: Any, labels: Any = None) -> Records:
     """Records of score vectors and labels, or a ValueError that names what is wrong with which."""
-    scores = np.asarray(scores)
-    try:
-        check_layout(scores)
-        rows = np.atleast_2d(scores).astype(np.float64)
-        if np.any(rows < 0) or np.median(np.abs(rows.sum(axis=1) - 1)) > SUM_TOLERANCE:
-            raise ValueError("expected scores that sum to 1, got what looks like logits: apply softmax first")
-        check_rows(rows)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
-    if labels is None:
-        return Records(rows)
-    labels = np.asarray(labels)
-    if labels.ndim != 1 or len(labels) != len(rows):
-        raise ValueError(f"{name}: expected {len(rows)} labels, one for each row of scores, got shape {labels.shape}.")
-    if not np.issubdtype(labels.dtype, np.integer):
-        if not np.all(labels == np.rint(labels)):
-            raise ValueError(f"{name}: expected whole-number labels, got dtype {labels.dtype}.")
-        labels = labels.astype(np.int64)
-    outside = (labels < 0) | (labels >= rows.shape[1])
-    if outside.any():
-        where = f"that of row {int(outside.argmax())} is outside"
-        raise ValueError(f"{name}: expected labels from 0 to {rows.shape[1] - 1}; {where}.")
-    return Records(rows, labels.astype(np.int64))
+    found = read(scores, labels, name)
+    return Records(found.scores, found.labels)
 
 
 def from_scores(
