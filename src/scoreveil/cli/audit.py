@@ -13,10 +13,10 @@ import numpy as np
 import typer
 from rich.table import Table
 
+from scoreveil.cli import options
 from scoreveil.cli.terminal import duration, out, progress_bar, progress_steps
 
 if TYPE_CHECKING:  # the audit wing brings torch and scikit-learn; only those who audit wait for them
-    from scoreveil.audit.data.records import Records
     from scoreveil.audit.study.results import AttackResult, Setting, Study
     from scoreveil.audit.study.run import StudyPlan
     from scoreveil.audit.study.subjects import Subject
@@ -36,13 +36,14 @@ def _text(metavar: str, text: str) -> Any:
 def audit(
     members: Annotated[File, _file("Scores of training records (.npy, .npz, .csv, .parquet).")] = None,
     nonmembers: Annotated[File, _file("Scores of records not trained on.")] = None,
-    member_labels: Annotated[File, _file("Their true labels (.npy).")] = None,
-    nonmember_labels: Annotated[File, _file("Their true labels (.npy).")] = None,
+    member_labels: Annotated[File, _file("Their true labels, numbers or names (.npy, .csv, .txt, .parquet).")] = None,
+    nonmember_labels: Annotated[File, _file("Their true labels; give both, or neither.")] = None,
     shadow_members: Annotated[File, _file("The same of a shadow model: members.")] = None,
     shadow_nonmembers: Annotated[File, _file("And its non-members.")] = None,
-    shadow_member_labels: Annotated[File, _file("Their true labels (.npy).")] = None,
+    shadow_member_labels: Annotated[File, _file("Their true labels.")] = None,
     shadow_nonmember_labels: Annotated[File, _file("Likewise.")] = None,
     reference: Annotated[File, _file("Public scores; else a part of the non-members.")] = None,
+    columns: options.ColumnsOption = None,
     model: Annotated[Text, _text("MODEL", "Instead of scores: package.module:predict_proba, or an .onnx file.")] = None,
     member_data: Annotated[File, _file("With --model: .npz with x and y, an image folder or zip.")] = None,
     nonmember_data: Annotated[File, _file("Likewise, not trained on.")] = None,
@@ -102,25 +103,27 @@ def audit(
     if model is None:
         if shadows or inversion:
             raise ValueError("--shadows and --inversion ask a model: give --model and its data instead of scores.")
-        both = _records("members", members, member_labels), _records("nonmembers", nonmembers, nonmember_labels)
-        shadow = None
-        if shadow_members is not None or shadow_nonmembers is not None:
-            shadow = (
-                _records("shadow-members", shadow_members, shadow_member_labels),
-                _records("shadow-nonmembers", shadow_nonmembers, shadow_nonmember_labels),
-            )
-        public = None if reference is None else _records("reference", reference, None)
-        subject = subjects.from_scores(*both, shadow, public, seed)
+        for name, file in (("members", members), ("nonmembers", nonmembers)):
+            if file is None:
+                raise ValueError(f"Expected --{name} with a file of scores (or --model with its data).")
+        given = {
+            "members": (members, member_labels),
+            "nonmembers": (nonmembers, nonmember_labels),
+            "shadow members": (shadow_members, shadow_member_labels),
+            "shadow nonmembers": (shadow_nonmembers, shadow_nonmember_labels),
+            "reference": (reference, None),
+        }
+        subject = subjects.from_given(given, columns, seed)
     else:
         factory = None if architecture is None else subjects.load_object(architecture)
-        options = subjects.ModelOptions(factory, shadows, inversion, seed, jobs)
+        wanted = subjects.ModelOptions(factory, shadows, inversion, seed, jobs)
         if member_data is None or nonmember_data is None:
             missing = "--member-data" if member_data is None else "--nonmember-data"
             raise ValueError(f"--model needs --member-data and --nonmember-data; {missing} is missing.")
         predict, auxiliary = subjects.load_predict(model), None if shadow_data is None else _data(shadow_data)
         with _engine(engine, jobs), progress_steps("Asking the model") as progress:
             asked = _data(member_data), _data(nonmember_data)
-            subject = subjects.from_model(predict, *asked, auxiliary, options, progress)
+            subject = subjects.from_model(predict, *asked, auxiliary, wanted, progress)
     for limit in limits:
         # the optimal veil is judged on half of the members, and it may be what is recommended
         fits = gated is None or DEFENSES[gated[0]].fits
@@ -206,15 +209,6 @@ def _plan(epsilons: Text, defenses: Text, attacks: Text, seed: int, jobs: int) -
     tried = None if epsilons is None else _numbers(epsilons)
     wanted = study.EVERYTHING if defenses == study.EVERYTHING else _names(defenses)
     return study.planned(wanted, tried, _names(attacks), seed, jobs)
-
-
-def _records(name: str, scores: File, labels: File) -> "Records":
-    from scoreveil import files
-    from scoreveil.audit.study.subjects import checked
-
-    if scores is None:
-        raise ValueError(f"Expected --{name} with a file of scores (or --model with its data).")
-    return checked(name, files.sample(scores)[0], None if labels is None else _loaded(labels, "labels in a .npy file"))
 
 
 def _data(path: Path) -> tuple[Any, Any]:

@@ -85,10 +85,10 @@ class _Left(ProgressColumn):
 
 
 @contextmanager
-def progress_bar(what: str, every: float = EVERY) -> Iterator[Job]:
+def progress_bar(what: str) -> Iterator[Job]:
     """A job that is told the fraction that is done, and what was done last."""
     estimate = Estimate()
-    with _bar(what, estimate) if err.is_terminal else _lines(what, estimate, every) as job:
+    with _bar(what, estimate) if err.is_terminal else _lines(what, estimate) as job:
         yield job
 
 
@@ -121,7 +121,7 @@ def _bar(what: str, estimate: Estimate) -> Iterator[Job]:
 
 
 @contextmanager
-def _lines(what: str, estimate: Estimate, every: float) -> Iterator[Job]:
+def _lines(what: str, estimate: Estimate) -> Iterator[Job]:
     state, ended = (0.0, what), threading.Event()
 
     def show(done: float, now: str) -> None:
@@ -130,7 +130,7 @@ def _lines(what: str, estimate: Estimate, every: float) -> Iterator[Job]:
         state = done, now
 
     def speak() -> None:
-        while not ended.wait(every):
+        while not ended.wait(EVERY):
             done, now = state
             err.print(f"{now}: {done:.0%}, {estimate}", soft_wrap=True)
 

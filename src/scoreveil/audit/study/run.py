@@ -37,8 +37,9 @@ from scoreveil.fitting.frontier import EPSILONS
 FIRST = ("none", "optimal")  # what a verdict is about: attacked first
 BY_DEFAULT = (*FIRST, "rounding_1", "top_3")  # a rival of the cheapest kind beside it: fewer digits, fewer classes
 EVERYTHING = "all"  # in place of names: every defense there is
-# how long the parts of a study take beside a quick attack, about: for the estimate of what remains
-SLOW, REDRAWING = 12, 200
+QUICK = 100  # the cost of an attack that a first answer waits for, at most
+TOGETHER = 50  # attacks are run together until they cost so much
+DEFENDING, COMPARING, REDRAWING = 10, 300, 4000  # what a defense costs, about, and LiRA and RMIA, and an inversion
 
 
 def grid(defenses: Iterable[str], epsilons: Iterable[float]) -> tuple[Setting, ...]:
@@ -167,7 +168,7 @@ def run(
     if subject.reference.labels is None:
         plan = plan.without_labels()
     bench = Bench(subject, plan.attacks, plan.repeats, plan.seed, cache)
-    soon, later = _quick(bench, plan), _slow(bench, plan)
+    soon, later = _first(bench, plan), _then(bench, plan)
     if subject.pictures is not None and plan.inverted:  # before the rest: inversions take longest
         studio = Studio(subject, subject.pictures, plan.inversion, plan.seed, cache)
         later = [*(_Task(name, REDRAWING, do) for name, do in studio.tasks(plan.inverted)), *later]
@@ -183,26 +184,51 @@ def run(
     return _study(subject, plan, command, found)
 
 
-def _quick(bench: Bench, plan: StudyPlan) -> list[_Task]:
-    """What is attacked first, by the quick attacks."""
-    quick = tuple(name for name in plan.attacks if not ATTACKS[name].slow)
-    part = replace(bench, attacks=quick)
-    there = [one for one in plan.settings if one[0] in FIRST]
-    return [_Task(setting_name(one), len(quick) + 1, partial(part.study_setting, one, True, False)) for one in there]
+def _first(bench: Bench, plan: StudyPlan) -> list[_Task]:
+    """The quick attacks on what a verdict is about; the quickest come first."""
+    quick = [name for name in plan.attacks if ATTACKS[name].cost <= QUICK]
+    return _in_parts(bench, plan, _together(quick) or [()], with_cost=True)
 
 
-def _slow(bench: Bench, plan: StudyPlan) -> list[_Task]:
+def _then(bench: Bench, plan: StudyPlan) -> list[_Task]:
     """The slow attacks on the same settings; then the other settings, by all attacks."""
-    slow = tuple(name for name in plan.attacks if ATTACKS[name].slow)
-    quick, tasks = len(plan.attacks) - len(slow), list[_Task]()
-    for one in sorted(plan.settings, key=lambda one: one[0] not in FIRST):
-        again, many = one[0] in FIRST, one in plan.likelihood and bench.subject.many is not None
-        if again and not slow and not many:
-            continue
-        part = replace(bench, attacks=slow) if again else bench
-        size = SLOW * (len(slow) + many) + (0 if again else quick + 1)
-        tasks.append(_Task(setting_name(one), size, partial(part.study_setting, one, not again, many)))
+    tasks = _in_parts(bench, plan, _together(name for name in plan.attacks if ATTACKS[name].cost > QUICK))
+    for one in plan.settings:
+        many = one in plan.likelihood and bench.subject.many is not None
+        rest = replace(bench, attacks=()) if one[0] in FIRST else bench
+        if rest.attacks or many:
+            do = partial(rest.study_setting, one, one[0] not in FIRST, many)
+            tasks.append(_Task(setting_name(one), _size(rest.attacks) + COMPARING * many, do))
     return tasks
+
+
+def _in_parts(bench: Bench, plan: StudyPlan, parts: Iterable[tuple[str, ...]], with_cost: bool = False) -> list[_Task]:
+    """Some of the attacks at a time; with the first part what the defense costs."""
+    settings = [one for one in plan.settings if one[0] in FIRST]
+    return [
+        _Task(
+            setting_name(one),
+            _size(part),
+            partial(replace(bench, attacks=part).study_setting, one, with_cost and number == 0, False),
+        )
+        for number, part in enumerate(parts)
+        for one in settings
+    ]
+
+
+def _together(attacks: Iterable[str]) -> list[tuple[str, ...]]:
+    """Attacks in parts, the quickest first: one that takes long is alone."""
+    parts = list[tuple[str, ...]]()
+    for name in sorted(attacks, key=lambda name: ATTACKS[name].cost):
+        if parts and _size((*parts[-1], name)) <= TOGETHER + DEFENDING:
+            parts[-1] = (*parts[-1], name)
+        else:
+            parts.append((name,))
+    return parts
+
+
+def _size(attacks: Iterable[str]) -> int:
+    return DEFENDING + sum(ATTACKS[name].cost for name in attacks)
 
 
 def _study(subject: Subject, plan: StudyPlan, command: str, found: Iterable[Findings]) -> Study:
