@@ -98,7 +98,7 @@ def run(
 ) -> Audit:
     """Attack a model's scores, undefended and defended, and say what leaks.
 
-    Scores and labels are arrays, torch tensors, pandas or polars DataFrames, or paths of files, as for `scoreveil.fit`.
+    Scores and labels are arrays, torch tensors, DataFrames, or paths of files, as for `scoreveil.fit`.
 
     Args:
         members: Scores (n, k) of records that the model was trained on, 100 or more.

@@ -158,7 +158,7 @@ def _scores(given: Any, columns: str | None) -> tuple[Any, list[str]]:
 
 
 def _from_frame(frame: Any, columns: str | None) -> tuple[Any, list[str]]:
-    """The score columns of a pandas or polars DataFrame."""
+    """The score columns of a DataFrame."""
     from scoreveil.files.score_file import listed, selected
 
     every = list(getattr(frame, "columns", ()))
