@@ -11,8 +11,8 @@ from scoreveil import cli
 PAGE = Path(__file__).parent / "reference" / "cli.md"
 HEAD = """# Command line
 
-What `scoreveil COMMAND --help` says, made by `python docs/commands.py`. Errors are one line on stderr, with exit code 2;
-a gate that shuts exits with 3.
+What `scoreveil COMMAND --help` says, made by `python docs/commands.py`. Errors are one line on stderr, with exit code
+2; a gate that shuts exits with 3.
 """
 
 
