@@ -1,20 +1,27 @@
 """`scoreveil audit`, as a user runs it."""
 
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from scoreveil import Veil, cli
+from scoreveil.cli import terminal
 
 pytestmark = pytest.mark.slow
 
 K = 4
+NAMES = ("dog", "ant", "cat", "bee")
 QUICK = [
     *("--defenses", "published,optimal"),
     *("--attacks", "ml_leaks,max_confidence,true_confidence,label_floor,label_floor_known"),
     *("--epsilons", "0.5", "--jobs", "1"),
 ]
+
+
+SIDES = ["--members", "in.npy", "--nonmembers", "out.npy"]
 
 
 def scores(rows, seed, sure):
@@ -59,6 +66,41 @@ def test_an_audit_of_scores_says_what_leaks_and_writes_a_report(folder, capsys):
     # raw score vectors stay out of all of it
     raw = repr(float(np.load("in.npy")[0, 0])).encode()
     assert all(raw not in file.read_bytes() for file in (folder / "seen").glob("*.*"))
+
+
+def test_the_first_answer_and_the_progress_show_no_score(folder, capsys, monkeypatch):
+    monkeypatch.setattr(terminal, "EVERY", 0.01)
+    code, out, err = run(capsys, "audit", *SIDES, *QUICK)
+    assert code == 0
+    first, _, rest = out.partition("\n\n")
+    assert first.startswith("First answer after ")
+    assert "The scores leak." in first
+    assert "Take optimal, ε = 0.5" in first
+    assert "Undefended, the best attack" in rest
+    assert re.search(r"^Attacking: none: \d+%, \d+ s so far, about \d+ s left$", err, re.MULTILINE)
+    digits = [f"{value:.6f}"[2:] for value in np.load("in.npy")[:200].ravel() if value > 1e-4]
+    assert not [each for each in digits if each in out + err]
+
+
+def test_files_of_tables_with_names_of_classes(folder, capsys):
+    """Score columns among others, and labels by name in the same file."""
+    for name in ("in", "out"):
+        rows, labels = np.load(f"{name}.npy"), np.load(f"{name}-labels.npy")
+        cells = ([*map(repr, row), NAMES[c]] for row, c in zip(rows.tolist(), labels, strict=True))
+        lines = [",".join([f"r{i}", *row]) for i, row in enumerate(cells)]
+        Path(f"{name}.csv").write_text("\n".join([f"id,{','.join(f'p_{n}' for n in NAMES)},label", *lines]))
+    labelled = [*SIDES, "--member-labels", "in-labels.npy", "--nonmember-labels", "out-labels.npy"]
+    numbers, names = (
+        run(capsys, "audit", *words, *QUICK)
+        for words in (
+            labelled,
+            [word.replace("npy", "csv").replace("-labels.", ".") for word in labelled] + ["--columns", "p_*"],
+        )
+    )
+    assert numbers[0] == names[0] == 0
+    note = "Note: Labels are names. The columns of scores are taken for 'dog', 'ant', 'cat', 'bee', by the names"
+    assert note in names[1]
+    assert numbers[1].splitlines()[-5:] == names[1].splitlines()[-5:]
 
 
 def test_where_a_veil_is_recommended_it_is_written_and_can_be_used(folder, capsys):
@@ -144,8 +186,16 @@ def test_an_audit_of_a_model(folder, capsys):
         (["--members", "in.npy", "--nonmembers", "logits.npy"], "logits"),
         (["--members", "in.npy", "--nonmembers", "few.npy"], "at least 100 nonmembers, got 20"),
         (["--members", "in.npy", "--nonmembers", "other.npy"], "same number of classes"),
-        (["--members", "in.npy", "--nonmembers", "out.npy", "--member-labels", "few-labels.npy"], "1500 labels"),
-        (["--members", "in.npy", "--nonmembers", "out.npy", "--member-labels", "none.npy"], "no such file"),
+        ([*SIDES, "--member-labels", "few-labels.npy", "--nonmember-labels", "out-labels.npy"], "expected 1500 of"),
+        ([*SIDES, "--member-labels", "none.npy", "--nonmember-labels", "out-labels.npy"], "no such file"),
+        ([*SIDES, "--member-labels", "in-labels.npy"], "got none for nonmembers"),
+        ([*SIDES, "--shadow-members", "in.npy"], "both sides of a shadow"),
+        ([*SIDES, "--columns", "p*"], "no --columns for in.npy"),
+        ([*SIDES, "--attacks", "gapp"], "did you mean gap?"),
+        (
+            [*SIDES, "--defenses", "label_constant", "--fail-over", "auc=1", "--setting", "label_constant"],
+            "true labels",
+        ),
         (["--members", "in.npy", "--nonmembers", "out.npy", "--defenses", "magic"], "defense among"),
         (["--members", "in.npy", "--nonmembers", "out.npy", "--epsilons", "1,x"], "numbers with commas"),
         (["--members", "in.npy", "--nonmembers", "out.npy", "--epsilons", "-1"], "epsilons > 0"),

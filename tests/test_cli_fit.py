@@ -132,7 +132,7 @@ def test_labels_may_have_a_header_and_no_cell_is_quoted(scoreveil, tmp_path):
     (tmp_path / "y.csv").write_text("label\n" + "\n".join(["private"] * len(labels)) + "\n")
     code, _, err = scoreveil("fit --nonmembers out.npy --nonmember-labels y.csv -e 4 -o other.npz")
     assert code == 2
-    assert "y.csv has lines that are not the number of a class" in err
+    assert "expected numbers of classes, 0 to 3, or their names" in err
     assert "private" not in err
 
 

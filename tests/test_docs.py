@@ -64,6 +64,20 @@ def test_links_lead_somewhere(page):
             assert (page.parent / target.partition("#")[0]).exists(), target
 
 
+def _script(name):
+    """A script of docs/, as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    script = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = script  # a dataclass looks for its module
+    spec.loader.exec_module(script)
+    return script
+
+
+def test_the_page_of_the_command_line_is_what_the_commands_say():
+    script = _script("commands")
+    assert script.PAGE.read_text(encoding="utf-8") == script.page(), "make it anew: python docs/commands.py"
+
+
 def test_tests_named_in_the_docs_exist():
     defined = {
         name
@@ -85,11 +99,7 @@ def test_the_module_examples_run():
 
 def test_the_picture_of_the_readme_is_true():
     """Measured again: veils leave nothing of the leak and less and less of the worth; the drawn figures agree."""
-    spec = importlib.util.spec_from_file_location("picture", ROOT / "docs" / "picture.py")
-    picture = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = picture  # its dataclass looks for its module
-    spec.loader.exec_module(picture)
-    rows = picture.measured()
+    rows = _script("picture").measured()
     assert [row.name for row in rows] == ["raw scores", "ε = 8", "ε = 4", "ε = 2", "label alone"]
     assert rows[0].told > 0.8 > 0.55 > max(row.told for row in rows[1:])
     assert all(more.useful > less.useful for more, less in itertools.pairwise(rows))

@@ -41,8 +41,9 @@ def test_the_package_brings_nothing_heavy_and_takes_less_than_0_3_seconds():
     assert min(each["seconds"] for each in tries) < 0.3
 
 
-def test_the_integrations_themselves_are_light():
-    found = imported("scoreveil.integrations.columns")
+@pytest.mark.parametrize("module", ["scoreveil.integrations.columns", "scoreveil.audit"])
+def test_the_integrations_and_the_audit_themselves_are_light(module):
+    found = imported(module)
     assert not set(HEAVY) & set(found["modules"])
 
 

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from scoreveil.audit.data.records import Membership, Records
+from scoreveil.audit.defenses import DEFENSES
 from scoreveil.audit.study import run as study
 from scoreveil.audit.study.membership import repeated
-from scoreveil.audit.study.results import best, from_json, to_json
+from scoreveil.audit.study.results import Study, best, from_json, to_json
 from scoreveil.audit.study.run import StudyPlan, grid
 from scoreveil.audit.study.subjects import Subject
 
@@ -185,4 +186,59 @@ def test_progress_is_told():
     told = []
     plan = StudyPlan(settings=grid(("label_only",), ()), attacks=("gap",), jobs=1)
     study.run(subject(), plan, progress=lambda what, done, total: told.append((what, done, total)))
-    assert told == [("none", 1, 2), ("label_only", 2, 2)]
+    names, done, totals = zip(*told, strict=True)
+    assert names == ("none", "label_only")
+    assert 0 < done[0] < done[1] == totals[0] == totals[1]
+
+
+def test_the_first_answer_comes_before_the_slow_attacks_and_the_rivals():
+    plan = StudyPlan(settings=grid(("label_only", "optimal"), (2.0,)), attacks=("gradient_boosting", "gap"), jobs=1)
+    told = []
+    found = study.run(
+        subject(), plan, progress=lambda *step: told.append(step), first=lambda so_far: told.append(so_far)
+    )
+    (early,) = (each for each in told if isinstance(each, Study))
+    assert {(r.attack, r.defense) for r in early.results} == {("gap", "none"), ("gap", "optimal")}
+    assert [d.defense for d in early.defenses] == ["none", "optimal"]
+    assert told.index(early) == 2  # after two parts of five
+    assert len(told) == 6
+    # and all is in the order of the plan, whatever was done first
+    assert [r.attack for r in found.results if r.setting == ("none", None)] == [*3 * ["gradient_boosting"], "gap"][1:]
+    assert [d.setting for d in found.defenses] == list(plan.settings)
+
+
+def test_a_first_answer_is_not_given_where_it_is_the_last():
+    told = []
+    study.run(subject(), StudyPlan(settings=grid((), ()), attacks=("gap",), jobs=1), first=told.append)
+    assert told == []
+
+
+def test_by_default_slow_rivals_are_left_out_and_named():
+    plan = study.planned()
+    assert {name for name, _ in plan.settings} == {"none", "optimal", "rounding_1", "top_3"}
+    (note,) = plan.notes
+    assert "memguard" in note
+    assert "--defenses" in note
+    every = study.planned("all")
+    assert {name for name, _ in every.settings} == set(DEFENSES)
+    assert every.notes == ()
+
+
+def test_without_labels_what_is_fitted_to_them_is_left_out_and_named():
+    plan = study.planned(("label_constant", "rounding_1"), attacks=("max_confidence",), jobs=1)
+    found = study.run(subject(labelled=False), plan)
+    assert {d.defense for d in found.defenses} == {"none", "rounding_1"}
+    assert found.notes == ("Left out, since there are no true labels: label_constant.",)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"defenses": ("memgard",)}, "did you mean memguard"),
+        ({"attacks": ("random_forrest",)}, "did you mean random_forest"),
+        ({"attacks": ("zzz",)}, "got 'zzz'\\.$"),
+    ],
+)
+def test_a_name_that_is_not_known_suggests_the_nearest(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        study.planned(**wrong)

@@ -63,10 +63,10 @@ def test_the_same_records_on_both_sides_are_noted():
         (np.full((200, 1), 1.0), None, "at least 2 classes"),
         (np.full((2, 3, 4), 0.25), None, "dimensions"),
         (np.zeros((200, K), dtype=int), None, "floating"),
-        (scores(200), np.zeros(199, dtype=int), "expected 200 labels"),
-        (scores(200), np.full(200, K), "labels from 0 to 3"),
-        (scores(200), np.full(200, -1), "labels from 0 to 3"),
-        (scores(200), np.full(200, 0.5), "whole-number"),
+        (scores(200), np.zeros(199, dtype=int), "expected 200 of them"),
+        (scores(200), np.full(200, K), "of a class, 0 to 3"),
+        (scores(200), np.full(200, -1), "of a class, 0 to 3"),
+        (scores(200), np.full(200, 0.5), "of a class, 0 to 3"),
     ],
 )
 def test_bad_input_is_refused_in_one_line(wrong, labels, message):

@@ -1,5 +1,12 @@
 """The audit: attack the scores of a model, undefended and defended, and say what still leaks.
 
+    from scoreveil import audit
+
+    found = audit.run(members=inn, nonmembers=out, member_labels=y_in, nonmember_labels=y_out)
+    print(found)                  # the verdict, in sentences; in a notebook a table too
+    found.veil                    # the veil to take, fitted, or None
+    found.write("report")         # report.html, results.json, figures, veil.npz
+
 A defense is only as good as the best attack tried on it. Computing returns values (`study`); only `report`, `paper`
 and the command line render. Start at `study/run.py`: a plan, a subject, and what is found. Each room uses those above.
 
@@ -18,8 +25,27 @@ and the command line render. Start at `study/run.py`: a plan, a subject, and wha
     report/       verdict.py     what follows, and which ε to take   page.py        one HTML file
                   figures.py     frontier, ROC, sweeps               tables.py      the tables of the page
                   wording.py     names and numbers for people        charts/        panels as SVG and PNG
-                  fitted.py      the page of `scoreveil fit`
+                  fitted.py      the page of `scoreveil fit`         summary.py     a few lines for a notebook
     paper/        experiments.py the paper's experiments, run again  printed.py     its Table 2, as printed
                   tables.py      ours beside it                      figures.py     its figures
                   folder.py      all of it, as files
+    api.py        audit.run, for Python
 """
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from scoreveil.audit.api import Audit, run
+
+__all__ = ["Audit", "run"]
+
+
+def __getattr__(name: str) -> Any:
+    """`run` is imported where it is asked for: it needs torch and scikit-learn."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from scoreveil.extras import needs
+
+    with needs("audit"):
+        from scoreveil.audit import api
+    return getattr(api, name)

@@ -3,6 +3,7 @@
 import os
 import shlex
 import sys
+import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +13,11 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from scoreveil.cli.terminal import out, progress_steps
+from scoreveil.cli import options
+from scoreveil.cli.terminal import duration, out, progress_bar, progress_steps
 
 if TYPE_CHECKING:  # the audit wing brings torch and scikit-learn; only those who audit wait for them
-    from scoreveil.audit.data.records import Records
-    from scoreveil.audit.study.results import AttackResult, Setting
+    from scoreveil.audit.study.results import AttackResult, Setting, Study
     from scoreveil.audit.study.run import StudyPlan
     from scoreveil.audit.study.subjects import Subject
 
@@ -35,13 +36,14 @@ def _text(metavar: str, text: str) -> Any:
 def audit(
     members: Annotated[File, _file("Scores of training records (.npy, .npz, .csv, .parquet).")] = None,
     nonmembers: Annotated[File, _file("Scores of records not trained on.")] = None,
-    member_labels: Annotated[File, _file("Their true labels (.npy).")] = None,
-    nonmember_labels: Annotated[File, _file("Their true labels (.npy).")] = None,
+    member_labels: Annotated[File, _file("Their true labels, numbers or names (.npy, .csv, .txt, .parquet).")] = None,
+    nonmember_labels: Annotated[File, _file("Their true labels; give both, or neither.")] = None,
     shadow_members: Annotated[File, _file("The same of a shadow model: members.")] = None,
     shadow_nonmembers: Annotated[File, _file("And its non-members.")] = None,
-    shadow_member_labels: Annotated[File, _file("Their true labels (.npy).")] = None,
+    shadow_member_labels: Annotated[File, _file("Their true labels.")] = None,
     shadow_nonmember_labels: Annotated[File, _file("Likewise.")] = None,
     reference: Annotated[File, _file("Public scores; else a part of the non-members.")] = None,
+    columns: options.ColumnsOption = None,
     model: Annotated[Text, _text("MODEL", "Instead of scores: package.module:predict_proba, or an .onnx file.")] = None,
     member_data: Annotated[File, _file("With --model: .npz with x and y, an image folder or zip.")] = None,
     nonmember_data: Annotated[File, _file("Likewise, not trained on.")] = None,
@@ -54,7 +56,9 @@ def audit(
         bool, typer.Option("--inversion", help="With pictures and --shadow-data: try to redraw pictures, too.")
     ] = False,
     epsilons: Annotated[Text, _text("E,E,…", "The ε to try, with commas between.")] = None,
-    defenses: Annotated[Text, _text("NAMES", "Defenses to compare, with commas between; by default all.")] = None,
+    defenses: Annotated[
+        Text, _text("NAMES", "Defenses to compare, with commas between, or all; by default a few.")
+    ] = None,
     attacks: Annotated[Text, _text("NAMES", "Attacks to try, with commas between; by default all.")] = None,
     folder: Annotated[
         File, typer.Option("--output", "-o", metavar="OUT", help="A folder for report.html, results.json and figures.")
@@ -99,25 +103,27 @@ def audit(
     if model is None:
         if shadows or inversion:
             raise ValueError("--shadows and --inversion ask a model: give --model and its data instead of scores.")
-        both = _records("members", members, member_labels), _records("nonmembers", nonmembers, nonmember_labels)
-        shadow = None
-        if shadow_members is not None or shadow_nonmembers is not None:
-            shadow = (
-                _records("shadow-members", shadow_members, shadow_member_labels),
-                _records("shadow-nonmembers", shadow_nonmembers, shadow_nonmember_labels),
-            )
-        public = None if reference is None else _records("reference", reference, None)
-        subject = subjects.from_scores(*both, shadow, public, seed)
+        for name, file in (("members", members), ("nonmembers", nonmembers)):
+            if file is None:
+                raise ValueError(f"Expected --{name} with a file of scores (or --model with its data).")
+        given = {
+            "members": (members, member_labels),
+            "nonmembers": (nonmembers, nonmember_labels),
+            "shadow members": (shadow_members, shadow_member_labels),
+            "shadow nonmembers": (shadow_nonmembers, shadow_nonmember_labels),
+            "reference": (reference, None),
+        }
+        subject = subjects.from_given(given, columns, seed)
     else:
         factory = None if architecture is None else subjects.load_object(architecture)
-        options = subjects.ModelOptions(factory, shadows, inversion, seed, jobs)
+        wanted = subjects.ModelOptions(factory, shadows, inversion, seed, jobs)
         if member_data is None or nonmember_data is None:
             missing = "--member-data" if member_data is None else "--nonmember-data"
             raise ValueError(f"--model needs --member-data and --nonmember-data; {missing} is missing.")
         predict, auxiliary = subjects.load_predict(model), None if shadow_data is None else _data(shadow_data)
         with _engine(engine, jobs), progress_steps("Asking the model") as progress:
             asked = _data(member_data), _data(nonmember_data)
-            subject = subjects.from_model(predict, *asked, auxiliary, options, progress)
+            subject = subjects.from_model(predict, *asked, auxiliary, wanted, progress)
     for limit in limits:
         # the optimal veil is judged on half of the members, and it may be what is recommended
         fits = gated is None or DEFENSES[gated[0]].fits
@@ -128,8 +134,20 @@ def audit(
     if subject.many is not None:
         # MemGuard takes milliseconds a vector: minutes for each shadow
         plan = replace(plan, likelihood=tuple(s for s in plan.settings if s[0] != "memguard"))
-    with _engine(engine, jobs), progress_steps("Attacking") as progress:
-        found = study.run(subject, plan, shlex.join(["scoreveil", *sys.argv[1:]]), cache, progress)
+    if subject.reference.labels is None:
+        plan = plan.without_labels()
+        if gated is not None and gated not in plan.settings:
+            raise ValueError(f"Expected true labels, which --setting {setting} is fitted to: give labels too.")
+    began = time.monotonic()
+    with _engine(engine, jobs), progress_bar("Attacking") as job:
+
+        def first(so_far: "Study") -> None:
+            with job.hidden():
+                after = duration(time.monotonic() - began)
+                typer.echo(f"First answer after {after}, by the quick attacks: {verdict.first_answer(so_far)}\n")
+
+        command = shlex.join(["scoreveil", *sys.argv[1:]])
+        found = study.run(subject, plan, command, cache, job.step, first)
     said = verdict.verdict(found)
     for line in (*(f"Note: {note}" for note in found.notes), *said.sentences):
         typer.echo(line)
@@ -186,22 +204,11 @@ def _engine(engine: str, jobs: int) -> AbstractContextManager[None]:
 
 
 def _plan(epsilons: Text, defenses: Text, attacks: Text, seed: int, jobs: int) -> "StudyPlan":
-    from scoreveil.audit.attacks import ATTACKS
-    from scoreveil.audit.defenses import DEFENSES
     from scoreveil.audit.study import run as study
 
-    tried = study.EPSILONS if epsilons is None else tuple(_numbers(epsilons))
-    settings = study.grid(_names(defenses) or tuple(DEFENSES), tried)
-    return study.StudyPlan(settings, _names(attacks) or tuple(ATTACKS), seed=seed, jobs=jobs)
-
-
-def _records(name: str, scores: File, labels: File) -> "Records":
-    from scoreveil import files
-    from scoreveil.audit.study.subjects import checked
-
-    if scores is None:
-        raise ValueError(f"Expected --{name} with a file of scores (or --model with its data).")
-    return checked(name, files.sample(scores)[0], None if labels is None else _loaded(labels, "labels in a .npy file"))
+    tried = None if epsilons is None else _numbers(epsilons)
+    wanted = study.EVERYTHING if defenses == study.EVERYTHING else _names(defenses)
+    return study.planned(wanted, tried, _names(attacks), seed, jobs)
 
 
 def _data(path: Path) -> tuple[Any, Any]:

@@ -8,6 +8,7 @@ import typer
 from rich.table import Table
 
 from scoreveil import accounting
+from scoreveil.cli import options
 from scoreveil.cli.terminal import err, out
 from scoreveil.extras import needs
 from scoreveil.mechanisms.guarantee import Guarantee
@@ -24,7 +25,7 @@ def fit(
     nonmembers: Annotated[Path, typer.Option(metavar="FILE", help="Scores of records that were not trained on.")],
     nonmember_labels: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Their true classes (.npy, .csv): calibrates answers."),
+        typer.Option(metavar="FILE", help="Their true classes, numbers or names: calibrates answers."),
     ] = None,
     members: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Scores of training records: bounds the advantage too.")
@@ -32,6 +33,7 @@ def fit(
     member_labels: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Their true classes: also against attackers who know them.")
     ] = None,
+    columns: options.ColumnsOption = None,
     epsilon: Annotated[
         float | None,
         typer.Option("--epsilon", "-e", metavar="E", help="How much shows through; without it, compare several."),
@@ -69,7 +71,9 @@ def fit(
         if report is not None:
             from scoreveil.audit.report import fitted
 
-    others, inside = read_both(nonmembers, nonmember_labels, members, member_labels)
+    others, inside, note = read_both(nonmembers, nonmember_labels, members, member_labels, columns)
+    if note:
+        out.print(note, soft_wrap=True)
     given: dict[str, Any] = {
         "nonmembers": others.scores,
         "nonmember_labels": others.labels,

@@ -28,7 +28,9 @@ def serve(
     ] = None,
     config: ConfigOption = None,
     demo: Annotated[bool, typer.Option("--demo", help="Serve the digits of the demo, as model digits.")] = False,
-    host: Annotated[str | None, typer.Option("--host", help="Where to listen; by default 127.0.0.1.")] = None,
+    host: Annotated[
+        str | None, typer.Option("--host", metavar="HOST", help="Where to listen; by default 127.0.0.1.")
+    ] = None,
     port: Annotated[int | None, typer.Option("--port", help="By default 8080.")] = None,
     admin_port: Annotated[int | None, typer.Option("--admin-port", help="Page and metrics; by default 9090.")] = None,
     workers: Annotated[int | None, typer.Option("--workers", metavar="N", help="Processes; by default 1.")] = None,

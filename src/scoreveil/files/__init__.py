@@ -32,7 +32,7 @@ from scoreveil.files.text import CsvFile
 from scoreveil.mechanisms import loading
 from scoreveil.veil import Veil
 
-__all__ = ["FORMATS", "BadRows", "Cleaning", "Protected", "open_scores", "protect", "read_reference", "sample"]
+__all__ = ["FORMATS", "BadRows", "Cleaning", "Protected", "open_scores", "protect", "read", "read_reference", "sample"]
 
 AnyPath = str | os.PathLike[str]
 Progress = Callable[[float], None]  # told the fraction that is done
@@ -155,6 +155,17 @@ def sample(
     if not total:
         raise ValueError(f"{path.name} has no rows; at least one row of scores is needed.")
     return np.concatenate(kept), total
+
+
+def read(path: AnyPath, columns: str | None = None) -> tuple[Rows, list[str]]:
+    """All rows of a file, checked, and the names of the columns that hold them, where they have some."""
+    path = Path(path)
+    with open_scores(path, columns) as scores:
+        rows = [batch.scores for batch in checked(scores, path.name, columns is None)]
+        names = list(scores.columns)
+    if not rows:
+        raise ValueError(f"{path.name} has no rows; at least one row of scores is needed.")
+    return np.concatenate(rows), names
 
 
 def read_reference(path: AnyPath, source: AnyPath, columns: str | None = None) -> Rows:

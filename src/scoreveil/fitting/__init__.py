@@ -47,6 +47,7 @@ def fit(
     objective: Objective | None = None,
     rng: histograms.Draws | None = None,
     model: str = "",
+    columns: str | None = None,
 ) -> Veil:
     """Fit the most useful veil that keeps ε, and against the crowd the advantage.
 
@@ -55,7 +56,8 @@ def fit(
     Args:
         epsilon: How much an answer shows beyond the kept classes, whatever an attacker knows.
         nonmembers: Scores (n, k) of records that the model was not trained on.
-        nonmember_labels: Their true classes, as numbers: then answers announce how often such answers are right.
+        nonmember_labels: Their true classes, as numbers or names: then answers announce how often such answers are
+            right.
         members: Scores of records that it was trained on: then the advantage is bounded too.
         member_labels: Their true classes: then also for attackers who are told the true label.
         advantage: By how much an attack on the fitted records may exceed guessing (TPR - FPR), beyond what the label
@@ -64,6 +66,7 @@ def fit(
         objective: "calibration", the default with labels; or "fidelity": announced near the raw score.
         rng: A numpy Generator for the noise on the histograms, for tests; without one it is cryptographic.
         model: A name for the veil.
+        columns: Of DataFrames and files: the columns of the scores, as names or patterns with commas between.
 
     Returns:
         A `Veil` whose mechanism is a `Channel`.
@@ -72,7 +75,7 @@ def fit(
         ValueError: The records are not scores or labels, or an argument is out of range.
     """
     check_settings(epsilon, advantage)
-    others, inside = read_both(nonmembers, nonmember_labels, members, member_labels)
+    others, inside, _ = read_both(nonmembers, nonmember_labels, members, member_labels, columns)
     if isinstance(keep, bool) or not isinstance(keep, (int, np.integer)) or not 1 <= keep <= others.classes:
         raise ValueError(f"Expected keep to be a whole number from 1 to {others.classes}, got {keep!r}.")
     if objective is None:

@@ -131,7 +131,7 @@ def cost(
     if nonmember_labels is None:
         raise ValueError("What an answer is worth cannot be measured without nonmember_labels.")
     rng = rng or np.random.default_rng()
-    others, inside = read_both(nonmembers, nonmember_labels, members, member_labels)
+    others, inside, _ = read_both(nonmembers, nonmember_labels, members, member_labels)
     fewest = min(len(others), len(others) if inside is None else len(inside))
     if fewest < 2 * FOLDS:
         raise ValueError(f"Expected at least {2 * FOLDS} records of each side to measure on, got {fewest}.")

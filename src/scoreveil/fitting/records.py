@@ -1,7 +1,15 @@
-"""What a veil is fitted on: scores and labels as arrays, tensors, DataFrames or files."""
+"""What a veil is fitted on and an audit attacks: scores and labels as arrays, tensors, DataFrames or files.
+
+    sides, note = read_sides({"members": (inn, y_in), "nonmembers": ("out.csv", "out.csv")}, columns="p_*")
+
+Labels are numbers of classes, or their names. Names are matched with those of the score columns, also without what all
+of these begin with (`p_cat` is cat); where the columns have none, in sorted order, as scikit-learn has its classes.
+"""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoreveil.mechanisms.ordering import rank
-from scoreveil.mechanisms.scores import checked_rows, to_numpy
+from scoreveil.mechanisms.scores import SUM_TOLERANCE, checked_rows, to_numpy
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -49,29 +57,63 @@ class Scored:
         return np.asarray(np.flip(rank(self.scores)[:, self.classes - keep :], axis=1))
 
 
-def read(scores: Any, labels: Any, who: str) -> Scored:
+def read(scores: Any, labels: Any, who: str, columns: str | None = None) -> Scored:
     """Checked scores and labels of one side.
 
     Raises:
-        ValueError: They are not score vectors, or not the numbers of classes; the message names side and row.
+        ValueError: They are not score vectors, or not labels; the message names side and row.
     """
-    try:
-        rows = checked_rows(_scores(scores))
-    except ValueError as error:
-        raise ValueError(f"{who}: {error}") from None
-    if not len(rows):
-        raise ValueError(f"{who}: there are no records; at least one is needed.")
-    rows /= rows.sum(axis=1, keepdims=True)
-    return Scored(rows, None if labels is None else _labels(labels, len(rows), rows.shape[1], f"labels of {who}"))
+    return read_sides({who: (scores, labels)}, columns)[0][who]
+
+
+def read_sides(given: Mapping[str, tuple[Any, Any]], columns: str | None = None) -> tuple[dict[str, Scored], str]:
+    """Checked scores and labels of several sides, which have the same classes.
+
+    Args:
+        given: Scores, and labels or None, of each side by its name.
+        columns: Of tables: names of the score columns, or patterns such as p_*, with commas between.
+
+    Returns:
+        The records of each side; and how names of classes were understood, or nothing where labels are numbers.
+
+    Raises:
+        ValueError: They are not score vectors, or not labels; the message names side and row.
+    """
+    rows, names = dict[str, Floats](), list[str]()
+    for who, (scores, _) in given.items():
+        try:
+            found, own = _scores(scores, columns)
+            rows[who] = _checked(found)
+        except ValueError as error:
+            raise ValueError(f"{who}: {error}") from None
+        if not len(rows[who]):
+            raise ValueError(f"{who}: there are no records; at least one is needed.")
+        if len(own) == rows[who].shape[1]:  # else one column of lists, or an array of an .npz
+            if names and own != names:
+                from scoreveil.files.score_file import listed
+
+                raise ValueError(f"{who}: expected the columns {listed(names)}, got {listed(own)}.")
+            names = own
+    counts = {who: (len(each), each.shape[1]) for who, each in rows.items()}
+    labels = {
+        who: _labels(each, counts[who][0], f"labels of {who}") for who, (_, each) in given.items() if each is not None
+    }
+    numbers, note = _numbered(labels, names, next(iter(counts.values()))[1])
+    whole = {who: _classes(each, counts[who][1], f"labels of {who}") for who, each in numbers.items()}
+    return {who: Scored(each, whole.get(who)) for who, each in rows.items()}, note
 
 
 def read_both(
-    nonmembers: Any, nonmember_labels: Any = None, members: Any = None, member_labels: Any = None
-) -> tuple[Scored, Scored | None]:
-    """Both sides, as `fit` takes them, checked against each other.
+    nonmembers: Any,
+    nonmember_labels: Any = None,
+    members: Any = None,
+    member_labels: Any = None,
+    columns: str | None = None,
+) -> tuple[Scored, Scored | None, str]:
+    """Both sides, as `fit` takes them, checked against each other; and how names of classes were understood.
 
     Raises:
-        ValueError: As `read`; or the sides do not go together.
+        ValueError: As `read_sides`; or the sides do not go together.
     """
     if nonmembers is None:
         raise ValueError(
@@ -81,52 +123,122 @@ def read_both(
         raise ValueError("member_labels were given without members; give their scores too.")
     if member_labels is not None and nonmember_labels is None:
         raise ValueError("member_labels were given without nonmember_labels; both sides are needed to compare them.")
-    others = read(nonmembers, nonmember_labels, "nonmembers")
-    if members is None:
-        return others, None
-    inside = read(members, member_labels, "members")
-    if inside.classes != others.classes:
+    given = {"nonmembers": (nonmembers, nonmember_labels)}
+    if members is not None:
+        given["members"] = members, member_labels
+    sides, note = read_sides(given, columns)
+    others, inside = (
+        None if (each := sides.get(who)) is None else _normalised(each) for who in ("nonmembers", "members")
+    )
+    assert others is not None, "it was given"
+    if inside is not None and inside.classes != others.classes:
         raise ValueError(f"members have {inside.classes} classes, nonmembers {others.classes}; they must be the same.")
-    return others, inside
+    return others, inside, note
 
 
-def _scores(given: Any) -> Any:
+def _normalised(side: Scored) -> Scored:
+    """Rows that sum to 1 as nearly as can be."""
+    return Scored(side.scores / side.scores.sum(axis=1, keepdims=True), side.labels)
+
+
+# Scores
+
+
+def _scores(given: Any, columns: str | None) -> tuple[Any, list[str]]:
+    """An array of scores, and the names of its columns where they have some."""
     if isinstance(given, (str, os.PathLike)):
         from scoreveil import files
 
-        return files.sample(given)[0]
-    return given.to_numpy() if hasattr(given, "to_numpy") else given
+        return files.read(given, columns)
+    if hasattr(given, "to_numpy"):
+        return _from_frame(given, columns)
+    if columns is not None:
+        raise ValueError("columns name those of a table, and these are an array.")
+    return given, []
 
 
-def _column(path: Path, who: str) -> Floats:
-    """The numbers of a file with one on each line, below a header or without one."""
-    lines = path.read_text(encoding="utf-8").split()
+def _from_frame(frame: Any, columns: str | None) -> tuple[Any, list[str]]:
+    """The score columns of a DataFrame."""
+    from scoreveil.files.score_file import listed, selected
+
+    every = list(getattr(frame, "columns", ()))
+    if columns is not None:
+        every = [every[i] for i in selected([str(name) for name in every], columns)]
+        frame = frame[every]
+    found = frame.to_numpy()
+    if found.dtype.kind == "O":
+        text = [str(name) for name in every if frame[name].to_numpy().dtype.kind not in "fiu"]
+        raise ValueError(f"expected numbers in every column, or columns= to name those of scores, got {listed(text)}.")
+    return found, [name for name in every if isinstance(name, str)]
+
+
+def _checked(given: Any) -> Floats:
     try:
-        float(lines[0] if lines else "")
-    except ValueError:
-        lines = lines[1:]
-    try:
-        return np.array([float(line) for line in lines])
-    except ValueError:
-        raise ValueError(f"{who}: {path.name} has lines that are not the number of a class.") from None
+        return checked_rows(given)
+    except ValueError as error:
+        rows = np.asarray(to_numpy(given)) if hasattr(given, "shape") else np.empty(0)
+        if rows.ndim == 2 and rows.dtype.kind == "f" and np.isfinite(rows).all():
+            off = np.median(np.abs(rows.sum(axis=1, dtype=np.float64) - 1)) if len(rows) else 0.0
+            if off > SUM_TOLERANCE:
+                raise ValueError("expected scores that sum to 1, got what looks like logits: apply softmax.") from None
+        raise error
 
 
-def _labels(given: Any, n: int, k: int, who: str) -> Integers:
+# Labels
+
+
+def _labels(given: Any, n: int, who: str) -> NDArray[Any]:
+    """Labels as they are: numbers, or text."""
     if isinstance(given, (str, os.PathLike)):
-        path = Path(given)
-        if path.suffix == ".npy":
-            given = np.load(path, allow_pickle=False)
-        elif path.suffix in (".csv", ".txt"):
-            given = _column(path, who)
-        else:
-            raise ValueError(f"{who}: expected a .npy file, or a .csv file of one column, got {path.name}.")
+        from scoreveil.files.labels import read_labels
+
+        given = read_labels(Path(given), n)
     found = np.asarray(to_numpy(given.to_numpy() if hasattr(given, "to_numpy") else given))
     if found.ndim == 2 and found.shape[1] == 1:
         found = found[:, 0]
     if found.shape != (n,):
         raise ValueError(f"{who}: expected {n} of them, one for each record, got shape {found.shape}.")
-    if found.dtype.kind not in "biuf":
-        raise ValueError(f"{who}: expected numbers of classes, 0 to {k - 1}, got {found.dtype}.")
+    if found.dtype.kind in "biuf":
+        return found
+    each = found.tolist()
+    strange = [row for row, label in enumerate(each) if not isinstance(label, (str, int)) or label == ""]
+    if strange:
+        raise ValueError(f"{who}: row {strange[0]} is neither the number nor the name of a class.")
+    try:
+        return np.array([float(label) for label in each])
+    except ValueError:
+        return np.array([str(label) for label in each])
+
+
+def _numbered(labels: Mapping[str, NDArray[Any]], names: list[str], k: int) -> tuple[Mapping[str, NDArray[Any]], str]:
+    """Names of classes as their numbers, and how they were understood; numbers as they are."""
+    named = {each.dtype.kind == "U" for each in labels.values()}
+    if True not in named:
+        return labels, ""
+    if len(named) > 1:
+        raise ValueError(f"labels of {' and '.join(labels)}: expected numbers of classes on every side, or names.")
+    from scoreveil.files.score_file import listed
+
+    found = sorted({str(label) for each in labels.values() for label in each.tolist()})
+    common = len(list(takewhile(lambda letters: len(set(letters)) == 1, zip(*names, strict=False))))
+    for cut in range(common + 1):
+        classes = [name[cut:] for name in names]
+        if set(found) <= set(classes):
+            how = "by the names of the columns"
+            break
+    else:
+        classes, how = found, "in sorted order"
+        if len(found) != k:
+            raise ValueError(
+                f"labels of {' and '.join(labels)}: expected numbers of classes, 0 to {k - 1}, or their names: those "
+                f"of the columns of scores, or {k} of them in all. Got {len(found)} other{'s' * (len(found) > 1)}."
+            )
+    number = {name: i for i, name in enumerate(classes)}
+    numbered = {who: np.array([number[str(label)] for label in each.tolist()]) for who, each in labels.items()}
+    return numbered, f"Labels are names. The columns of scores are taken for {listed(classes)}, {how}."
+
+
+def _classes(found: NDArray[Any], k: int, who: str) -> Integers:
     wrong = np.nonzero(~((found >= 0) & (found < k) & (found == np.floor(found))))[0]
     if len(wrong):
         raise ValueError(f"{who}: row {wrong[0]} is not the number of a class, 0 to {k - 1}.")

@@ -45,9 +45,9 @@ _METHODS = (
     Method("rounding_2", simple.rounding(2)),
     Method("temperature_5", simple.temperature(5.0), keeps_ranking=True),
     Method("gaussian", simple.gaussian(0.05), keeps_ranking=True, is_random=True),
-    Method("temperature_scaled", simple.temperature_scaled, keeps_ranking=True),
+    Method("temperature_scaled", simple.temperature_scaled, keeps_ranking=True, needs_labels=True),
     Method("label_only", simple.label_only),
-    Method("label_constant", simple.label_constant),
+    Method("label_constant", simple.label_constant, needs_labels=True),
     Method("label_noise", labels.label_noise(0.1), keeps_label=False),
 )
 DEFENSES = {method.name: method for method in _METHODS}

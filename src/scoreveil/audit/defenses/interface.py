@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from scoreveil.audit.data.records import Defense, Floats, Membership, Records
-from scoreveil.mechanisms import loading
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +33,7 @@ class Method:
     keeps_ranking: bool = False
     is_random: bool = False  # asking again gives another answer
     fits: bool = False  # fitted on members: judged on half of them, fitted on the other half
+    needs_labels: bool = False  # fitted to true labels
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,6 @@ def timed(method: Method, given: Given, scores: Floats) -> tuple[Defense, Timing
     """Make the defense and ask it once about all the scores. The answer is thrown away, the defense returned."""
     if len(scores) == 0:
         raise ValueError("Expected at least 1 score vector to time a defense on, got 0.")
-    loading.wait()  # the kernels are compiled once per machine: not what a vector costs
     started = perf_counter()
     defense = method.make(given)
     made = perf_counter()

@@ -32,6 +32,7 @@ from scoreveil.audit.study.pictures import Pictures
 from scoreveil.audit.study.results import UNDEFENDED, Setting, Study, setting_name
 from scoreveil.audit.study.shadows import ManyShadows, Progress, many_shadows, silent
 from scoreveil.audit.study.subjects import Subject
+from scoreveil.mechanisms import loading
 from scoreveil.veil import Veil
 
 DATASETS = ("mnist", "fashion-mnist", "cifar10")
@@ -264,6 +265,7 @@ def reproduce(
 
 def overheads(model: ImageClassifier, images: Images, subject: Subject, plan: study.StudyPlan) -> dict[str, Any]:
     """What each defense adds to the model's own time: all in one process, one after the other, in this run."""
+    loading.wait()  # the kernels are compiled once per machine: not what a vector costs
     images = images.take(slice(TIMED))
     scores = model.scores(images)
     of_model = _seconds(lambda: model.scores(images)) / len(images)

@@ -229,6 +229,15 @@ def verdict(study: Study) -> AuditVerdict:
     )
 
 
+def first_answer(study: Study) -> str:
+    """Whether the scores leak, and what a veil would leave: all that can be said of a study that is not done yet."""
+    said = verdict(study)
+    if said.excess.outcome != LEAKS:
+        return said.sentences[0]
+    veils = {epsilon: leaks(study, (VEIL, epsilon), said.compared) for epsilon in epsilons(study)}
+    return f"{said.sentences[0]} {_recommendation(veils, said.recommended)}"
+
+
 def _recommended(study: Study, veils: dict[float, tuple[Leak, ...]]) -> Setting | None:
     """The largest ε that is shown to hold; else the smallest that may hold; the label where none is worth more."""
     if not veils:

@@ -57,13 +57,14 @@ class Bench:
     seed: int
     cache: Path | None
 
-    def study_setting(self, setting: Setting, with_likelihood: bool) -> Findings:
-        """One defense against every attack; inversions are studied elsewhere."""
+    def study_setting(self, setting: Setting, with_cost: bool, with_likelihood: bool) -> Findings:
+        """One defense against the attacks, and what it costs; inversions are studied elsewhere."""
         if DEFENSES[setting[0]].fits and self.subject.fitted_on is None:
-            return replace(self, subject=self.subject.for_fitting()).study_setting(setting, with_likelihood)
+            return replace(self, subject=self.subject.for_fitting()).study_setting(setting, with_cost, with_likelihood)
         seen = Seen(self.subject, setting, self.repeats, self.seed)
-        cost = DefenseResult(**self._kept({"defense": setting}, lambda: asdict(self._cost(seen))))
-        found = []
+        costs, found = [], []
+        if with_cost:
+            costs.append(DefenseResult(**self._kept({"defense": setting}, lambda: asdict(self._cost(seen)))))
         for trial in self._trials(setting):
             what = {"defense": setting, "attack": trial.attack, "form": trial.form, "features": trial.features}
             found.append(self._result(what, partial(self._attack, trial, seen)))
@@ -73,7 +74,7 @@ class Bench:
                 for attack in LIKELIHOOD:
                     what = {"defense": setting, "attack": attack, "reads": reads}
                     found.append(self._result(what, partial(self._compare, attack, reads, seen)))
-        return (cost,), tuple(found), ()
+        return tuple(costs), tuple(found), ()
 
     def _trials(self, setting: Setting) -> Iterator[Trial]:
         for name in self.attacks:

@@ -1,18 +1,22 @@
 """The study: every defense against every attack, from scores of a target and of a shadow model.
 
-    found = run(subject, StudyPlan(settings=grid(DEFENSES, (0.5, 2.0, 8.0))), "scoreveil audit …")
+    found = run(subject, planned(defenses=("optimal", "rounding_1")), "scoreveil audit …")
 
 The attacker has a shadow: members and non-members of a model like the target. "paper" attacks are fitted on its
 undefended scores; "adaptive" ones on scores under the same defense; "averaging" ones too, with each record asked about
 several times. Every cell of the study is kept on disk under the hash of all that went into it, so a study that is
 killed goes on where it stopped and gives the same numbers.
+
+Quick attacks on what a verdict is about, no defense and the optimal veil, come first: a first answer is there long
+before the last attack is done.
 """
 
+import difflib
 import os
 import platform
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -25,11 +29,17 @@ from scoreveil.audit.defenses import DEFENSES
 from scoreveil.audit.networks.inverter import InversionSettings
 from scoreveil.audit.study.membership import Bench
 from scoreveil.audit.study.redrawing import Studio
-from scoreveil.audit.study.results import UNDEFENDED, Findings, Setting, Study, setting_name
+from scoreveil.audit.study.results import UNDEFENDED, AttackResult, Findings, Setting, Study, setting_name
 from scoreveil.audit.study.shadows import Progress, silent
 from scoreveil.audit.study.subjects import Subject
+from scoreveil.fitting.frontier import EPSILONS
 
-EPSILONS = (0.1, 0.5, 2.0, 8.0, 32.0)
+FIRST = ("none", "optimal")  # what a verdict is about: attacked first
+BY_DEFAULT = (*FIRST, "rounding_1", "top_3")  # a rival of the cheapest kind beside it: fewer digits, fewer classes
+EVERYTHING = "all"  # in place of names: every defense there is
+QUICK = 100  # the cost of an attack that a first answer waits for, at most
+TOGETHER = 50  # attacks are run together until they cost so much
+DEFENDING, COMPARING, REDRAWING = 10, 300, 4000  # what a defense costs, about, and LiRA and RMIA, and an inversion
 
 
 def grid(defenses: Iterable[str], epsilons: Iterable[float]) -> tuple[Setting, ...]:
@@ -48,9 +58,10 @@ class StudyPlan:
     attacks     membership attacks by name
     likelihood  the settings that LiRA and RMIA attack, where the subject has many shadows
     inverted    the settings that the inversion attack is run on, where the subject has pictures
+    notes       what the reader should know about the choice
     """
 
-    settings: tuple[Setting, ...] = field(default_factory=lambda: grid(DEFENSES, EPSILONS))
+    settings: tuple[Setting, ...] = field(default_factory=lambda: grid(BY_DEFAULT, EPSILONS))
     attacks: tuple[str, ...] = tuple(ATTACKS)
     likelihood: tuple[Setting, ...] = ()
     inverted: tuple[Setting, ...] = ()
@@ -58,6 +69,7 @@ class StudyPlan:
     repeats: int = 5  # queries of the averaging attacker
     seed: int = 0
     jobs: int = 2
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         every = (*self.settings, *self.likelihood, *self.inverted)
@@ -73,15 +85,71 @@ class StudyPlan:
         if self.repeats < 1:
             raise ValueError(f"Expected repeats >= 1, got {self.repeats}.")
 
+    def without_labels(self) -> "StudyPlan":
+        """The plan for records without true labels: what is fitted to labels is left out, and named."""
+        missing = [one for one in self.settings if DEFENSES[one[0]].needs_labels]
+        if not missing:
+            return self
+        kept = (tuple(s for s in part if s not in missing) for part in (self.settings, self.likelihood, self.inverted))
+        settings, likelihood, inverted = kept
+        names = ", ".join(setting_name(one) for one in missing)
+        notes = (*self.notes, f"Left out, since there are no true labels: {names}.")
+        return replace(self, settings=settings, likelihood=likelihood, inverted=inverted, notes=notes)
+
+
+def planned(
+    defenses: Iterable[str] | None = None,
+    epsilons: Iterable[float] | None = None,
+    attacks: Iterable[str] | None = None,
+    seed: int = 0,
+    jobs: int = 2,
+) -> StudyPlan:
+    """The plan of an audit.
+
+    Args:
+        defenses: Names, or "all"; by default the optimal veil, and the rivals that are quick and often asked about.
+        epsilons: For the defenses that take one.
+        attacks: Names; by default all.
+        seed: The same seed gives the same table.
+        jobs: Processes at a time.
+    """
+    names = BY_DEFAULT if defenses is None else tuple(DEFENSES) if defenses == EVERYTHING else tuple(defenses)
+    notes: tuple[str, ...] = ()
+    if defenses is None:
+        others = ", ".join(name for name in DEFENSES if name not in BY_DEFAULT)
+        notes = (f"Left out to save time: {others}. Name them, or {EVERYTHING}, with --defenses to try them too.",)
+    settings = grid(names, EPSILONS if epsilons is None else epsilons)
+    tried = tuple(ATTACKS) if attacks is None else tuple(attacks)
+    return StudyPlan(settings, tried, seed=seed, jobs=jobs, notes=notes)
+
 
 def _known(kind: str, names: Iterable[str], known: Iterable[str]) -> None:
+    every = list(known)
     for name in names:
-        if name not in known:
-            raise ValueError(f"Expected a {kind} among {', '.join(known)}, got {name!r}.")
+        if name not in every:
+            near = difflib.get_close_matches(name, every, n=1)
+            hint = f": did you mean {near[0]}?" if near else "."
+            raise ValueError(
+                f"Expected a{'n' * (kind == 'attack')} {kind} among {', '.join(every)}, got {name!r}{hint}"
+            )
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A piece of work for one process; `size` says how long it takes beside the others, about."""
+
+    name: str
+    size: int
+    do: Callable[[], Findings]
 
 
 def run(
-    subject: Subject, plan: StudyPlan, command: str = "", cache: Path | None = None, progress: Progress = silent
+    subject: Subject,
+    plan: StudyPlan,
+    command: str = "",
+    cache: Path | None = None,
+    progress: Progress = silent,
+    first: Callable[[Study], None] | None = None,
 ) -> Study:
     """Attack everything that the plan names.
 
@@ -90,25 +158,96 @@ def run(
         plan: Defenses and attacks.
         command: What the reader types to get the same results again.
         cache: A folder that keeps every trial, so that a study that is killed goes on where it stopped.
-        progress: Told about each setting that is done.
+        progress: Told about each part that is done.
+        first: Is given what was found by the quick attacks on no defense and on the optimal veil, while the rest is
+            still to do.
 
     Returns:
         All results, in the order of the plan.
     """
+    if subject.reference.labels is None:
+        plan = plan.without_labels()
     bench = Bench(subject, plan.attacks, plan.repeats, plan.seed, cache)
-    tasks: list[tuple[str, Callable[[], Findings]]] = []
-    if subject.pictures is not None and plan.inverted:  # first: inversions take longest
-        tasks += Studio(subject, subject.pictures, plan.inversion, plan.seed, cache).tasks(plan.inverted)
-    for one in plan.settings:
-        tasks.append((setting_name(one), partial(bench.study_setting, one, one in plan.likelihood)))
-    found: list[Findings] = []
+    soon, later = _first(bench, plan), _then(bench, plan)
+    if subject.pictures is not None and plan.inverted:  # before the rest: inversions take longest
+        studio = Studio(subject, subject.pictures, plan.inversion, plan.seed, cache)
+        later = [*(_Task(name, REDRAWING, do) for name, do in studio.tasks(plan.inverted)), *later]
+    tasks = [*soon, *later]
+    total, done, found = sum(task.size for task in tasks), 0, list[Findings]()
     parallel = joblib.Parallel(n_jobs=min(plan.jobs, len(tasks)), return_as="generator")
-    for (name, _), result in zip(tasks, parallel(joblib.delayed(task)() for _, task in tasks), strict=True):
+    for task, result in zip(tasks, parallel(joblib.delayed(task.do)() for task in tasks), strict=True):
         found.append(result)
-        progress(name, len(found), len(tasks))
+        done += task.size
+        progress(task.name, done, total)
+        if first is not None and later and len(found) == len(soon):
+            first(_study(subject, plan, command, found))
+    return _study(subject, plan, command, found)
+
+
+def _first(bench: Bench, plan: StudyPlan) -> list[_Task]:
+    """The quick attacks on what a verdict is about; the quickest come first."""
+    quick = [name for name in plan.attacks if ATTACKS[name].cost <= QUICK]
+    return _in_parts(bench, plan, _together(quick) or [()], with_cost=True)
+
+
+def _then(bench: Bench, plan: StudyPlan) -> list[_Task]:
+    """The slow attacks on the same settings; then the other settings, by all attacks."""
+    tasks = _in_parts(bench, plan, _together(name for name in plan.attacks if ATTACKS[name].cost > QUICK))
+    for one in plan.settings:
+        many = one in plan.likelihood and bench.subject.many is not None
+        rest = replace(bench, attacks=()) if one[0] in FIRST else bench
+        if rest.attacks or many:
+            do = partial(rest.study_setting, one, one[0] not in FIRST, many)
+            tasks.append(_Task(setting_name(one), _size(rest.attacks) + COMPARING * many, do))
+    return tasks
+
+
+def _in_parts(bench: Bench, plan: StudyPlan, parts: Iterable[tuple[str, ...]], with_cost: bool = False) -> list[_Task]:
+    """Some of the attacks at a time; with the first part what the defense costs."""
+    settings = [one for one in plan.settings if one[0] in FIRST]
+    return [
+        _Task(
+            setting_name(one),
+            _size(part),
+            partial(replace(bench, attacks=part).study_setting, one, with_cost and number == 0, False),
+        )
+        for number, part in enumerate(parts)
+        for one in settings
+    ]
+
+
+def _together(attacks: Iterable[str]) -> list[tuple[str, ...]]:
+    """Attacks in parts, the quickest first: one that takes long is alone."""
+    parts = list[tuple[str, ...]]()
+    for name in sorted(attacks, key=lambda name: ATTACKS[name].cost):
+        if parts and _size((*parts[-1], name)) <= TOGETHER + DEFENDING:
+            parts[-1] = (*parts[-1], name)
+        else:
+            parts.append((name,))
+    return parts
+
+
+def _size(attacks: Iterable[str]) -> int:
+    return DEFENDING + sum(ATTACKS[name].cost for name in attacks)
+
+
+def _study(subject: Subject, plan: StudyPlan, command: str, found: Iterable[Findings]) -> Study:
+    """What was found so far, in the order of the plan."""
     defenses, attacks, inversions = (tuple(row for part in kind for row in part) for kind in zip(*found, strict=True))
-    originals = subject.pictures.originals() if inversions and subject.pictures is not None else ()
-    return Study(about(subject, plan, command), attacks, defenses, inversions, originals, subject.notes)
+    settings, names = (list(each) for each in (plan.settings, plan.attacks))
+
+    def place(result: AttackResult) -> tuple[int, int]:
+        # LiRA and RMIA, which a plan does not name, come last
+        return settings.index(result.setting), names.index(result.attack) if result.attack in names else len(names)
+
+    return Study(
+        about(subject, plan, command),
+        tuple(sorted(attacks, key=place)),
+        tuple(sorted(defenses, key=lambda row: settings.index(row.setting))),
+        inversions,
+        subject.pictures.originals() if inversions and subject.pictures is not None else (),
+        (*subject.notes, *plan.notes),
+    )
 
 
 def about(subject: Subject, plan: StudyPlan, command: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ Checks come first, so that nothing is fitted on records that are not what they s
 
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from scoreveil.audit.data.records import Floats, Integers, Membership, Records, 
 from scoreveil.audit.defenses.interface import Given
 from scoreveil.audit.study.pictures import Pictures
 from scoreveil.audit.study.shadows import ManyShadows, Progress, many_shadows, silent
-from scoreveil.mechanisms.scores import SUM_TOLERANCE, check_layout, check_rows
+from scoreveil.fitting.records import read, read_sides
 
 FEWEST = 100  # members and non-members each, before any split: fewer cannot tell an attack from luck
 REFERENCE_SHARE = 0.2  # of the non-members, held out as the public reference
@@ -87,29 +87,40 @@ class Subject:
 
 def checked(name: str, scores: Any, labels: Any = None) -> Records:
     """Records of score vectors and labels, or a ValueError that names what is wrong with which."""
-    scores = np.asarray(scores)
-    try:
-        check_layout(scores)
-        rows = np.atleast_2d(scores).astype(np.float64)
-        if np.any(rows < 0) or np.median(np.abs(rows.sum(axis=1) - 1)) > SUM_TOLERANCE:
-            raise ValueError("expected scores that sum to 1, got what looks like logits: apply softmax first")
-        check_rows(rows)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
-    if labels is None:
-        return Records(rows)
-    labels = np.asarray(labels)
-    if labels.ndim != 1 or len(labels) != len(rows):
-        raise ValueError(f"{name}: expected {len(rows)} labels, one for each row of scores, got shape {labels.shape}.")
-    if not np.issubdtype(labels.dtype, np.integer):
-        if not np.all(labels == np.rint(labels)):
-            raise ValueError(f"{name}: expected whole-number labels, got dtype {labels.dtype}.")
-        labels = labels.astype(np.int64)
-    outside = (labels < 0) | (labels >= rows.shape[1])
-    if outside.any():
-        where = f"that of row {int(outside.argmax())} is outside"
-        raise ValueError(f"{name}: expected labels from 0 to {rows.shape[1] - 1}; {where}.")
-    return Records(rows, labels.astype(np.int64))
+    found = read(scores, labels, name)
+    return Records(found.scores, found.labels)
+
+
+def from_given(given: Mapping[str, tuple[Any, Any]], columns: str | None = None, seed: int = 0) -> Subject:
+    """A subject from scores and labels of any kind, as `fitting.records` reads them.
+
+    Args:
+        given: Scores and labels by name, None for what is not there: "members" and "nonmembers"; "shadow members" and
+            "shadow nonmembers", which may be absent; "reference", likewise.
+        columns: Of tables: the columns of the scores.
+        seed: Of the split.
+
+    Raises:
+        ValueError: Records are missing on one side, or are not scores or labels.
+    """
+    there = {name: each for name, each in given.items() if each[0] is not None}
+    for name, (scores, labels) in given.items():
+        if scores is None and (labels is not None or name in ("members", "nonmembers")):
+            raise ValueError(
+                f"Expected scores of {name}, got {'their labels alone' if labels is not None else 'none'}."
+            )
+    sides = [name for name in there if name != "reference"]
+    if len(sides) == 3:
+        raise ValueError(f"Expected both sides of a shadow, members and nonmembers, got {sides[-1]} alone.")
+    labelled = [name for name in sides if there[name][1] is not None]
+    if labelled and labelled != sides:
+        without = ", ".join(name for name in sides if name not in labelled)
+        raise ValueError(f"Expected labels for all records, or for none; got none for {without}.")
+    scored, note = read_sides(there, columns)
+    records = {name: Records(each.scores, each.labels) for name, each in scored.items()}
+    shadow = (records[sides[2]], records[sides[3]]) if len(sides) == 4 else None
+    subject = from_scores(records["members"], records["nonmembers"], shadow, records.get("reference"), seed)
+    return replace(subject, notes=(*subject.notes, note)) if note else subject
 
 
 def from_scores(

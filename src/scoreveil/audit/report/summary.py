@@ -1,0 +1,47 @@
+"""A study in a few lines of HTML, for a notebook: the outcome, a small table, and what to do."""
+
+from collections.abc import Iterable
+
+from markupsafe import Markup
+
+from scoreveil.audit.report.verdict import LABEL, AuditVerdict, Leak, leaks
+from scoreveil.audit.report.wording import NOTHING, interval, number, setting_in_words
+from scoreveil.audit.study.results import CHANCE, UNDEFENDED, AttackResult, Setting, Study
+
+
+def html(study: Study, verdict: AuditVerdict) -> str:
+    """Names come from users: everything is escaped."""
+    outcome, settings = verdict.excess.outcome, [UNDEFENDED]
+    if verdict.recommended is not None and verdict.recommended != LABEL:
+        settings.append(verdict.recommended)
+    undefended = leaks(study, UNDEFENDED, verdict.compared)
+    known = [leak.told for leak in undefended]
+    head = _cells("th", ["", *(f"AUC, {'with' if told else 'without'} the true label" for told in known), "AUROC"])
+    rows = [_row(study, one, leaks(study, one, verdict.compared)) for one in settings]
+    rows.append(_cells("td", ["the label alone", *(_auc(leak.floor) for leak in undefended), number(CHANCE)]))
+    table = Markup("<table><tr>{}</tr>{}</table>").format(head, Markup("").join(_in("tr", row) for row in rows))
+    said = Markup("").join(_in("p", sentence) for sentence in verdict.sentences[1:])
+    title = _in("p", _in("b", f"The scores: {outcome}."))
+    kept = _in("p", "AUC: of the best attack; .50 is guessing. AUROC: what the confidence is worth.")
+    more = Markup("<details><summary>{}</summary>{}</details>").format(
+        "In words", _in("p", verdict.sentences[0]) + said
+    )
+    return str(Markup("<div>{}{}{}{}</div>").format(title, table, kept, more))
+
+
+def _row(study: Study, setting: Setting, found: Iterable[Leak]) -> Markup:
+    worth = {cost.setting: cost.auroc_of_confidence for cost in study.defenses}.get(setting)
+    return _cells("td", [setting_in_words(setting), *(_auc(leak.best) for leak in found), number(worth)])
+
+
+def _auc(result: AttackResult | None) -> str:
+    return NOTHING if result is None else interval(result.auc, result.auc_low, result.auc_high)
+
+
+def _cells(kind: str, texts: Iterable[str]) -> Markup:
+    return Markup("").join(_in(kind, text) for text in texts)
+
+
+def _in(kind: str, content: str) -> Markup:
+    """An element; its text is escaped unless it is markup already."""
+    return Markup(f"<{kind}>{{}}</{kind}>").format(content)
