@@ -16,7 +16,8 @@ from scoreveil.cli.terminal import out, progress_steps
 
 if TYPE_CHECKING:  # the audit wing brings torch and scikit-learn; only those who audit wait for them
     from scoreveil.audit.data.records import Records
-    from scoreveil.audit.study.results import AttackResult, Setting
+    from scoreveil.audit.study.results import AttackResult, Setting, Study
+    from scoreveil.audit.study.risk import RecordRisks
     from scoreveil.audit.study.run import StudyPlan
     from scoreveil.audit.study.subjects import Subject
 
@@ -134,7 +135,7 @@ def audit(
     for line in (*(f"Note: {note}" for note in found.notes), *said.sentences):
         typer.echo(line)
     if folder is not None:
-        typer.echo(f"Report: {page.write(found, folder)}")
+        typer.echo(f"Report: {page.write(found, folder, _risks(subject, found, said.recommended, seed))}")
         if said.recommended is not None and said.recommended[0] == verdict.VEIL:
             _write_veil(subject, said.recommended, folder / "veil.npz")
     if limits:
@@ -145,6 +146,9 @@ def audit(
             typer.echo(answer.sentence)
         if not all(answer.passes for answer in answers):
             raise typer.Exit(3)
+    if broken := verdict.broken_promises(found):
+        typer.echo(broken[-1])
+        raise typer.Exit(3)
 
 
 def _check_folder(folder: Path) -> None:
@@ -154,6 +158,13 @@ def _check_folder(folder: Path) -> None:
         raise ValueError(f"Expected a folder for the report, got {folder}: {there.name} is a file.")
     if not os.access(there, os.W_OK | os.X_OK):
         raise ValueError(f"Expected a folder that can be written to, got {folder}: check its permissions.")
+
+
+def _risks(subject: "Subject", found: "Study", recommended: "Setting | None", seed: int) -> "RecordRisks | None":
+    from scoreveil.audit.study.risk import record_risks
+
+    given = subject.given_records
+    return None if given is None else record_risks(given, found, recommended, seed)
 
 
 def _write_veil(subject: "Subject", recommended: "Setting", path: Path) -> None:

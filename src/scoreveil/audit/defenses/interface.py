@@ -3,9 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
+from typing import Literal
 
 from scoreveil.audit.data.records import Defense, Floats, Membership, Records
 from scoreveil.mechanisms import loading
+
+Kept = Literal["label", "ranking"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +37,7 @@ class Method:
     keeps_ranking: bool = False
     is_random: bool = False  # asking again gives another answer
     fits: bool = False  # fitted on members: judged on half of them, fitted on the other half
+    bounded_given: Kept | None = None  # its ε bounds what an answer tells beyond this; None where it promises nothing
 
 
 @dataclass(frozen=True)

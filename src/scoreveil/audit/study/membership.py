@@ -16,6 +16,7 @@ from scoreveil.audit.attacks.interface import Attack, Features
 from scoreveil.audit.data.records import Bools, Defense, Floats, Membership, Records
 from scoreveil.audit.defenses import DEFENSES, Method, Timing, timed
 from scoreveil.audit.study import metrics
+from scoreveil.audit.study.promises import proof
 from scoreveil.audit.study.results import (
     UNDEFENDED,
     AttackResult,
@@ -63,6 +64,11 @@ class Bench:
             return replace(self, subject=self.subject.for_fitting()).study_setting(setting, with_likelihood)
         seen = Seen(self.subject, setting, self.repeats, self.seed)
         cost = DefenseResult(**self._kept({"defense": setting}, lambda: asdict(self._cost(seen))))
+        kept, epsilon = seen.method.bounded_given, setting[1]
+        if kept is not None and epsilon is not None:
+            both = self.subject.target, self.subject.shadow
+            proved = self._kept({"proof": setting}, lambda: asdict(proof(epsilon, kept, *both, seen.fresh, self.seed)))
+            cost = replace(cost, **proved)
         found = []
         for trial in self._trials(setting):
             what = {"defense": setting, "attack": trial.attack, "form": trial.form, "features": trial.features}
@@ -179,6 +185,11 @@ class Seen:
         if not self.method.is_random:
             return self._made[0]
         return self.method.make(self.subject.given(self.seed + VIEWS * (view + 1), self.setting[1]))
+
+    @property
+    def fresh(self) -> Defense:
+        """Whose draws are those of no other view."""
+        return self._defense(4)
 
     @property
     def timing(self) -> Timing:
