@@ -477,7 +477,7 @@ def test_write_leaves_whole_files_and_nothing_else(study, tmp_path):
     assert report.write(study, folder) == folder / "report.html"
     there = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
     drawn = {f"figures/{name}.{kind}" for name in report.FIGURES for kind in ("svg", "png")}
-    assert there == {"report.html", "results.json"} | drawn
+    assert there == {"report.html", "results.json", "vulnerability.json"} | drawn
     assert from_json((folder / "results.json").read_text()) == from_json(to_json(study))
     assert all((folder / f).read_bytes().startswith((b"\x89PNG", b"<svg xmlns")) for f in drawn)
 

@@ -224,6 +224,9 @@ def test_the_page_shows_the_twenty_most_exposed_members_by_row(written, risks):
     shown = [cells[3].value for cells in table.rows]
     assert shown == sorted(shown, reverse=True)
     assert shown[0] == risks.undefended.value[risks.given.truth].max()
+    # among equals the surer ones first: the risk alone would not tell
+    tied = np.flatnonzero(risks.undefended.value[:3000] == shown[0])
+    assert risks.undefended.place[risks.most_exposed(20)[0]] == risks.undefended.place[tied].max()
     text = (written / "report.html").read_text()
     assert "The members most at risk" in text
     assert "Class by class" in text

@@ -36,7 +36,7 @@ def _three(name: str, risk: Risk) -> dict[str, list[float | None]]:
 
 
 def _nothing(count: int) -> Risk:
-    return Risk(*[np.full(count, np.nan)] * 4)
+    return Risk(*[np.full(count, np.nan)] * 5)
 
 
 def _rounded(values: Any) -> list[float | None]:

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.stats import beta
+from scipy.stats import beta, rankdata
 from sklearn.isotonic import isotonic_regression
 
 from scoreveil.audit.attacks import ATTACKS
@@ -48,6 +48,7 @@ class Risk:
     low: Floats
     high: Floats
     after_one: Floats  # what the attacker states after the first answer
+    place: Floats  # where the attack places the record among those of its part, from 0 to 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,10 +69,9 @@ class RecordRisks:
         return np.concatenate([np.arange(len(r)) for r in (self.given.members, self.given.nonmembers)])
 
     def most_exposed(self, count: int) -> Integers:
-        """The rows of the members with the highest risk without a defense; among equals, the higher lower end."""
-        members = np.arange(len(self.given.members))
-        risk = self.undefended
-        return members[np.lexsort((members, -risk.low[members], -risk.value[members]))][:count]
+        """The rows of the members with the highest risk without a defense; among equals, as the attack ranks them."""
+        inside = slice(len(self.given.members))
+        return np.lexsort((-self.undefended.place[inside], -self.undefended.value[inside]))[:count]
 
 
 def record_risks(given: Membership, study: Study, recommended: Setting | None, seed: int = 0) -> RecordRisks:
@@ -108,7 +108,7 @@ def risk(given: Membership, setting: Setting, attack: Attack, seed: int = 0) -> 
     records, truth = given.records, given.truth
     part, fifth = _dealt(truth, PARTS, rng), _dealt(truth, CALIBRATING, rng)
     answers = ANSWERS if method.is_random else 1
-    said = np.empty((3, answers, len(records)))
+    said, place = np.empty((3, answers, len(records))), np.empty(len(records))
     for one in range(PARTS):
         second, third = (part == (one + 1) % PARTS), (part == (one + 2) % PARTS)
         known = _sides(given, second)
@@ -117,12 +117,13 @@ def risk(given: Membership, setting: Setting, attack: Attack, seed: int = 0) -> 
         scorer = attack.fit(practice.balanced(rng), attack.features[0], rng)
         here = np.flatnonzero(part == one)
         scores = np.stack([scorer(records.take(here).defended(defense)) for _ in range(answers)])
+        place[here] = rankdata(scores, axis=1).mean(axis=0) / len(here)
         for own in range(CALIBRATING):
             mine = fifth[here] == own
             state = calibrated(scores[:, ~mine], truth[here[~mine]])
             said[:, :, here[mine]] = state(scores[:, mine])
     value, low, high = said
-    return Risk(value.mean(axis=0), low.min(axis=0), high.max(axis=0), value[0])
+    return Risk(value.mean(axis=0), low.min(axis=0), high.max(axis=0), value[0], place)
 
 
 def _dealt(truth: Bools, parts: int, rng: np.random.Generator) -> Integers:
