@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from scoreveil import Veil
+from scoreveil import Veil, cli
 from scoreveil.audit.data.records import Membership, Records
 from scoreveil.audit.defenses import DEFENSES
 from scoreveil.audit.report import evidence, page
@@ -124,6 +124,23 @@ def test_a_study_holds_each_promise_against_attacks(tmp_path, monkeypatch):
     caught = {d.defense: d for d in run.run(subject, plan).defenses}
     assert caught["isotonic"].breaks_promise
     assert not caught["optimal"].breaks_promise
+
+
+def test_the_command_ends_with_a_broken_promise(tmp_path, monkeypatch, capsys):
+    target, _ = world(5, 700)
+    np.save(tmp_path / "in.npy", target.members.scores)
+    np.save(tmp_path / "out.npy", target.nonmembers.scores)
+    words = ["audit", "--members", tmp_path / "in.npy", "--nonmembers", tmp_path / "out.npy", "--jobs", "1"]
+    words += ["--defenses", "isotonic", "--epsilons", "0.5", "--attacks", "max_confidence,label_floor"]
+    lying = replace(DEFENSES["isotonic"], make=lambda given: Veil(8.0, rng=np.random.default_rng(given.seed)))
+    for defense, code in ((DEFENSES["isotonic"], 0), (lying, 3)):
+        monkeypatch.setitem(DEFENSES, "isotonic", defense)
+        with pytest.raises(SystemExit) as ended:
+            cli.main([str(word) for word in words])
+        said = capsys.readouterr().out
+        assert ended.value.code == code
+        assert ("PROMISE BROKEN: isotonic, ε = 0.5 promises" in said) == (code == 3)
+        assert said.splitlines()[-1].startswith("Gate shut: 1 of the settings") == (code == 3)
 
 
 def with_proofs(**proved):

@@ -168,6 +168,10 @@ def test_nothing_recommended_leaves_the_veiled_columns_empty(given):
     assert header.split(",") == list(written)
     assert first.startswith("member,0,")
     assert ",,,," in first
+    study = replace(SMALL, defenses=SMALL.defenses[:1])
+    text = page.html(study, verdict(study), found)
+    assert "The members most at risk" in text
+    assert "behind the veil" not in text
 
 
 def test_rows_are_those_of_the_given_files_also_from_a_model():

@@ -136,18 +136,23 @@ def audit(
         typer.echo(line)
     if folder is not None:
         typer.echo(f"Report: {page.write(found, folder, _risks(subject, found, said.recommended, seed))}")
+        typer.echo(
+            f"Records: {folder / 'records.csv'} says how much at risk each is, and who is a member: keep it safe."
+        )
         if said.recommended is not None and said.recommended[0] == verdict.VEIL:
             _write_veil(subject, said.recommended, folder / "veil.npz")
+    shut = False
     if limits:
         studied = said.recommended if said.recommended in plan.settings else None
         chosen = gated or studied or UNDEFENDED
         answers = verdict.gate(found, chosen, fail_over=fail_over or "", fail_unless_under=fail_unless_under or "")
         for answer in answers:
             typer.echo(answer.sentence)
-        if not all(answer.passes for answer in answers):
-            raise typer.Exit(3)
-    if broken := verdict.broken_promises(found):
-        typer.echo(broken[-1])
+        shut = not all(answer.passes for answer in answers)
+    broken = verdict.broken_promises(found)
+    if broken:
+        typer.echo(f"Gate shut: {len(broken)} of the settings tried break their promise, see above.")
+    if shut or broken:
         raise typer.Exit(3)
 
 

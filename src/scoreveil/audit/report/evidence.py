@@ -4,10 +4,10 @@ import numpy as np
 
 from scoreveil.audit.data.records import Bools
 from scoreveil.audit.report.tables import Table, TableCell, setting_cells
-from scoreveil.audit.report.wording import NOTHING, interval, number, percent
+from scoreveil.audit.report.wording import NOTHING, attack_name, interval, number, percent, setting_in_words
 from scoreveil.audit.study import metrics
 from scoreveil.audit.study.results import Setting, Study
-from scoreveil.audit.study.risk import RecordRisks, Risk
+from scoreveil.audit.study.risk import POOL, RecordRisks, Risk
 
 MOST_EXPOSED = 20
 FEWEST = 30  # members and non-members of a class, each, to say something about it
@@ -36,6 +36,22 @@ def most_exposed(risks: RecordRisks) -> Table:
         ("label alone", "what the label alone gives: no defense that keeps it can go below"),
     ]
     return Table("The members most at risk", tuple(headings), tuple(rows))
+
+
+def about_risk(risks: RecordRisks) -> str:
+    """What a risk is, and by which attack."""
+    by = attack_name(risks.attack)
+    if risks.setting is not None:
+        by += f"; behind {setting_in_words(risks.setting)}, {attack_name(risks.veiled_attack)}"
+    surely = int((risks.undefended.low[: len(risks.given.members)] > 0.5).sum())
+    return (
+        f"{surely:,} of the {len(risks.given.members):,} members have an interval above .5 without a defense. "
+        f"Risk is the probability of membership that an attacker would state after one answer (by {by}), if it knew of "
+        "all other records whether they are members. It is cross-fitted and calibrated: of records with a risk of .8 "
+        f"about 80 % are members. Many records share a risk, since it rests on {POOL} of them or more; those that the "
+        "attack names first come first. All records are in records.csv beside this file, which tells who is a member: "
+        "keep it as you keep the scores."
+    )
 
 
 def _risk(risk: Risk, i: int) -> TableCell:

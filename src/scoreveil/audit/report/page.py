@@ -50,7 +50,7 @@ def html(study: Study, verdict: AuditVerdict, risks: RecordRisks | None = None) 
         broken=broken_promises(study),
         exposed=None if risks is None else evidence.most_exposed(risks),
         classes=None if risks is None else evidence.by_class(risks),
-        about_risk=None if risks is None else records.about(risks),
+        about_risk=None if risks is None else evidence.about_risk(risks),
         command=str(study.meta.get("command") or ""),
         made=made({k: v for k, v in study.meta.items() if k not in ("title", "command")}),
     )
