@@ -8,8 +8,6 @@ from typing import Literal
 from scoreveil.audit.data.records import Defense, Floats, Membership, Records
 from scoreveil.mechanisms import loading
 
-Kept = Literal["label", "ranking"]
-
 
 @dataclass(frozen=True, eq=False)
 class Given:
@@ -26,6 +24,9 @@ class Given:
     epsilon: float | None = None
 
 
+Kept = Literal["label", "ranking"]
+
+
 @dataclass(frozen=True)
 class Method:
     """A defense by name."""
@@ -33,11 +34,11 @@ class Method:
     name: str
     make: Callable[[Given], Defense]
     takes_epsilon: bool = False
+    bounded_given: Kept | None = None  # its ε bounds what an answer tells beyond this; None where it promises nothing
     keeps_label: bool = True
     keeps_ranking: bool = False
     is_random: bool = False  # asking again gives another answer
     fits: bool = False  # fitted on members: judged on half of them, fitted on the other half
-    bounded_given: Kept | None = None  # its ε bounds what an answer tells beyond this; None where it promises nothing
 
 
 @dataclass(frozen=True)

@@ -1,24 +1,49 @@
-"""The evidence below the verdict: the records most at risk, each class, and the ε that attacks prove."""
+"""The evidence below the verdict: the records most at risk, each class, and the ε that attacks prove.
+
+rendered("report.html.j2", **content(study, verdict, risks))     # for templates/evidence.html.j2
+files(study, verdict, risks)                                     # records.csv, records.parquet, vulnerability.json
+"""
+
+from typing import Any
 
 import numpy as np
 
 from scoreveil.audit.data.records import Bools
-from scoreveil.audit.report.tables import Table, TableCell, setting_cells
-from scoreveil.audit.report.wording import NOTHING, attack_name, interval, number, percent, setting_in_words
+from scoreveil.audit.report import records, vulnerability
+from scoreveil.audit.report.tables import Table, TableCell
+from scoreveil.audit.report.verdict import AuditVerdict, broken_promises
+from scoreveil.audit.report.wording import NOTHING, attack_name, interval, number, percent, setting_in_words, words
 from scoreveil.audit.study import metrics
 from scoreveil.audit.study.results import Setting, Study
 from scoreveil.audit.study.risk import POOL, RecordRisks, Risk
 
-MOST_EXPOSED = 20
+PRIVATE = records.NAMES  # for their owner alone
 FEWEST = 30  # members and non-members of a class, each, to say something about it
 BEHIND = "behind the veil"
+
+
+def content(study: Study, verdict: AuditVerdict, risks: RecordRisks | None) -> dict[str, Any]:
+    """What templates/evidence.html.j2 shows."""
+    return {
+        "promises": promises(study, verdict.recommended),
+        "broken": broken_promises(study),
+        "exposed": None if risks is None else most_exposed(risks),
+        "classes": None if risks is None else by_class(risks),
+        "about_risk": None if risks is None else about_risk(risks),
+    }
+
+
+def files(study: Study, verdict: AuditVerdict, risks: RecordRisks | None) -> dict[str, bytes]:
+    """The files beside the report, by name."""
+    found = {"vulnerability.json": vulnerability.to_json(study, verdict, risks).encode()}
+    return found if risks is None else found | records.files(risks)
 
 
 def most_exposed(risks: RecordRisks) -> Table:
     """The members that an attacker would be surest of."""
     right = _right(risks)
     rows = []
-    for i in risks.most_exposed(MOST_EXPOSED):
+    for i in risks.most_exposed():
         cells = [
             TableCell(f"{risks.rows[i]}", float(risks.rows[i])),
             TableCell(f"{risks.given.members.predicted[i]}", float(risks.given.members.predicted[i])),
@@ -111,7 +136,8 @@ def promises(study: Study, recommended: Setting | None) -> Table | None:
             "too few to tell" if one.proved_epsilon is None else "BROKEN" if one.breaks_promise else "not contradicted"
         )
         proved = TableCell(number(one.proved_epsilon), one.proved_epsilon)
-        rows.append((*setting_cells(one.setting), proved, TableCell(says, says)))
+        promised = TableCell(f"{one.promised_epsilon:g}", one.promised_epsilon)
+        rows.append((TableCell(*[words(one.defense)] * 2), promised, proved, TableCell(says, says)))
     settings = [one.setting for one in found]
     return Table(
         "What is promised, and what attacks prove",

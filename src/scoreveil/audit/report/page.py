@@ -14,11 +14,11 @@ import jinja2
 from markupsafe import Markup
 
 from scoreveil import atomic
-from scoreveil.audit.report import evidence, figures, records, tables, vulnerability
+from scoreveil.audit.report import evidence, figures, tables
 from scoreveil.audit.report.charts.panel import Panel, sheet
 from scoreveil.audit.report.charts.png import png
 from scoreveil.audit.report.charts.svg import svg
-from scoreveil.audit.report.verdict import LABEL, LEAKS, NO_MORE, AuditVerdict, broken_promises, leaks
+from scoreveil.audit.report.verdict import LABEL, LEAKS, NO_MORE, AuditVerdict, leaks
 from scoreveil.audit.report.verdict import verdict as judge
 from scoreveil.audit.report.wording import NOTHING, number, setting_in_words
 from scoreveil.audit.study.results import UNDEFENDED, AttackResult, Study, to_json
@@ -46,13 +46,9 @@ def html(study: Study, verdict: AuditVerdict, risks: RecordRisks | None = None) 
         needs_nonmembers=tables.too_few_for(study),
         costs=tables.costs(study, verdict),
         every=tables.every_attack(study),
-        promises=evidence.promises(study, verdict.recommended),
-        broken=broken_promises(study),
-        exposed=None if risks is None else evidence.most_exposed(risks),
-        classes=None if risks is None else evidence.by_class(risks),
-        about_risk=None if risks is None else evidence.about_risk(risks),
         command=str(study.meta.get("command") or ""),
         made=made({k: v for k, v in study.meta.items() if k not in ("title", "command")}),
+        **evidence.content(study, verdict, risks),
     )
 
 
@@ -129,17 +125,16 @@ def write(study: Study, folder: Path, risks: RecordRisks | None = None) -> Path:
     for name, drawing in figures.sheets(study, verdict).items():
         files |= {f"figures/{name}.svg": svg(drawing, alone=True).encode(), f"figures/{name}.png": png(drawing)}
     files["results.json"] = to_json(study).encode()
-    files["vulnerability.json"] = vulnerability.to_json(study, verdict, risks).encode()
-    files |= {} if risks is None else records.files(risks)
+    files |= evidence.files(study, verdict, risks)
     files["report.html"] = html(study, verdict, risks).encode()
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".report.") as waiting:
         for name, content in files.items():
             place = Path(waiting, name)
             place.parent.mkdir(exist_ok=True)
-            atomic.write(place, content, 0o600 if name in records.NAMES else 0o666)
+            atomic.write(place, content, 0o600 if name in evidence.PRIVATE else 0o666)
         (folder / "figures").mkdir(exist_ok=True)
-        for stale in (*(f"figures/{name}.{kind}" for name in FIGURES for kind in ("svg", "png")), *records.NAMES):
+        for stale in (*(f"figures/{name}.{kind}" for name in FIGURES for kind in ("svg", "png")), *evidence.PRIVATE):
             if stale not in files:
                 (folder / stale).unlink(missing_ok=True)
         for name in files:

@@ -46,7 +46,7 @@ Column = tuple[str, str, Callable[[Any], TableCell]]  # heading, what it means, 
 def _table(name: str, rows: Sequence[Any], columns: Sequence[Column], marked: Setting | None = None) -> Table:
     """A row for each result, which begins with its setting."""
     headings = (*SETTING, *((heading, meaning) for heading, meaning, _ in columns))
-    cells = tuple((*setting_cells(row.setting), *(show(row) for _, _, show in columns)) for row in rows)
+    cells = tuple((*_setting(row.setting), *(show(row) for _, _, show in columns)) for row in rows)
     return Table(name, headings, cells, _where(marked, [row.setting for row in rows]))
 
 
@@ -54,7 +54,7 @@ def _where(marked: Setting | None, there: list[Setting]) -> int | None:
     return there.index(marked) if marked in there else None
 
 
-def setting_cells(setting: Setting) -> tuple[TableCell, TableCell]:
+def _setting(setting: Setting) -> tuple[TableCell, TableCell]:
     defense, epsilon = setting
     return TableCell(words(defense), words(defense)), TableCell(NOTHING if epsilon is None else f"{epsilon:g}", epsilon)
 
@@ -118,7 +118,7 @@ def best_attacks(study: Study, verdict: AuditVerdict) -> Table:
     for one in there:
         found = {leak.told: leak for leak in leaks(study, one, among)}
         cells = (_best(among, found[a]) if a in found else [TableCell(NOTHING)] * len(each) for a in attackers)
-        rows.append((*setting_cells(one), *(cell for group in cells for cell in group)))
+        rows.append((*_setting(one), *(cell for group in cells for cell in group)))
     columns = (*SETTING, *each * len(attackers))
     marked = _where(verdict.recommended, there)
     return Table("Best attack on each setting", columns, tuple(rows), marked, (("", len(SETTING)), *groups))

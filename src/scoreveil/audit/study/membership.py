@@ -64,11 +64,7 @@ class Bench:
             return replace(self, subject=self.subject.for_fitting()).study_setting(setting, with_likelihood)
         seen = Seen(self.subject, setting, self.repeats, self.seed)
         cost = DefenseResult(**self._kept({"defense": setting}, lambda: asdict(self._cost(seen))))
-        kept, epsilon = seen.method.bounded_given, setting[1]
-        if kept is not None and epsilon is not None:
-            both = self.subject.target, self.subject.shadow
-            proved = self._kept({"proof": setting}, lambda: asdict(proof(epsilon, kept, *both, seen.fresh, self.seed)))
-            cost = replace(cost, **proved)
+        cost = self._with_proof(cost, seen)
         found = []
         for trial in self._trials(setting):
             what = {"defense": setting, "attack": trial.attack, "form": trial.form, "features": trial.features}
@@ -148,6 +144,15 @@ class Bench:
             beats_label=None if label is None else metrics.beats(after, label),
             **asdict(seen.timing),
         )
+
+    def _with_proof(self, cost: DefenseResult, seen: "Seen") -> DefenseResult:
+        """With the ε that is promised, and the one that attacks prove."""
+        kept, epsilon = seen.method.bounded_given, seen.setting[1]
+        if kept is None or epsilon is None:
+            return cost
+        both = self.subject.target, self.subject.shadow
+        make = partial(proof, epsilon, kept, *both)
+        return replace(cost, **self._kept({"proof": seen.setting}, lambda: asdict(make(seen.fresh, self.seed))))
 
     def _result(self, what: dict[str, Any], make: Callable[[], AttackResult]) -> AttackResult:
         stored = self._kept(what, lambda: asdict(make()))
