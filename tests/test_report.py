@@ -494,7 +494,7 @@ def test_a_failed_write_changes_nothing(study, tmp_path, monkeypatch):
     broken = replace(study, meta={**study.meta, "loss": float("nan")})
     with pytest.raises(ValueError, match="JSON"):
         report.write(broken, tmp_path)
-    monkeypatch.setattr(report.atomic, "write", lambda path, data: (_ for _ in ()).throw(OSError("disk full")))
+    monkeypatch.setattr(report.atomic, "write", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
         report.write(replace(study, results=study.results[:20], defenses=()), tmp_path)
     assert [p.name for p in tmp_path.rglob("*")] == ["report.html"]
