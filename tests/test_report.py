@@ -477,7 +477,7 @@ def test_write_leaves_whole_files_and_nothing_else(study, tmp_path):
     assert report.write(study, folder) == folder / "report.html"
     there = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
     drawn = {f"figures/{name}.{kind}" for name in report.FIGURES for kind in ("svg", "png")}
-    assert there == {"report.html", "results.json"} | drawn
+    assert there == {"report.html", "results.json", "vulnerability.json"} | drawn
     assert from_json((folder / "results.json").read_text()) == from_json(to_json(study))
     assert all((folder / f).read_bytes().startswith((b"\x89PNG", b"<svg xmlns")) for f in drawn)
 
@@ -494,7 +494,7 @@ def test_a_failed_write_changes_nothing(study, tmp_path, monkeypatch):
     broken = replace(study, meta={**study.meta, "loss": float("nan")})
     with pytest.raises(ValueError, match="JSON"):
         report.write(broken, tmp_path)
-    monkeypatch.setattr(report.atomic, "write", lambda path, data: (_ for _ in ()).throw(OSError("disk full")))
+    monkeypatch.setattr(report.atomic, "write", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
         report.write(replace(study, results=study.results[:20], defenses=()), tmp_path)
     assert [p.name for p in tmp_path.rglob("*")] == ["report.html"]

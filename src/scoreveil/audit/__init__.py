@@ -21,11 +21,14 @@ and the command line render. Start at `study/run.py`: a plan, a subject, and wha
                   subjects.py    what is audited                     membership.py  one defense, every attack
                   shadows.py     many shadows, for LiRA and RMIA     metrics.py     what is measured
                   redrawing.py   the inversion attack                pictures.py    ... and what it draws
-                  digits.py      the demo's study
+                  digits.py      the demo's study                    proved.py      the ε that attacks prove
+                  risk.py        the risk of each record             promises.py    the ε proved, beside the ε promised
     report/       verdict.py     what follows, and which ε to take   page.py        one HTML file
                   figures.py     frontier, ROC, sweeps               tables.py      the tables of the page
                   wording.py     names and numbers for people        charts/        panels as SVG and PNG
                   fitted.py      the page of `scoreveil fit`         summary.py     a few lines for a notebook
+                  evidence.py    records at risk, classes, promises  records.py     records.csv and .parquet
+                  vulnerability.py    for programs to read
     paper/        experiments.py the paper's experiments, run again  printed.py     its Table 2, as printed
                   tables.py      ours beside it                      figures.py     its figures
                   folder.py      all of it, as files

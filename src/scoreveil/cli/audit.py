@@ -18,6 +18,7 @@ from scoreveil.cli.terminal import duration, out, progress_bar, progress_steps
 
 if TYPE_CHECKING:  # the audit wing brings torch and scikit-learn; only those who audit wait for them
     from scoreveil.audit.study.results import AttackResult, Setting, Study
+    from scoreveil.audit.study.risk import RecordRisks
     from scoreveil.audit.study.run import StudyPlan
     from scoreveil.audit.study.subjects import Subject
 
@@ -152,17 +153,25 @@ def audit(
     for line in (*(f"Note: {note}" for note in found.notes), *said.sentences):
         typer.echo(line)
     if folder is not None:
-        typer.echo(f"Report: {page.write(found, folder)}")
+        typer.echo(f"Report: {page.write(found, folder, _risks(subject, found, said.recommended, seed))}")
+        typer.echo(
+            f"Records: {folder / 'records.csv'} says how much at risk each is, and who is a member: keep it safe."
+        )
         if said.recommended is not None and said.recommended[0] == verdict.VEIL:
             _write_veil(subject, said.recommended, folder / "veil.npz")
+    shut = False
     if limits:
         studied = said.recommended if said.recommended in plan.settings else None
         chosen = gated or studied or UNDEFENDED
         answers = verdict.gate(found, chosen, fail_over=fail_over or "", fail_unless_under=fail_unless_under or "")
         for answer in answers:
             typer.echo(answer.sentence)
-        if not all(answer.passes for answer in answers):
-            raise typer.Exit(3)
+        shut = not all(answer.passes for answer in answers)
+    broken = verdict.broken_promises(found)
+    if broken:
+        typer.echo(f"Gate shut: {len(broken)} of the settings tried break their promise, see above.")
+    if shut or broken:
+        raise typer.Exit(3)
 
 
 def _check_folder(folder: Path) -> None:
@@ -172,6 +181,13 @@ def _check_folder(folder: Path) -> None:
         raise ValueError(f"Expected a folder for the report, got {folder}: {there.name} is a file.")
     if not os.access(there, os.W_OK | os.X_OK):
         raise ValueError(f"Expected a folder that can be written to, got {folder}: check its permissions.")
+
+
+def _risks(subject: "Subject", found: "Study", recommended: "Setting | None", seed: int) -> "RecordRisks | None":
+    from scoreveil.audit.study.risk import record_risks
+
+    given = subject.given_records
+    return None if given is None else record_risks(given, found, recommended, seed)
 
 
 def _write_veil(subject: "Subject", recommended: "Setting", path: Path) -> None:

@@ -161,8 +161,8 @@ def read(path: AnyPath, columns: str | None = None) -> tuple[Rows, list[str]]:
     """All rows of a file, checked, and the names of the columns that hold them, where they have some."""
     path = Path(path)
     with open_scores(path, columns) as scores:
-        rows = [batch.scores for batch in checked(scores, path.name, columns is None)]
-        names = list(scores.columns)
+        rows = [part.vectors for part in cleaned(scores, path.name, AS_IT_IS, columns is None, [])]
+        names = list(scores.columns) if scores.classes != 1 else []  # one column names no class
     if not rows:
         raise ValueError(f"{path.name} has no rows; at least one row of scores is needed.")
     return np.concatenate(rows), names

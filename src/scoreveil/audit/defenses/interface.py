@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
+from typing import Literal
 
 from scoreveil.audit.data.records import Defense, Floats, Membership, Records
 
@@ -22,6 +23,9 @@ class Given:
     epsilon: float | None = None
 
 
+Kept = Literal["label", "ranking"]
+
+
 @dataclass(frozen=True)
 class Method:
     """A defense by name."""
@@ -29,6 +33,7 @@ class Method:
     name: str
     make: Callable[[Given], Defense]
     takes_epsilon: bool = False
+    bounded_given: Kept | None = None  # its ε bounds what an answer tells beyond this; None where it promises nothing
     keeps_label: bool = True
     keeps_ranking: bool = False
     is_random: bool = False  # asking again gives another answer

@@ -14,7 +14,7 @@ import jinja2
 from markupsafe import Markup
 
 from scoreveil import atomic
-from scoreveil.audit.report import figures, tables
+from scoreveil.audit.report import evidence, figures, tables
 from scoreveil.audit.report.charts.panel import Panel, sheet
 from scoreveil.audit.report.charts.png import png
 from scoreveil.audit.report.charts.svg import svg
@@ -22,12 +22,13 @@ from scoreveil.audit.report.verdict import LABEL, LEAKS, NO_MORE, AuditVerdict, 
 from scoreveil.audit.report.verdict import verdict as judge
 from scoreveil.audit.report.wording import NOTHING, number, setting_in_words
 from scoreveil.audit.study.results import UNDEFENDED, AttackResult, Study, to_json
+from scoreveil.audit.study.risk import RecordRisks
 
 FIGURES = ("frontier", "roc", "sweeps", "reconstructions")
 
 
-def html(study: Study, verdict: AuditVerdict) -> str:
-    """The whole report."""
+def html(study: Study, verdict: AuditVerdict, risks: RecordRisks | None = None) -> str:
+    """The whole report, with the records at risk where they are known."""
     return rendered(
         "report.html.j2",
         title=str(study.meta.get("title") or study.meta.get("name") or "What the scores give away"),
@@ -47,6 +48,7 @@ def html(study: Study, verdict: AuditVerdict) -> str:
         every=tables.every_attack(study),
         command=str(study.meta.get("command") or ""),
         made=made({k: v for k, v in study.meta.items() if k not in ("title", "command")}),
+        **evidence.content(study, verdict, risks),
     )
 
 
@@ -110,8 +112,8 @@ def made(meta: dict[str, Any], above: str = "") -> list[tuple[str, str]]:
     return lines
 
 
-def write(study: Study, folder: Path) -> Path:
-    """Write report.html, results.json and the figures.
+def write(study: Study, folder: Path, risks: RecordRisks | None = None) -> Path:
+    """Write report.html, results.json, vulnerability.json and the figures; with risks, records.csv and .parquet, too.
 
     All are rendered and written beside their places before the first is put there; report.html comes last. Other
     files in the folder are left alone.
@@ -123,15 +125,16 @@ def write(study: Study, folder: Path) -> Path:
     for name, drawing in figures.sheets(study, verdict).items():
         files |= {f"figures/{name}.svg": svg(drawing, alone=True).encode(), f"figures/{name}.png": png(drawing)}
     files["results.json"] = to_json(study).encode()
-    files["report.html"] = html(study, verdict).encode()
+    files |= evidence.files(study, verdict, risks)
+    files["report.html"] = html(study, verdict, risks).encode()
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".report.") as waiting:
         for name, content in files.items():
             place = Path(waiting, name)
             place.parent.mkdir(exist_ok=True)
-            atomic.write(place, content)
+            atomic.write(place, content, 0o600 if name in evidence.PRIVATE else 0o666)
         (folder / "figures").mkdir(exist_ok=True)
-        for stale in (f"figures/{name}.{kind}" for name in FIGURES for kind in ("svg", "png")):
+        for stale in (*(f"figures/{name}.{kind}" for name in FIGURES for kind in ("svg", "png")), *evidence.PRIVATE):
             if stale not in files:
                 (folder / stale).unlink(missing_ok=True)
         for name in files:

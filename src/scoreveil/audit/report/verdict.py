@@ -217,7 +217,8 @@ def verdict(study: Study) -> AuditVerdict:
     sentences = [_outcome(study, found), _undefended(study, undefended, among), _floors(undefended)]
     if found.outcome == LEAKS:
         sentences += [_recommendation(veils, recommended), _worth(study, recommended), _promise(recommended)]
-    sentences += [_inversion(study, recommended), _left_out(study, among, tried)]
+    sentences += [_proved(study, recommended), _inversion(study, recommended), _left_out(study, among, tried)]
+    sentences += broken_promises(study)
     return AuditVerdict(
         max((leak.best for leak in undefended), key=lambda r: r.auc),
         found,
@@ -391,6 +392,27 @@ def _promise(recommended: Setting | None) -> str:
         "These attacks were tried; there may be better ones. Whatever the attack, one answer changes the odds of "
         f"membership by at most a factor of {factor}, beyond what the label tells."
     )
+
+
+def _proved(study: Study, recommended: Setting | None) -> str:
+    """The ε that attacks prove of the recommended veil."""
+    proved = next((d.proved_epsilon for d in study.defenses if d.setting == recommended), None)
+    if recommended is None or proved is None:
+        return ""
+    return (
+        f"Of the ε = {recommended[1]:g} that {setting_in_words(recommended)} promises, attacks prove {number(proved)}: "
+        "a lower bound on how far one answer tells members from others that have the same label."
+    )
+
+
+def broken_promises(study: Study) -> list[str]:
+    """A sentence for each setting of which attacks prove a larger ε than it promises."""
+    return [
+        f"PROMISE BROKEN: {setting_in_words(d.setting)} promises ε = {d.promised_epsilon:g}, and attacks prove "
+        f"{number(d.proved_epsilon)} (lower bound, 99.9 % confidence). Do not use it, and please report it."
+        for d in study.defenses
+        if d.breaks_promise
+    ]
 
 
 def _inversion(study: Study, recommended: Setting | None) -> str:

@@ -42,9 +42,14 @@ def setting_in_words(setting: Setting) -> str:
     return words(defense) if epsilon is None else f"{words(defense)}, ε = {epsilon:g}"
 
 
+def attack_name(name: str) -> str:
+    """`random forest + label`."""
+    return words(name.removesuffix("_known")) + (" + label" if name.endswith("_known") else "")
+
+
 def attack(result: AttackResult) -> str:
     """`random forest on log-ratios, over repeated queries`."""
-    name = words(result.attack.removesuffix("_known")) + (" + label" if result.attack.endswith("_known") else "")
+    name = attack_name(result.attack)
     if result.reads == "scores":
         name += f" on {words(result.features)}" if result.features else ""
     elif result.reads not in result.attack:

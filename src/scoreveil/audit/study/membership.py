@@ -16,6 +16,7 @@ from scoreveil.audit.attacks.interface import Attack, Features
 from scoreveil.audit.data.records import Bools, Defense, Floats, Membership, Records
 from scoreveil.audit.defenses import DEFENSES, Method, Timing, timed
 from scoreveil.audit.study import metrics
+from scoreveil.audit.study.promises import proof
 from scoreveil.audit.study.results import (
     UNDEFENDED,
     AttackResult,
@@ -64,7 +65,8 @@ class Bench:
         seen = Seen(self.subject, setting, self.repeats, self.seed)
         costs, found = [], []
         if with_cost:
-            costs.append(DefenseResult(**self._kept({"defense": setting}, lambda: asdict(self._cost(seen)))))
+            cost = DefenseResult(**self._kept({"defense": setting}, lambda: asdict(self._cost(seen))))
+            costs.append(self._with_proof(cost, seen))
         for trial in self._trials(setting):
             what = {"defense": setting, "attack": trial.attack, "form": trial.form, "features": trial.features}
             found.append(self._result(what, partial(self._attack, trial, seen)))
@@ -144,6 +146,15 @@ class Bench:
             **asdict(seen.timing),
         )
 
+    def _with_proof(self, cost: DefenseResult, seen: "Seen") -> DefenseResult:
+        """With the ε that is promised, and the one that attacks prove."""
+        kept, epsilon = seen.method.bounded_given, seen.setting[1]
+        if kept is None or epsilon is None:
+            return cost
+        both = self.subject.target, self.subject.shadow
+        make = partial(proof, epsilon, kept, *both)
+        return replace(cost, **self._kept({"proof": seen.setting}, lambda: asdict(make(seen.fresh, self.seed))))
+
     def _result(self, what: dict[str, Any], make: Callable[[], AttackResult]) -> AttackResult:
         stored = self._kept(what, lambda: asdict(make()))
         return kept_result(stored)
@@ -180,6 +191,11 @@ class Seen:
         if not self.method.is_random:
             return self._made[0]
         return self.method.make(self.subject.given(self.seed + VIEWS * (view + 1), self.setting[1]))
+
+    @property
+    def fresh(self) -> Defense:
+        """Whose draws are those of no other view."""
+        return self._defense(4)
 
     @property
     def timing(self) -> Timing:

@@ -103,6 +103,14 @@ class DefenseResult(OfSetting):
     fit_seconds: float
     seconds_per_vector: float
     ratio_to_numpy: float | None = None  # of our mechanisms: the time beside that of plain array operations
+    promised_epsilon: float | None = None  # what one answer tells beyond the label at most; None where none is promised
+    proved_epsilon: float | None = None  # what attacks prove of that, a lower bound; None where records are too few
+
+    @property
+    def breaks_promise(self) -> bool:
+        if self.promised_epsilon is None or self.proved_epsilon is None:
+            return False
+        return self.proved_epsilon > self.promised_epsilon
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,7 +39,7 @@ class Subject:
     many            the target's records under many shadow models, for LiRA and RMIA
     pictures        what the inversion attack draws, where the records are pictures
     fitted_on       members that a defense is fitted on, where they are not those under attack
-    given_records   all members and non-members that the audit was given, to fit a veil for use on
+    given_records   all members and non-members that the audit was given, in that order, to fit a veil for use on
     """
 
     target: Membership
@@ -228,7 +228,8 @@ def from_model(
         for name, data in (("members", members), ("nonmembers", others), ("reference", reference))
     )
     subject = from_scores(inside, outside, shadow, public, options.seed)
-    subject = replace(subject, given_records=Membership(inside, joined([outside, public])))
+    as_given = joined([public, outside]).take(np.argsort(order))
+    subject = replace(subject, given_records=Membership(inside, as_given))
     if options.shadows and options.architecture is not None:
         if shadow is None:
             raise ValueError(f"{options.shadows} shadows need auxiliary data for a shadow beside them: give some.")

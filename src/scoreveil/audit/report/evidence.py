@@ -1,0 +1,155 @@
+"""The evidence below the verdict: the records most at risk, each class, and the ε that attacks prove.
+
+rendered("report.html.j2", **content(study, verdict, risks))     # for templates/evidence.html.j2
+files(study, verdict, risks)                                     # records.csv, records.parquet, vulnerability.json
+"""
+
+from typing import Any
+
+import numpy as np
+
+from scoreveil.audit.data.records import Bools
+from scoreveil.audit.report import records, vulnerability
+from scoreveil.audit.report.tables import Table, TableCell
+from scoreveil.audit.report.verdict import AuditVerdict, broken_promises
+from scoreveil.audit.report.wording import NOTHING, attack_name, interval, number, percent, setting_in_words, words
+from scoreveil.audit.study import metrics
+from scoreveil.audit.study.results import Setting, Study
+from scoreveil.audit.study.risk import POOL, RecordRisks, Risk
+
+PRIVATE = records.NAMES  # for their owner alone
+FEWEST = 30  # members and non-members of a class, each, to say something about it
+BEHIND = "behind the veil"
+
+
+def content(study: Study, verdict: AuditVerdict, risks: RecordRisks | None) -> dict[str, Any]:
+    """What templates/evidence.html.j2 shows."""
+    return {
+        "promises": promises(study, verdict.recommended),
+        "broken": broken_promises(study),
+        "exposed": None if risks is None else most_exposed(risks),
+        "classes": None if risks is None else by_class(risks),
+        "about_risk": None if risks is None else about_risk(risks),
+    }
+
+
+def files(study: Study, verdict: AuditVerdict, risks: RecordRisks | None) -> dict[str, bytes]:
+    """The files beside the report, by name."""
+    found = {"vulnerability.json": vulnerability.to_json(study, verdict, risks).encode()}
+    return found if risks is None else found | records.files(risks)
+
+
+def most_exposed(risks: RecordRisks) -> Table:
+    """The members that an attacker would be surest of."""
+    right = _right(risks)
+    rows = []
+    for i in risks.most_exposed():
+        cells = [
+            TableCell(f"{risks.rows[i]}", float(risks.rows[i])),
+            TableCell(f"{risks.given.members.predicted[i]}", float(risks.given.members.predicted[i])),
+            TableCell(*[NOTHING if right is None else "yes" if right[i] else "no"] * 2),
+            _risk(risks.undefended, i),
+        ]
+        rows.append((*cells, *([_risk(risks.veiled, i)] if risks.veiled else []), _risk(risks.label, i)))
+    how = "the probability of membership that a good attacker would state after one answer, with its interval"
+    headings = [
+        ("row", "of the members' file, from 0"),
+        ("class", "the released label"),
+        ("right", "whether that is the true label"),
+        ("risk", f"without a defense: {how}; .5 is a guess"),
+        *([(f"risk {BEHIND}", "behind what is recommended, over ten answers")] if risks.veiled else []),
+        ("label alone", "what the label alone gives: no defense that keeps it can go below"),
+    ]
+    return Table("The members most at risk", tuple(headings), tuple(rows))
+
+
+def about_risk(risks: RecordRisks) -> str:
+    """What a risk is, and by which attack."""
+    by = attack_name(risks.attack)
+    if risks.setting is not None:
+        by += f"; behind {setting_in_words(risks.setting)}, {attack_name(risks.veiled_attack)}"
+    surely = int((risks.undefended.low[: len(risks.given.members)] > 0.5).sum())
+    return (
+        f"{surely:,} of the {len(risks.given.members):,} members have an interval above .5 without a defense. "
+        f"Risk is the probability of membership that an attacker would state after one answer (by {by}), if it knew of "
+        "all other records whether they are members. It is cross-fitted and calibrated: of records with a risk of .8 "
+        f"about 80 % are members. Many records share a risk, since it rests on {POOL} of them or more; those that the "
+        "attack names first come first. All records are in records.csv beside this file, which tells who is a member: "
+        "keep it as you keep the scores."
+    )
+
+
+def _risk(risk: Risk, i: int) -> TableCell:
+    span = f"{number(float(risk.low[i]))}–{number(float(risk.high[i]))}"
+    return TableCell(number(float(risk.value[i])), float(risk.value[i]), span)
+
+
+def _right(risks: RecordRisks) -> Bools | None:
+    sides = risks.given.members, risks.given.nonmembers
+    return None if any(r.labels is None for r in sides) else np.concatenate([r.is_right for r in sides])
+
+
+def by_class(risks: RecordRisks) -> Table:
+    """How well members can be told from others within each class."""
+    label, truth, right = risks.given.records.predicted, risks.given.truth, _right(risks)
+    rows = []
+    for c in np.unique(label):
+        inside, outside = (label == c) & truth, (label == c) & ~truth
+        counts = [TableCell(f"{n.sum():,}", float(n.sum())) for n in (inside, outside)]
+        shares = [_share(right, side) for side in (inside, outside)]
+        enough = min(inside.sum(), outside.sum()) >= FEWEST
+        kinds = [risks.undefended, *([risks.veiled] if risks.veiled else [])]
+        aucs = [_auc(risk, inside | outside, truth) if enough else TableCell("too few") for risk in kinds]
+        rows.append((TableCell(f"{c}", float(c)), *counts, *shares, *aucs))
+    told = "told apart within the class: AUC, with its 95 % interval; .5 is guessing"
+    headings = [
+        ("class", "the released label"),
+        ("members", ""),
+        ("non-members", ""),
+        ("right, members", "how often the label is right"),
+        ("right, non-members", "how often the label is right"),
+        ("AUC", f"without a defense, {told}; at least {FEWEST} on each side"),
+        *([(f"AUC {BEHIND}", f"behind what is recommended, {told}")] if risks.veiled else []),
+    ]
+    return Table("Class by class", tuple(headings), tuple(rows))
+
+
+def _share(right: Bools | None, side: Bools) -> TableCell:
+    if right is None or not side.any():
+        return TableCell(NOTHING)
+    return TableCell(percent(float(right[side].mean())), float(right[side].mean()))
+
+
+def _auc(risk: Risk, there: Bools, truth: Bools) -> TableCell:
+    value, low, high = metrics.auc(truth[there], risk.after_one[there])
+    return TableCell(interval(value, low, high), value)
+
+
+def promises(study: Study, recommended: Setting | None) -> Table | None:
+    """The ε that attacks prove beside the one that is promised; None where nothing is promised."""
+    found = [d for d in study.defenses if d.promised_epsilon is not None]
+    if not found:
+        return None
+    rows = []
+    for one in found:
+        says = (
+            "too few to tell" if one.proved_epsilon is None else "BROKEN" if one.breaks_promise else "not contradicted"
+        )
+        proved = TableCell(number(one.proved_epsilon), one.proved_epsilon)
+        promised = TableCell(f"{one.promised_epsilon:g}", one.promised_epsilon)
+        rows.append((TableCell(*[words(one.defense)] * 2), promised, proved, TableCell(says, says)))
+    settings = [one.setting for one in found]
+    return Table(
+        "What is promised, and what attacks prove",
+        (
+            ("defense", ""),
+            (
+                "promised ε",
+                "one answer is at most e^ε times as likely for one record as for another with the same label",
+            ),
+            ("proved ε", "a lower bound at 99.9 %: no smaller ε would allow what attacks found"),
+            ("promise", "broken where more is proved than promised"),
+        ),
+        tuple(rows),
+        settings.index(recommended) if recommended in settings else None,
+    )
