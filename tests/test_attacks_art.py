@@ -4,15 +4,20 @@ import warnings
 
 import numpy as np
 import pytest
+from scipy.stats import spearmanr
+from sklearn.datasets import load_digits
 from sklearn.metrics import roc_auc_score
+from sklearn.neural_network import MLPClassifier
 
 from scoreveil import Veil
 from scoreveil.audit.attacks import ATTACKS
+from scoreveil.audit.attacks.boundary import distances
 from scoreveil.audit.data.records import Membership
 from scoreveil.audit.study import digits
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of what ART imports
+    from art.attacks.evasion import HopSkipJump
     from art.attacks.inference.membership_inference import MembershipInferenceBlackBox
     from art.estimators.classification import BlackBoxClassifier
 
@@ -68,3 +73,23 @@ def test_behind_the_published_mechanism_both_still_find_it(world):
     veiled = target.defended(veil), shadow.defended(veil)
     assert by_ours(veiled[1], veiled[0]) > 0.62
     assert by_art(veiled[1], veiled[0]) > 0.6
+
+
+def test_the_boundary_is_found_as_near_as_by_art():
+    """On the same records of the same network, with no more questions than ART asks."""
+    x, y = load_digits(return_X_y=True)
+    x = x / 16
+    model = MLPClassifier((32,), max_iter=300, random_state=0).fit(x[:600], y[:600])
+
+    def label_of(points):
+        return model.predict_proba(points).argmax(axis=1)
+
+    records, pool = x[600:616], x[700:1000]
+    apart = np.linalg.norm(records[:, None] - pool, axis=2)
+    starts = pool[np.where(label_of(pool) == label_of(records)[:, None], np.inf, apart).argmin(axis=1)]
+    ours = distances(label_of, records, starts, np.float64(0.0), np.float64(1.0), np.random.default_rng(0))
+    classifier = BlackBoxClassifier(lambda points: np.eye(10)[label_of(points)], (64,), 10, clip_values=(0, 1))
+    attack = HopSkipJump(classifier, norm=2, max_iter=10, max_eval=1000, init_eval=100, verbose=False)
+    art = np.linalg.norm(attack.generate(records.astype(np.float32)) - records, axis=1)
+    assert np.median(ours / art) < 1.02
+    assert spearmanr(ours, art).statistic > 0.7

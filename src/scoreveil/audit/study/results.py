@@ -124,6 +124,7 @@ class Study:
     inversions: tuple[InversionResult, ...] = ()
     originals: tuple[str, ...] = ()  # data URIs of what the reconstructions are of
     notes: tuple[str, ...] = ()  # warnings about the data
+    boundary: tuple[AttackResult, ...] = ()  # on a sample, by asking for labels alone: holds behind every kept label
 
 
 Findings = tuple[tuple[DefenseResult, ...], tuple[AttackResult, ...], tuple[InversionResult, ...]]
@@ -149,14 +150,25 @@ def kept_result(row: dict[str, Any], nonmembers: int = 0) -> AttackResult:
 
 
 def floor(study: Study, told: bool) -> AttackResult | None:
-    """What the predicted label alone gives to an attacker, who may also guess: never below 0.5.
+    """The highest of the floors."""
+    return max(floors(study, told), key=lambda r: r.auc, default=None)
+
+
+def floors(study: Study, told: bool) -> tuple[AttackResult, ...]:
+    """What the label alone gives to an attacker, who may also guess: never below 0.5.
 
     An attack of its own on the undefended scores, so that it is the same for every defense that keeps the label; where
-    that was not run, the best of the attacks that read the label.
+    that was not run, the best of the attacks that read the label. Then the boundary attack, where it was run and lies
+    surely above: its sample is small.
     """
     name = "label_floor_known" if told else "label_floor"
-    found = best(study, UNDEFENDED, attack=name) or best(study, UNDEFENDED, told=told, reads="label")
-    return None if found is None else or_guessing(found)
+    one = best(study, UNDEFENDED, attack=name) or best(study, UNDEFENDED, told=told, reads="label")
+    found = [] if one is None else [or_guessing(one)]
+    asked = [r for r in study.boundary if told or not r.knows_label]
+    raised = max(asked, key=lambda r: r.auc, default=None)
+    if raised is not None and raised.auc_low > max((r.auc for r in found), default=CHANCE):
+        found.append(raised)
+    return tuple(found)
 
 
 def or_guessing(result: AttackResult) -> AttackResult:
@@ -239,4 +251,5 @@ def from_json(text: str) -> Study:
         inversions=tuple(InversionResult(**{**r, "pictures": tuple(r["pictures"])}) for r in content["inversions"]),
         originals=tuple(content["originals"]),
         notes=tuple(content["notes"]),
+        boundary=tuple(kept_result(row) for row in content.get("boundary", ())),
     )
