@@ -11,6 +11,7 @@ from typing import Any, Literal
 Setting = tuple[str, float | None]  # a defense and its ε
 Form = Literal["paper", "adaptive", "averaging"]
 InversionForm = Literal["paper", "adaptive", "floor"]
+Side = Literal["members", "nonmembers"]
 Measure = Literal["accuracy", "auc", "tpr_at_1pct", "tpr_at_01pct"]
 
 UNDEFENDED: Setting = ("none", None)
@@ -114,6 +115,30 @@ class InversionResult(InversionMetrics, OfSetting):
     pictures: tuple[str, ...] = ()  # data URIs of the first few reconstructions
 
 
+@dataclass(frozen=True, kw_only=True)
+class AttributeResult(OfSetting):
+    """How often one column of a table is inferred, from one defense's answers, with 95 % intervals.
+
+    marginal    how often the most common value is right, and
+    imputation  a guess from the other columns: both without the model
+    gain        success - imputation, on the same records
+    """
+
+    column: str
+    values: int  # that the column can take
+    sees_answer: bool  # whether the attacker has seen the answer about the true record
+    side: Side
+    records: int
+    success: float
+    success_low: float
+    success_high: float
+    marginal: float
+    imputation: float
+    gain: float
+    gain_low: float
+    gain_high: float
+
+
 @dataclass(frozen=True)
 class Study:
     """Everything a study found. `meta` says how it was made: command, versions, seeds, data hashes, machine, date."""
@@ -125,6 +150,7 @@ class Study:
     originals: tuple[str, ...] = ()  # data URIs of what the reconstructions are of
     notes: tuple[str, ...] = ()  # warnings about the data
     boundary: tuple[AttackResult, ...] = ()  # on a sample, by asking for labels alone: holds behind every kept label
+    attributes: tuple[AttributeResult, ...] = ()
 
 
 Findings = tuple[tuple[DefenseResult, ...], tuple[AttackResult, ...], tuple[InversionResult, ...]]
@@ -252,4 +278,5 @@ def from_json(text: str) -> Study:
         originals=tuple(content["originals"]),
         notes=tuple(content["notes"]),
         boundary=tuple(kept_result(row) for row in content.get("boundary", ())),
+        attributes=tuple(AttributeResult(**row) for row in content.get("attributes", ())),
     )
