@@ -16,6 +16,7 @@ and the command line render. Start at `study/run.py`: a plan, a subject, and wha
                   redrawing.py   the inversion attack                pictures.py    ... and what it draws
                   digits.py      the demo's study                    proved.py      the ε that attacks prove
                   boundary.py    the floor, by asking for labels     attributes.py  a column, inferred
+                  canaries.py    coins in one training run
     report/       verdict.py     what follows, and which ε to take   page.py        one HTML file
                   figures.py     frontier, ROC, sweeps               tables.py      the tables of the page
                   wording.py     names and numbers for people        charts/        panels as SVG and PNG

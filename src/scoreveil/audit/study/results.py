@@ -139,6 +139,30 @@ class AttributeResult(OfSetting):
     gain_high: float
 
 
+@dataclass(frozen=True, kw_only=True)
+class Proved:
+    """How many coins of how many canaries were guessed, how many rightly, and the ε that this proves."""
+
+    canaries: int
+    guesses: int
+    right: int
+    epsilon: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class CanaryResult(OfSetting):
+    """What guessed coins prove of one defense, with 95 % confidence, and what it promises.
+
+    in_all        of training, label and scores together
+    beyond_label  of the scores, given the label: what a veil's promise covers; None where the label is not kept
+    """
+
+    canaries: int
+    in_all: Proved
+    beyond_label: Proved | None
+    promised: float | None
+
+
 @dataclass(frozen=True)
 class Study:
     """Everything a study found. `meta` says how it was made: command, versions, seeds, data hashes, machine, date."""
@@ -151,6 +175,7 @@ class Study:
     notes: tuple[str, ...] = ()  # warnings about the data
     boundary: tuple[AttackResult, ...] = ()  # on a sample, by asking for labels alone: holds behind every kept label
     attributes: tuple[AttributeResult, ...] = ()
+    canaries: tuple[CanaryResult, ...] = ()
 
 
 Findings = tuple[tuple[DefenseResult, ...], tuple[AttackResult, ...], tuple[InversionResult, ...]]
@@ -279,4 +304,10 @@ def from_json(text: str) -> Study:
         notes=tuple(content["notes"]),
         boundary=tuple(kept_result(row) for row in content.get("boundary", ())),
         attributes=tuple(AttributeResult(**row) for row in content.get("attributes", ())),
+        canaries=tuple(_canary(row) for row in content.get("canaries", ())),
     )
+
+
+def _canary(row: dict[str, Any]) -> CanaryResult:
+    proved = {name: row[name] and Proved(**row[name]) for name in ("in_all", "beyond_label")}
+    return CanaryResult(**{**row, **proved})
