@@ -127,9 +127,9 @@ def test_it_raises_the_floor_where_it_is_surely_above():
 def test_the_verdict_says_what_it_means():
     said = " ".join(verdict(replace(make_study(), boundary=(by_labels(0.8),))).sentences)
     assert f"around 100 members and 100 non-members, up to {QUESTIONS:,} times each" in said
-    assert "cannot go below that: this is the floor." in said
-    said = " ".join(verdict(replace(make_study(), boundary=(by_labels(0.52),))).sentences)
-    assert "so the floor stays." in said
+    assert "cannot go below that. It is surely above what one label gives: this is the floor without and with" in said
+    said = " ".join(verdict(replace(make_study(), boundary=(by_labels(0.51),))).sentences)
+    assert "not surely above what one label gives: the floor stays." in said
     assert "nothing but labels" not in " ".join(verdict(make_study()).sentences)
 
 

@@ -135,6 +135,10 @@ def test_an_audit_of_a_model(folder, capsys):
     assert "Undefended" in out
 
 
+# any table, and any function that returns scores
+MODEL = ["--model", "scipy.special:softmax", "--member-data", "table.npz", "--nonmember-data", "table.npz"]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -156,10 +160,23 @@ def test_an_audit_of_a_model(folder, capsys):
         (["--members", "in.npy", "--nonmembers", "out.npy", "--fail-over", "tpr@1%=0.1"], "at least 1000 non-members"),
         (["--model", "no.such:thing", "--member-data", "x.npz", "--nonmember-data", "x.npz"], "imported"),
         (["--model", "no.onnx"], "--member-data"),
+        (["--members", "in.npy", "--nonmembers", "out.npy", "--boundary", "50"], "ask a model: give --model"),
+        (["--members", "in.npy", "--nonmembers", "out.npy", "--sensitive", "3"], "ask a model: give --model"),
+        (["--members", "in.npy", "--nonmembers", "out.npy", "--canaries", "50"], "ask a model: give --model"),
+        ([*MODEL, "--canaries", "50"], "give --architecture"),
+        ([*MODEL, "--canaries", "-5", "--architecture", "json:loads"], "0 or more canaries"),
+        (
+            [*MODEL, "--canaries", "500", "--architecture", "sklearn.tree:DecisionTreeClassifier"],
+            "to the 160 non-members",
+        ),
+        ([*MODEL, "--boundary", "3"], "10 or more records"),
+        ([*MODEL, "--sensitive", "age"], "a column by its number from 0 to 3"),
+        ([*MODEL, "--sensitive", "4"], "from 0 to 3"),
     ],
 )
 def test_wrong_input_is_one_line_and_leaves_nothing(folder, capsys, words, message):
     rng = np.random.default_rng(0)
+    np.savez("table.npz", x=rng.normal(size=(200, K)), y=rng.integers(0, K, 200))
     np.save("logits.npy", rng.normal(size=(300, K)) * 3 + 1)
     np.save("few.npy", scores(20, 3, 1.0))
     np.save("few-labels.npy", np.zeros(20, dtype=int))

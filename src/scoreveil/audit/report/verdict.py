@@ -316,13 +316,14 @@ def _boundary(study: Study) -> str:
     """What asking for labels alone gives, on a sample, and what that means."""
     if not study.boundary:
         return ""
-    top = max(study.boundary, key=lambda r: r.auc)
-    size, raised = f"{top.members:,}", any(top in floors(study, told) for told in (False, True))
-    means = "this is the floor" if raised else "it is not surely above what one label gives, so the floor stays"
+    size, kinds = f"{study.boundary[0].members:,}", {False: "without", True: "with"}
+    reached = (f"{_auc(r)} {kinds[r.knows_label]} the true label" for r in study.boundary)
+    raised = [kinds[told] for told in kinds if any(r in floors(study, told) for r in study.boundary)]
+    means = f"this is the floor {' and '.join(raised)} the true label" if raised else "the floor stays"
     return (
         f"By asking for nothing but labels around {size} members and {size} non-members, up to {QUESTIONS:,} times "
-        f"each, an attacker reaches {_auc(top)}. A veil that keeps the label changes none of these answers and cannot "
-        f"go below that: {means}."
+        f"each, an attacker reaches {' and '.join(reached)}. A veil that keeps the label changes none of these answers "
+        f"and cannot go below that. It is {'surely' if raised else 'not surely'} above what one label gives: {means}."
     )
 
 

@@ -19,7 +19,7 @@ from scoreveil.audit.study.results import AttackResult
 from scoreveil.audit.study.shadows import Progress, silent
 from scoreveil.audit.study.subjects import Data, Predict, part
 
-GROUP = 25  # records between two reports of progress
+GROUP = 50  # records between two reports of progress
 
 
 def boundary_floor(
