@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from scoreveil.audit.data import benchmarks
+from scoreveil.audit.data import benchmarks, tables
 from scoreveil.audit.data.images import Images, five_way_split, resize
 
 RNG = np.random.default_rng(0)
@@ -339,3 +339,33 @@ def test_the_digest_is_of_pixels_and_labels_alone():
     assert images.digest != Images(1 - pixels, labels, "a", 2).digest
     assert images.digest != Images(pixels, 1 - labels, "a", 2).digest
     assert images.digest != Images(pixels.reshape(6, 1, 4, 16), labels, "a", 2).digest
+
+
+def test_a_table_is_read_with_the_names_of_its_columns(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("\ufeffage, y ,size\n30,1,2.5\n40,0,1e-3\n\n", encoding="utf-8")
+    x, y, names = tables.read_csv(path)
+    assert x.tolist() == [[30, 2.5], [40, 1e-3]]
+    assert y.tolist() == [1, 0]
+    assert names == ("age", "size")
+    assert tables.column_number("size", names, 2) == tables.column_number("1", names, 2) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "a column y"),
+        ("age,size\n1,2\n", "a column y"),
+        ("age,y\n1,2\n1\n", "row 3: expected 2 columns, got 1"),
+        ("age,y\n1,2\nsecret,1\n", "row 3: expected numbers"),
+        ("age,y\n1,0.5\n", "whole numbers"),
+    ],
+)
+def test_what_is_no_table_is_refused_without_quoting_it(tmp_path, text, message):
+    path = tmp_path / "table.csv"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message) as caught:
+        tables.read_csv(path)
+    assert "secret" not in str(caught.value)
+    with pytest.raises(ValueError, match=r"among age, size, or its number from 0 to 1, got 'income'"):
+        tables.column_number("income", ("age", "size"), 2)

@@ -177,6 +177,47 @@ def test_an_audit_of_a_model(folder, capsys):
     assert "Undefended" in out
 
 
+def test_an_audit_that_asks_a_model_of_a_table(folder, capsys):
+    """A tree that knows its training set by heart, from .csv files."""
+    rng = np.random.default_rng(0)
+    for name in ("train", "test"):
+        x = rng.normal(size=(400, 4))
+        x[:, 2] = rng.integers(0, 3, 400)
+        table = np.column_stack([x, rng.integers(0, K, 400)])
+        np.savetxt(f"{name}.csv", table, delimiter=",", header="age,size,income,height,y", comments="")
+    (folder / "audited_tree.py").write_text(
+        "import numpy as np\n"
+        "from sklearn.tree import DecisionTreeClassifier\n"
+        "table = np.loadtxt('train.csv', delimiter=',', skiprows=1)\n"
+        "predict_proba = DecisionTreeClassifier(random_state=0).fit(table[:, :-1], table[:, -1]).predict_proba\n"
+    )
+    words = ["--model", "audited_tree:predict_proba", "--member-data", "train.csv", "--nonmember-data", "test.csv"]
+    words += ["--architecture", "sklearn.tree:DecisionTreeClassifier", "--cache", "kept"]
+    asked = ["--boundary", "20", "--sensitive", "income", "--canaries", "200"]
+    quick = ["--attacks", "max_confidence,label_floor,label_floor_known", "--defenses", "label_only", "--jobs", "1"]
+    code, out, err = run(capsys, "audit", *words, *asked, *quick, "-o", "seen")
+    assert (code, err) == (0, "")
+    assert "By asking for nothing but labels around 20 members and 20 non-members" in out
+    assert "The column income (3 values)" in out
+    assert "Of 200 canaries" in out
+    report = (folder / "seen" / "report.html").read_text()
+    for said in ("By asking the model", "Inferring income", "The ε that canaries prove", "Asked for labels alone"):
+        assert said in report
+    found = json.loads((folder / "seen" / "results.json").read_text())
+    assert [r["attack"] for r in found["boundary"]] == ["label_boundary", "label_boundary_known"]
+    by_side = {r["side"]: r for r in found["attributes"] if r["defense"] == "none" and not r["sees_answer"]}
+    assert by_side["members"]["gain_low"] > by_side["nonmembers"]["gain_high"]
+    assert {(r["defense"], r["promised"]) for r in found["canaries"]} == {("none", None), ("label_only", 0.0)}
+    # asked again, the model need not be: what took long was kept
+    _, again, _ = run(capsys, "audit", *words, *asked, *quick)
+    assert again.splitlines() == out.splitlines()[: len(again.splitlines())]
+
+
+# a table, and a model that goes by its columns
+MODEL = ["--model", "audited_table:predict_proba", "--member-data", "table.npz", "--nonmember-data", "table.npz"]
+FACTORY = ["--architecture", "sklearn.tree:DecisionTreeClassifier"]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -206,10 +247,26 @@ def test_an_audit_of_a_model(folder, capsys):
         (["--members", "in.npy", "--nonmembers", "out.npy", "--fail-over", "tpr@1%=0.1"], "at least 1000 non-members"),
         (["--model", "no.such:thing", "--member-data", "x.npz", "--nonmember-data", "x.npz"], "imported"),
         (["--model", "no.onnx"], "--member-data"),
+        (["--members", "in.npy", "--nonmembers", "out.npy", "--boundary", "50"], "ask a model: give --model"),
+        (["--members", "in.npy", "--nonmembers", "out.npy", "--sensitive", "3"], "ask a model: give --model"),
+        (["--members", "in.npy", "--nonmembers", "out.npy", "--canaries", "50"], "ask a model: give --model"),
+        ([*MODEL, "--canaries", "50"], "give --architecture"),
+        ([*MODEL, *FACTORY, "--canaries", "-5"], "0 or more canaries"),
+        (
+            [*MODEL, "--canaries", "500", "--architecture", "sklearn.tree:DecisionTreeClassifier"],
+            "to the 160 non-members",
+        ),
+        ([*MODEL, "--boundary", "3"], "10 or more records"),
+        ([*MODEL, "--sensitive", "age"], "a column by its number from 0 to 3"),
+        ([*MODEL, "--sensitive", "4"], "from 0 to 3"),
     ],
 )
 def test_wrong_input_is_one_line_and_leaves_nothing(folder, capsys, words, message):
     rng = np.random.default_rng(0)
+    (folder / "audited_table.py").write_text(
+        "def predict_proba(x):\n    return abs(x) / abs(x).sum(1, keepdims=True)\n"
+    )
+    np.savez("table.npz", x=rng.normal(size=(200, K)), y=rng.integers(0, K, 200))
     np.save("logits.npy", rng.normal(size=(300, K)) * 3 + 1)
     np.save("few.npy", scores(20, 3, 1.0))
     np.save("few-labels.npy", np.zeros(20, dtype=int))

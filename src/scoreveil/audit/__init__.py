@@ -13,6 +13,7 @@ and the command line render. Start at `study/run.py`: a plan, a subject, and wha
     cache.py      what took long, kept on disk
     data/         records.py     score vectors, members and others   images.py      labelled images, and their split
                   benchmarks.py  MNIST, Fashion-MNIST, CIFAR-10      download.py    ... from where they are published
+                  tables.py      tables of records
     networks/     training.py    any network, killed or not          classifier.py  the paper's classifier
                   inverter.py    from scores back to pictures
     attacks/      interface.py   what every attack is: start here    __init__.py    all of them, by name
@@ -23,12 +24,14 @@ and the command line render. Start at `study/run.py`: a plan, a subject, and wha
                   redrawing.py   the inversion attack                pictures.py    ... and what it draws
                   digits.py      the demo's study                    proved.py      the ε that attacks prove
                   risk.py        the risk of each record             promises.py    the ε proved, beside the ε promised
+                  boundary.py    the floor, by asking for labels     attributes.py  a column, inferred
+                  canaries.py    coins in one training run           asking.py      these three, where wanted
     report/       verdict.py     what follows, and which ε to take   page.py        one HTML file
                   figures.py     frontier, ROC, sweeps               tables.py      the tables of the page
                   wording.py     names and numbers for people        charts/        panels as SVG and PNG
                   fitted.py      the page of `scoreveil fit`         summary.py     a few lines for a notebook
                   evidence.py    records at risk, classes, promises  records.py     records.csv and .parquet
-                  vulnerability.py    for programs to read
+                  asked.py       what asking the model found         vulnerability.py    for programs to read
     paper/        experiments.py the paper's experiments, run again  printed.py     its Table 2, as printed
                   tables.py      ours beside it                      figures.py     its figures
                   folder.py      all of it, as files

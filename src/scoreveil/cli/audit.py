@@ -17,6 +17,7 @@ from scoreveil.cli import options
 from scoreveil.cli.terminal import duration, out, progress_bar, progress_steps
 
 if TYPE_CHECKING:  # the audit wing brings torch and scikit-learn; only those who audit wait for them
+    from scoreveil.audit.study.attributes import Column
     from scoreveil.audit.study.results import AttackResult, Setting, Study
     from scoreveil.audit.study.risk import RecordRisks
     from scoreveil.audit.study.run import StudyPlan
@@ -46,7 +47,7 @@ def audit(
     reference: Annotated[File, _file("Public scores; else a part of the non-members.")] = None,
     columns: options.ColumnsOption = None,
     model: Annotated[Text, _text("MODEL", "Instead of scores: package.module:predict_proba, or an .onnx file.")] = None,
-    member_data: Annotated[File, _file("With --model: .npz with x and y, an image folder or zip.")] = None,
+    member_data: Annotated[File, _file("With --model: .npz or .csv with x and y, an image folder or zip.")] = None,
     nonmember_data: Annotated[File, _file("Likewise, not trained on.")] = None,
     shadow_data: Annotated[File, _file("Data to train a shadow model on.")] = None,
     architecture: Annotated[
@@ -56,6 +57,16 @@ def audit(
     inversion: Annotated[
         bool, typer.Option("--inversion", help="With pictures and --shadow-data: try to redraw pictures, too.")
     ] = False,
+    boundary: Annotated[
+        int,
+        typer.Option(
+            metavar="N", help="Ask for labels around N members and N others, 2,500 times each: the true floor."
+        ),
+    ] = 0,
+    sensitive: Annotated[Text, _text("COLUMN", "With a table: infer this column, by name or number from 0.")] = None,
+    canaries: Annotated[
+        int, typer.Option(metavar="N", help="With --architecture: train one model on N coins, and prove an ε by them.")
+    ] = 0,
     epsilons: Annotated[Text, _text("E,E,…", "The ε to try, with commas between.")] = None,
     defenses: Annotated[
         Text, _text("NAMES", "Defenses to compare, with commas between, or all; by default a few.")
@@ -85,9 +96,9 @@ def audit(
     """
     try:
         from scoreveil.audit.defenses import DEFENSES
-        from scoreveil.audit.report import page, verdict
+        from scoreveil.audit.report import asked, page, verdict
+        from scoreveil.audit.study import asking, subjects
         from scoreveil.audit.study import run as study
-        from scoreveil.audit.study import subjects
         from scoreveil.audit.study.results import UNDEFENDED
     except ModuleNotFoundError as error:
         message = f"An audit needs {error.name}: pip install 'scoreveil[audit]'."
@@ -101,7 +112,10 @@ def audit(
         raise ValueError("--setting names what a limit is for: give --fail-over or --fail-unless-under too.")
     if folder is not None:
         _check_folder(folder)
+    extra: dict[str, Any] = {}
     if model is None:
+        if boundary or sensitive or canaries:
+            raise ValueError("--boundary, --sensitive and --canaries ask a model: give --model and its data.")
         if shadows or inversion:
             raise ValueError("--shadows and --inversion ask a model: give --model and its data instead of scores.")
         for name, file in (("members", members), ("nonmembers", nonmembers)):
@@ -116,6 +130,8 @@ def audit(
         }
         subject = subjects.from_given(given, columns, seed)
     else:
+        if canaries and architecture is None:
+            raise ValueError("--canaries trains a model with them: give --architecture.")
         factory = None if architecture is None else subjects.load_object(architecture)
         wanted = subjects.ModelOptions(factory, shadows, inversion, seed, jobs)
         if member_data is None or nonmember_data is None:
@@ -123,8 +139,14 @@ def audit(
             raise ValueError(f"--model needs --member-data and --nonmember-data; {missing} is missing.")
         predict, auxiliary = subjects.load_predict(model), None if shadow_data is None else _data(shadow_data)
         with _engine(engine, jobs), progress_steps("Asking the model") as progress:
-            asked = _data(member_data), _data(nonmember_data)
-            subject = subjects.from_model(predict, *asked, auxiliary, wanted, progress)
+            data = _data(member_data), _data(nonmember_data)
+            column = None if sensitive is None else _column(sensitive, member_data, data[0][0])
+            questions = asking.Questions(boundary, column, canaries)
+            subject = subjects.from_model(predict, *data, auxiliary, wanted, progress)
+        if questions:
+            with progress_steps("Asking the model more") as progress:
+                whom = asking.Asked(predict, *data, auxiliary, factory)
+                extra = asking.ask(questions, whom, subject, plan.settings, seed, cache, progress)
     for limit in limits:
         # the optimal veil is judged on half of the members, and it may be what is recommended
         fits = gated is None or DEFENSES[gated[0]].fits
@@ -149,8 +171,9 @@ def audit(
 
         command = shlex.join(["scoreveil", *sys.argv[1:]])
         found = study.run(subject, plan, command, cache, job.step, first)
+    found = replace(found, **extra)
     said = verdict.verdict(found)
-    for line in (*(f"Note: {note}" for note in found.notes), *said.sentences):
+    for line in (*(f"Note: {note}" for note in found.notes), *said.sentences, *asked.sentences(found)):
         typer.echo(line)
     if folder is not None:
         typer.echo(f"Report: {page.write(found, folder, _risks(subject, found, said.recommended, seed))}")
@@ -228,9 +251,14 @@ def _plan(epsilons: Text, defenses: Text, attacks: Text, seed: int, jobs: int) -
 
 
 def _data(path: Path) -> tuple[Any, Any]:
-    """Inputs and labels: x and y of an .npz, or pictures with a directory for each class."""
+    """Inputs and labels: x and y of an .npz, a .csv table, or pictures with a directory for each class."""
     from scoreveil.audit.data.benchmarks import load
+    from scoreveil.audit.data.tables import read_csv
 
+    if path.suffix == ".csv":
+        if not path.is_file():
+            raise ValueError(f"Expected a table in a .csv file, got no such file: {path}.")
+        return read_csv(path)[:2]
     if path.suffix != ".npz":
         pictures = load(path)
         return pictures.pixels, pictures.labels
@@ -239,6 +267,17 @@ def _data(path: Path) -> tuple[Any, Any]:
         return arrays["x"], arrays["y"]
     except KeyError:
         raise ValueError(f"Expected arrays x and y in {path.name}, got {', '.join(arrays)}.") from None
+
+
+def _column(text: str, path: Path, x: Any) -> "Column":
+    """The sensitive column, by the names that a .csv has, or the array `columns` of an .npz; else by number."""
+    from scoreveil.audit.data.tables import column_number, read_csv
+    from scoreveil.audit.study.attributes import Column
+
+    if np.ndim(x) != 2:
+        raise ValueError(f"--sensitive names a column of a table; {path.name} holds none.")
+    names = read_csv(path)[2] if path.suffix == ".csv" else _loaded(path, "a table in an .npz file").get("columns", ())
+    return Column(column_number(text, names, x.shape[1]), text)
 
 
 def _loaded(path: Path, what: str) -> Any:

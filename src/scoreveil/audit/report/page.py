@@ -14,7 +14,7 @@ import jinja2
 from markupsafe import Markup
 
 from scoreveil import atomic
-from scoreveil.audit.report import evidence, figures, tables
+from scoreveil.audit.report import asked, evidence, figures, tables
 from scoreveil.audit.report.charts.panel import Panel, sheet
 from scoreveil.audit.report.charts.png import png
 from scoreveil.audit.report.charts.svg import svg
@@ -46,6 +46,7 @@ def html(study: Study, verdict: AuditVerdict, risks: RecordRisks | None = None) 
         needs_nonmembers=tables.too_few_for(study),
         costs=tables.costs(study, verdict),
         every=tables.every_attack(study),
+        asked=asked.parts(study),
         command=str(study.meta.get("command") or ""),
         made=made({k: v for k, v in study.meta.items() if k not in ("title", "command")}),
         **evidence.content(study, verdict, risks),

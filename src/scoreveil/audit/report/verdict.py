@@ -30,6 +30,7 @@ from typing import Literal
 
 from scipy.stats import beta
 
+from scoreveil.audit.attacks.boundary import QUESTIONS
 from scoreveil.audit.report.wording import attack, attack_list, interval, number, percent, setting_in_words
 from scoreveil.audit.study.results import (
     CHANCE,
@@ -41,6 +42,7 @@ from scoreveil.audit.study.results import (
     Study,
     best,
     floor,
+    floors,
     left_out,
     or_guessing,
     shared,
@@ -162,12 +164,11 @@ def leaks(study: Study, setting: Setting, among: Study | None = None) -> tuple[L
     own = {r.attack: or_guessing(r) for r in study.results if r.setting == UNDEFENDED and r.reads == "label"}
     found = []
     for told in knowledge(study):
-        lowest = floor(study, told)
-        shared_floors = (lowest,) if lowest else ()
+        shared_floors = floors(study, told)
         attacks = [r for r in counting if told or not r.knows_label]
         pairs = tuple((r, (*shared_floors, *([own[r.attack]] if r.attack in own else []))) for r in attacks)
         if pairs:
-            found.append(Leak(told, pairs, lowest))
+            found.append(Leak(told, pairs, floor(study, told)))
     return tuple(found)
 
 
@@ -214,7 +215,7 @@ def verdict(study: Study) -> AuditVerdict:
     found = excess(undefended)
     veils = {epsilon: leaks(study, (VEIL, epsilon), among) for epsilon in tried}
     recommended = _recommended(study, veils) if found.outcome == LEAKS else None
-    sentences = [_outcome(study, found), _undefended(study, undefended, among), _floors(undefended)]
+    sentences = [_outcome(study, found), _undefended(study, undefended, among), _floors(undefended), _boundary(study)]
     if found.outcome == LEAKS:
         sentences += [_recommendation(veils, recommended), _worth(study, recommended), _promise(recommended)]
     sentences += [_proved(study, recommended), _inversion(study, recommended), _left_out(study, among, tried)]
@@ -319,6 +320,21 @@ def _floors(found: tuple[Leak, ...]) -> str:
     if not parts:
         return f"No attack that reads only the label was run, so chance (AUC {number(CHANCE)}) stands in for the floor."
     return f"The predicted label alone gives {' and '.join(parts)}: no defense that keeps the label can go below that."
+
+
+def _boundary(study: Study) -> str:
+    """What asking for labels alone gives, on a sample, and what that means."""
+    if not study.boundary:
+        return ""
+    size, kinds = f"{study.boundary[0].members:,}", {False: "without", True: "with"}
+    reached = (f"{_auc(r)} {kinds[r.knows_label]} the true label" for r in study.boundary)
+    raised = [kinds[told] for told in kinds if any(r in floors(study, told) for r in study.boundary)]
+    means = f"this is the floor {' and '.join(raised)} the true label" if raised else "the floor stays"
+    return (
+        f"By asking for nothing but labels around {size} members and {size} non-members, up to {QUESTIONS:,} times "
+        f"each, an attacker reaches {' and '.join(reached)}. A veil that keeps the label changes none of these answers "
+        f"and cannot go below that. It is {'surely' if raised else 'not surely'} above what one label gives: {means}."
+    )
 
 
 def _levels(found: tuple[Leak, ...]) -> str:
@@ -511,6 +527,8 @@ def gate(study: Study, setting: Setting, *, fail_over: str = "", fail_unless_und
 def bounds(study: Study, setting: Setting, measure: Measure) -> tuple[float, float, float]:
     """What the best attack on a setting reaches, and its 95 % bounds, with the luck of the best of many counted."""
     there = [r for r in study.results if r.setting == setting]
+    if any(d.keeps_label for d in study.defenses if d.setting == setting):
+        there += study.boundary
     if not there:
         known = "; ".join(sorted({setting_in_words(r.setting) for r in study.results}))
         raise ValueError(f"Expected a setting of the study ({known}), got {setting_in_words(setting)}.")

@@ -17,6 +17,7 @@ IN_WORDS = {
     "rounding_2": "rounding, 2 digits",
     "gaussian": "sorted noise",
     "label_floor": "label alone",
+    "label_boundary": "distance to the label's boundary",
     "ranking_floor": "ranking alone",
     "log_ratios": "log-ratios",
     "nsh": "NSH",

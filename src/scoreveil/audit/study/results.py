@@ -11,6 +11,7 @@ from typing import Any, Literal
 Setting = tuple[str, float | None]  # a defense and its ε
 Form = Literal["paper", "adaptive", "averaging"]
 InversionForm = Literal["paper", "adaptive", "floor"]
+Side = Literal["members", "nonmembers"]
 Measure = Literal["accuracy", "auc", "tpr_at_1pct", "tpr_at_01pct"]
 
 UNDEFENDED: Setting = ("none", None)
@@ -122,6 +123,54 @@ class InversionResult(InversionMetrics, OfSetting):
     pictures: tuple[str, ...] = ()  # data URIs of the first few reconstructions
 
 
+@dataclass(frozen=True, kw_only=True)
+class AttributeResult(OfSetting):
+    """How often one column of a table is inferred, from one defense's answers, with 95 % intervals.
+
+    marginal    how often the most common value is right, and
+    imputation  a guess from the other columns: both without the model
+    gain        success - imputation, on the same records
+    """
+
+    column: str
+    values: int  # that the column can take
+    sees_answer: bool  # whether the attacker has seen the answer about the true record
+    side: Side
+    records: int
+    success: float
+    success_low: float
+    success_high: float
+    marginal: float
+    imputation: float
+    gain: float
+    gain_low: float
+    gain_high: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proved:
+    """How many coins of how many canaries were guessed, how many rightly, and the ε that this proves."""
+
+    canaries: int
+    guesses: int
+    right: int
+    epsilon: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class CanaryResult(OfSetting):
+    """What guessed coins prove of one defense, with 95 % confidence, and what it promises.
+
+    in_all        of training, label and scores together
+    beyond_label  of the scores, given the label: what a veil's promise covers; None where the label is not kept
+    """
+
+    canaries: int
+    in_all: Proved
+    beyond_label: Proved | None
+    promised: float | None
+
+
 @dataclass(frozen=True)
 class Study:
     """Everything a study found. `meta` says how it was made: command, versions, seeds, data hashes, machine, date."""
@@ -132,6 +181,9 @@ class Study:
     inversions: tuple[InversionResult, ...] = ()
     originals: tuple[str, ...] = ()  # data URIs of what the reconstructions are of
     notes: tuple[str, ...] = ()  # warnings about the data
+    boundary: tuple[AttackResult, ...] = ()  # on a sample, by asking for labels alone: holds behind every kept label
+    attributes: tuple[AttributeResult, ...] = ()
+    canaries: tuple[CanaryResult, ...] = ()
 
 
 Findings = tuple[tuple[DefenseResult, ...], tuple[AttackResult, ...], tuple[InversionResult, ...]]
@@ -157,14 +209,25 @@ def kept_result(row: dict[str, Any], nonmembers: int = 0) -> AttackResult:
 
 
 def floor(study: Study, told: bool) -> AttackResult | None:
-    """What the predicted label alone gives to an attacker, who may also guess: never below 0.5.
+    """The highest of the floors."""
+    return max(floors(study, told), key=lambda r: r.auc, default=None)
+
+
+def floors(study: Study, told: bool) -> tuple[AttackResult, ...]:
+    """What the label alone gives to an attacker, who may also guess: never below 0.5.
 
     An attack of its own on the undefended scores, so that it is the same for every defense that keeps the label; where
-    that was not run, the best of the attacks that read the label.
+    that was not run, the best of the attacks that read the label. Then the boundary attack, where it was run and lies
+    surely above: its sample is small.
     """
     name = "label_floor_known" if told else "label_floor"
-    found = best(study, UNDEFENDED, attack=name) or best(study, UNDEFENDED, told=told, reads="label")
-    return None if found is None else or_guessing(found)
+    one = best(study, UNDEFENDED, attack=name) or best(study, UNDEFENDED, told=told, reads="label")
+    found = [] if one is None else [or_guessing(one)]
+    asked = [r for r in study.boundary if told or not r.knows_label]
+    raised = max(asked, key=lambda r: r.auc, default=None)
+    if raised is not None and raised.auc_low > max((r.auc for r in found), default=CHANCE):
+        found.append(raised)
+    return tuple(found)
 
 
 def or_guessing(result: AttackResult) -> AttackResult:
@@ -247,4 +310,12 @@ def from_json(text: str) -> Study:
         inversions=tuple(InversionResult(**{**r, "pictures": tuple(r["pictures"])}) for r in content["inversions"]),
         originals=tuple(content["originals"]),
         notes=tuple(content["notes"]),
+        boundary=tuple(kept_result(row) for row in content.get("boundary", ())),
+        attributes=tuple(AttributeResult(**row) for row in content.get("attributes", ())),
+        canaries=tuple(_canary(row) for row in content.get("canaries", ())),
     )
+
+
+def _canary(row: dict[str, Any]) -> CanaryResult:
+    proved = {name: row[name] and Proved(**row[name]) for name in ("in_all", "beyond_label")}
+    return CanaryResult(**{**row, **proved})

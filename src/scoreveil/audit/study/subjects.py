@@ -213,12 +213,10 @@ def from_model(
     """
     options = options or ModelOptions()
     rng = np.random.default_rng(options.seed)
-    order = rng.permutation(len(nonmembers[1]))
-    cut = int(len(order) * REFERENCE_SHARE)
-    reference, others = (_part(nonmembers, index) for index in (order[:cut], order[cut:]))
+    reference, others, order = held_out(nonmembers, rng)
     shadow = None
     if auxiliary is not None and options.architecture is not None:
-        halves = [_part(auxiliary, half) for half in np.array_split(rng.permutation(len(auxiliary[1])), 2)]
+        halves = [part(auxiliary, half) for half in np.array_split(rng.permutation(len(auxiliary[1])), 2)]
         ask = fitted(options.architecture, *halves[0]).predict_proba
         shadow = _records("shadow members", ask, halves[0]), _records("shadow nonmembers", ask, halves[1])
     elif auxiliary is not None and not options.inversion:
@@ -248,12 +246,19 @@ def from_model(
     return subject
 
 
+def held_out(nonmembers: Data, rng: np.random.Generator) -> tuple[Data, Data, Integers]:
+    """The part of the non-members that is the public reference, the others, and their rows in this order."""
+    order = rng.permutation(len(nonmembers[1]))
+    cut = int(len(order) * REFERENCE_SHARE)
+    return part(nonmembers, order[:cut]), part(nonmembers, order[cut:]), order
+
+
 def _train_shadow(
     architecture: Factory, pool: Data, population: Any, index: Integers, seed: int
 ) -> tuple[Floats, Floats]:
     """Train one shadow on some of the pool; its scores of all the pool and of a population."""
     np.random.seed(seed)  # noqa: NPY002 - what a model of others draws from, if it takes no seed of ours
-    model = fitted(architecture, *_part(pool, index))
+    model = fitted(architecture, *part(pool, index))
     return np.asarray(model.predict_proba(pool[0])), np.asarray(model.predict_proba(population))
 
 
@@ -267,7 +272,8 @@ def fitted(architecture: Factory, x: Any, y: Integers) -> Any:
     return model
 
 
-def _part(data: Data, index: Integers) -> Data:
+def part(data: Data, index: Integers) -> Data:
+    """Some of the inputs, with their labels."""
     return data[0][index], data[1][index]
 
 
