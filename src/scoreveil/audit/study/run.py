@@ -20,7 +20,7 @@ from typing import Any
 
 import joblib
 
-from scoreveil.audit.attacks import ATTACKS
+from scoreveil.audit.attacks import ATTACKS, COMPARISONS
 from scoreveil.audit.defenses import DEFENSES
 from scoreveil.audit.networks.inverter import InversionSettings
 from scoreveil.audit.study.membership import Bench
@@ -46,12 +46,14 @@ class StudyPlan:
 
     settings    defenses by name, each with its ε or None
     attacks     membership attacks by name
-    likelihood  the settings that LiRA and RMIA attack, where the subject has many shadows
+    comparisons attacks from many shadows, by name: LiRA, RMIA and their kin
+    likelihood  the settings that these attack, where the subject has many shadows
     inverted    the settings that the inversion attack is run on, where the subject has pictures
     """
 
     settings: tuple[Setting, ...] = field(default_factory=lambda: grid(DEFENSES, EPSILONS))
     attacks: tuple[str, ...] = tuple(ATTACKS)
+    comparisons: tuple[str, ...] = tuple(COMPARISONS)
     likelihood: tuple[Setting, ...] = ()
     inverted: tuple[Setting, ...] = ()
     inversion: InversionSettings = field(default_factory=InversionSettings)
@@ -63,6 +65,7 @@ class StudyPlan:
         every = (*self.settings, *self.likelihood, *self.inverted)
         _known("defense", (name for name, _ in every), DEFENSES)
         _known("attack", self.attacks, ATTACKS)
+        _known("attack from many shadows", self.comparisons, COMPARISONS)
         for name, epsilon in every:
             if (epsilon is not None) != DEFENSES[name].takes_epsilon:
                 raise ValueError(f"Expected {'an' if epsilon is None else 'no'} epsilon for {name}, got {epsilon}.")
@@ -95,7 +98,7 @@ def run(
     Returns:
         All results, in the order of the plan.
     """
-    bench = Bench(subject, plan.attacks, plan.repeats, plan.seed, cache)
+    bench = Bench(subject, plan.attacks, plan.comparisons, plan.repeats, plan.seed, cache)
     tasks: list[tuple[str, Callable[[], Findings]]] = []
     if subject.pictures is not None and plan.inverted:  # first: inversions take longest
         tasks += Studio(subject, subject.pictures, plan.inversion, plan.seed, cache).tasks(plan.inverted)
