@@ -143,6 +143,27 @@ def test_floors_see_nothing_but_what_they_read(name: str) -> None:
     np.testing.assert_array_equal(plain, disguised)
 
 
+@pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.slow
+def test_records_are_judged_one_by_one_whatever_their_order_and_however_certain_their_scores(name: str) -> None:
+    shadow, target = membership(200, 5, 1.0), membership(200, 6, 1.0)
+    score = ATTACKS[name].fit(shadow, ATTACKS[name].features[-1], np.random.default_rng(0))
+    order = np.random.default_rng(1).permutation(400)
+    # rounding may depend on where in a matrix product a row stands
+    np.testing.assert_allclose(score(target.records.take(order)), score(target.records)[order], rtol=1e-5, atol=1e-5)
+    certain = target.defended(lambda scores: np.eye(K)[scores.argmin(axis=1)])  # every score is 0 or 1
+    assert np.isfinite(score(certain.records)).all()
+    fitted_on_certain = ATTACKS[name].fit(certain, ATTACKS[name].features[-1], np.random.default_rng(0))
+    assert np.isfinite(fitted_on_certain(target.records)).all()
+
+
+@pytest.mark.parametrize("name", [name for name, attack in ATTACKS.items() if not attack.knows_label])
+@pytest.mark.slow
+def test_constant_scores_tell_nothing(name: str) -> None:
+    constant = membership(200, 5, 1.0).defended(lambda scores: np.full_like(scores, 1 / K))
+    assert roc_auc_score(constant.truth, attacked(name, "scores", constant, constant)) == 0.5
+
+
 @pytest.mark.parametrize("name", ["ml_leaks", "nsh", "max_confidence", "random_forest", "label_floor_known"])
 @pytest.mark.slow
 def test_an_unbalanced_shadow_does_not_move_the_threshold(name: str) -> None:

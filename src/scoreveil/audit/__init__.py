@@ -20,7 +20,7 @@ and the command line render. Start at `study/run.py`: a plan, a subject, and wha
     defenses/     interface.py   what every defense is: start here   __init__.py    all of them, by name
     study/        run.py         every defense, every attack         results.py     what is found, and what compares
                   subjects.py    what is audited                     membership.py  one defense, every attack
-                  shadows.py     many shadows, for LiRA and RMIA     metrics.py     what is measured
+                  shadows.py     many shadows, for LiRA and its kin  metrics.py     what is measured
                   redrawing.py   the inversion attack                pictures.py    ... and what it draws
                   digits.py      the demo's study                    proved.py      the ε that attacks prove
                   risk.py        the risk of each record             promises.py    the ε proved, beside the ε promised

@@ -5,13 +5,24 @@ from scoreveil.audit.attacks import ATTACKS
 score = ATTACKS["random_forest"].fit(shadow, "scores", rng)     # shadow: a Membership, defended as the target is
 score(records)                                                  # ≥ 0.5 where it says "member"
 
-Adding one is a function and a line here. With many shadow models, see `likelihood` (LiRA, RMIA).
+Adding one is a function and a line here. `COMPARISONS` are the attacks from many shadow models (LiRA and its kin).
 """
 
 from operator import attrgetter
 
-from scoreveil.audit.attacks import labels, ml_leaks, nsh, thresholds, trees
-from scoreveil.audit.attacks.interface import EVERY_FEATURE, Attack
+from scoreveil.audit.attacks import (
+    calibration,
+    cascade,
+    labels,
+    likelihood,
+    ml_leaks,
+    nonmembers,
+    nsh,
+    proxies,
+    thresholds,
+    trees,
+)
+from scoreveil.audit.attacks.interface import EVERY_FEATURE, Attack, Comparison
 
 _predicted, _true = attrgetter("predicted"), attrgetter("true_labels")
 
@@ -22,6 +33,19 @@ _ALL = (
     Attack("entropy", thresholds.fit_by(thresholds.entropy, _predicted)),
     Attack("true_confidence", thresholds.fit_by(thresholds.true_confidence, _true), knows_label=True),
     Attack("modified_entropy", thresholds.fit_by(thresholds.modified_entropy, _true), knows_label=True),
+    Attack("population", nonmembers.fit_by(thresholds.max_confidence, _predicted, nonmembers.population)),
+    Attack(
+        "population_known",
+        nonmembers.fit_by(thresholds.true_confidence, _true, nonmembers.population),
+        knows_label=True,
+    ),
+    Attack("quantile", nonmembers.fit_by(thresholds.max_confidence, _predicted, nonmembers.quantile), cost=20),
+    Attack(
+        "quantile_known",
+        nonmembers.fit_by(thresholds.true_confidence, _true, nonmembers.quantile),
+        knows_label=True,
+        cost=20,
+    ),
     Attack("random_forest", trees.fit_by(trees.random_forest, trees.all_columns), cost=100),
     Attack(
         "random_forest_known", trees.fit_by(trees.random_forest, trees.all_columns_known), knows_label=True, cost=100
@@ -47,4 +71,17 @@ _ALL = (
     ),
 )
 
+_FROM_MANY = (
+    Comparison("lira_online", likelihood.lira_online, "log_odds"),
+    Comparison("lira_offline", likelihood.lira_offline, "log_odds"),
+    Comparison("rmia_online", likelihood.rmia_online, "scores", population=True),
+    Comparison("rmia_offline", likelihood.rmia_offline, "scores", population=True),
+    Comparison("base_online", calibration.base_online, "scores"),
+    Comparison("base_offline", calibration.base_offline, "scores"),
+    Comparison("calibrated_loss", calibration.calibrated_loss, "scores"),
+    Comparison("pmia", proxies.pmia, "log_odds"),
+    Comparison("cmia", cascade.cmia, "log_odds"),
+)
+
 ATTACKS: dict[str, Attack] = {attack.name: attack for attack in _ALL}
+COMPARISONS: dict[str, Comparison] = {attack.name: attack for attack in _FROM_MANY}

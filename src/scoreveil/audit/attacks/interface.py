@@ -39,3 +39,18 @@ class Attack:
     knows_half: bool = False
     needs: Literal["", "variants"] = ""
     cost: int = 1
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """An attack by name that compares a record under the target with the same record under many shadows.
+
+    compare     from the target's records and their `likelihood.Ensemble` to one number for each: ≥ 0.5 for "member"
+    features    the form of the scores that it reads
+    population  whether it is given the same two of a population of non-members, too
+    """
+
+    name: str
+    compare: Callable[..., Floats]
+    features: Literal["scores", "log_odds"]
+    population: bool = False

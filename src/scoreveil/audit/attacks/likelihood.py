@@ -44,8 +44,8 @@ def lira_online(target: Records, ensemble: Ensemble) -> Floats:
     """ln N(φ; μ_in, σ_in²) − ln N(φ; μ_out, σ_out²), φ = ln p_y/(1 − p_y); 0.5 is even odds."""
     labels = target.true_labels
     own, shadows = log_odds(target.scores, labels), ensemble.log_odds(labels)
-    within = _log_density(own, *_gaussians(shadows, ensemble.inside, "inside"))
-    without = _log_density(own, *_gaussians(shadows, ~ensemble.inside, "outside"))
+    within = log_density(own, *gaussians(shadows, ensemble.inside, "inside"))
+    without = log_density(own, *gaussians(shadows, ~ensemble.inside, "outside"))
     return np.asarray(0.5 + within - without)
 
 
@@ -56,7 +56,7 @@ def lira_offline(target: Records, ensemble: Ensemble) -> Floats:
     non-members lie above 0.5.
     """
     labels = target.true_labels
-    mean, deviation = _gaussians(ensemble.log_odds(labels), ~ensemble.inside, "outside")
+    mean, deviation = gaussians(ensemble.log_odds(labels), ~ensemble.inside, "outside")
     return np.asarray(0.5 + (log_odds(target.scores, labels) - mean) / deviation)
 
 
@@ -68,8 +68,8 @@ def rmia_online(
     p(x) is the mean over shadows with and without x. The result is monotone in p(x|θ)/p(x) for every γ; γ = 1 has
     the finest steps.
     """
-    ratios = _ratio(target, _either(ensemble, target.true_labels))
-    return _dominated(ratios, _ratio(population, _either(of_population, population.true_labels)), gamma)
+    ratios = _ratio(target, mean_of_either(ensemble, target.true_labels))
+    return _dominated(ratios, _ratio(population, mean_of_either(of_population, population.true_labels)), gamma)
 
 
 def rmia_offline(
@@ -87,16 +87,16 @@ def rmia_offline(
     """
 
     def expected(records: Records, shadows: Ensemble) -> Floats:
-        outside = _mean(shadows.confidence(records.true_labels), ~shadows.inside, "outside")
+        outside = mean_over(shadows.confidence(records.true_labels), ~shadows.inside, "outside")
         return np.asarray(((1 + a) * outside + 1 - a) / 2)
 
     ratios = _ratio(target, expected(target, ensemble))
     return _dominated(ratios, _ratio(population, expected(population, of_population)), gamma)
 
 
-def _gaussians(values: Floats, chosen: Bools, side: str) -> tuple[Floats, Floats]:
+def gaussians(values: Floats, chosen: Bools, side: str) -> tuple[Floats, Floats]:
     """Mean and deviation of each record over the chosen shadows, (n,) each."""
-    mean = _mean(values, chosen, side)
+    mean = mean_over(values, chosen, side)
     squares = np.where(chosen, (values - mean) ** 2, 0.0).sum(axis=0)
     degrees = chosen.sum(axis=0) - 1
     if degrees.sum() == 0:
@@ -110,22 +110,22 @@ def _gaussians(values: Floats, chosen: Bools, side: str) -> tuple[Floats, Floats
     return mean, np.sqrt(np.maximum(variance, 1e-30))
 
 
-def _mean(values: Floats, chosen: Bools, side: str) -> Floats:
+def mean_over(values: Floats, chosen: Bools, side: str) -> Floats:
     counts = chosen.sum(axis=0)
     if not counts.min() > 0:
         raise ValueError(f"Expected every record {side} some shadow, got {int((counts == 0).sum())} that never are.")
     return np.asarray(np.where(chosen, values, 0.0).sum(axis=0) / counts)
 
 
-def _log_density(values: Floats, mean: Floats, deviation: Floats) -> Floats:
+def log_density(values: Floats, mean: Floats, deviation: Floats) -> Floats:
     """Without the constant, which cancels."""
     return np.asarray(-0.5 * ((values - mean) / deviation) ** 2 - np.log(deviation))
 
 
-def _either(ensemble: Ensemble, labels: Integers) -> Floats:
+def mean_of_either(ensemble: Ensemble, labels: Integers) -> Floats:
     """The mean confidence, half of it from shadows with the record; population records may have no such shadow."""
     values, inside = ensemble.confidence(labels), ensemble.inside
-    outside = _mean(values, ~inside, "outside")
+    outside = mean_over(values, ~inside, "outside")
     counts = inside.sum(axis=0)
     within = np.where(inside, values, 0.0).sum(axis=0) / np.maximum(counts, 1)
     return np.asarray(np.where(counts > 0, (within + outside) / 2, outside))

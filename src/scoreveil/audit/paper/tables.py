@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from scoreveil.audit.paper.printed import TABLE_2, PrintedRow
 from scoreveil.audit.report.wording import NOTHING, attack, attack_list, number, seconds, setting_in_words, words
-from scoreveil.audit.study.membership import LIKELIHOOD
 from scoreveil.audit.study.results import (
     UNDEFENDED,
     AttackResult,
@@ -18,6 +17,7 @@ from scoreveil.audit.study.results import (
     shared,
 )
 
+LIKELIHOOD = ("lira_online", "lira_offline", "rmia_online", "rmia_offline")
 NAMES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}
 
 

@@ -26,6 +26,10 @@ IN_WORDS = {
     "lira_offline": "LiRA, offline",
     "rmia_online": "RMIA",
     "rmia_offline": "RMIA, offline",
+    "base_online": "BASE",
+    "base_offline": "BASE, offline",
+    "pmia": "PMIA",
+    "cmia": "CMIA",
     "log_odds": "log-odds",
     "memguard": "MemGuard",
 }

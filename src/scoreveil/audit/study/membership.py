@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from scoreveil.audit import cache
-from scoreveil.audit.attacks import ATTACKS, likelihood
+from scoreveil.audit.attacks import ATTACKS, COMPARISONS, likelihood
 from scoreveil.audit.attacks.interface import Attack, Features
 from scoreveil.audit.data.records import Bools, Defense, Floats, Membership, Records
 from scoreveil.audit.defenses import DEFENSES, Method, Timing, timed
@@ -30,7 +30,6 @@ from scoreveil.audit.study.subjects import Subject
 
 VERSION = 3  # of what a trial computes: what another version kept is made anew
 VIEWS = 1_000_003  # between the seeds of two views
-LIKELIHOOD = ("lira_online", "lira_offline", "rmia_online", "rmia_offline")
 
 
 @dataclass(frozen=True)
@@ -54,6 +53,7 @@ class Bench:
 
     subject: Subject
     attacks: tuple[str, ...]
+    comparisons: tuple[str, ...]
     repeats: int
     seed: int
     cache: Path | None
@@ -73,7 +73,7 @@ class Bench:
         if with_likelihood and self.subject.many is not None:
             # what is undefended is also asked for its label alone: the floor of these attacks
             for reads in ("scores", "label") if setting == UNDEFENDED else ("scores",):
-                for attack in LIKELIHOOD:
+                for attack in self.comparisons:
                     what = {"defense": setting, "attack": attack, "reads": reads}
                     found.append(self._result(what, partial(self._compare, attack, reads, seen)))
         return tuple(costs), tuple(found), ()
@@ -111,10 +111,10 @@ class Bench:
         return _judged(seen.setting, attack.name, attack.knows_label, balanced.truth, scores, began, about)
 
     def _compare(self, attack: str, reads: str, seen: "Seen") -> AttackResult:
-        """LiRA and RMIA: the target's answers beside those of many shadows under the same defense."""
+        """LiRA and its kin: the target's answers beside those of many shadows under the same defense."""
         began = time.perf_counter()
         scores = seen.compared(attack, reads)
-        about = {"form": "adaptive", "features": "log_odds" if "lira" in attack else "scores", "reads": reads}
+        about = {"form": "adaptive", "features": COMPARISONS[attack].features, "reads": reads}
         return _judged(seen.setting, attack, True, self.subject.target.truth, scores, began, about)
 
     def _cost(self, seen: "Seen") -> DefenseResult:
@@ -163,7 +163,7 @@ class Bench:
         """A row from the disk, or made and put there."""
         if self.cache is None:
             return make()
-        many = what.get("attack") in LIKELIHOOD
+        many = what.get("attack") in COMPARISONS
         data = self.subject.digest_with_many if many else self.subject.digest
         return cache.kept_json("cells", cache.key(VERSION, data, self.seed, self.repeats, what), make, self.cache)
 
@@ -215,10 +215,10 @@ class Seen:
         return self.subject.target.defended(often), self.subject.shadow.defended(often)
 
     def compared(self, attack: str, reads: str) -> Floats:
-        """What LiRA or RMIA says of each record, given the scores or the labels alone."""
+        """What an attack from many shadows says of each record, given the scores or the labels alone."""
         records, population = self._many if reads == "scores" else self._labels_of_many
-        compare: Callable[..., Floats] = getattr(likelihood, attack)
-        return compare(*records, *population) if attack.startswith("rmia") else compare(*records)
+        chosen = COMPARISONS[attack]
+        return chosen.compare(*records, *(population if chosen.population else ()))
 
     @cached_property
     def _many(self) -> tuple[tuple[Records, likelihood.Ensemble], ...]:

@@ -24,7 +24,7 @@ from typing import Any
 
 import joblib
 
-from scoreveil.audit.attacks import ATTACKS
+from scoreveil.audit.attacks import ATTACKS, COMPARISONS
 from scoreveil.audit.defenses import DEFENSES
 from scoreveil.audit.networks.inverter import InversionSettings
 from scoreveil.audit.study.membership import Bench
@@ -56,13 +56,15 @@ class StudyPlan:
 
     settings    defenses by name, each with its ε or None
     attacks     membership attacks by name
-    likelihood  the settings that LiRA and RMIA attack, where the subject has many shadows
+    comparisons attacks from many shadows, by name: LiRA, RMIA and their kin
+    likelihood  the settings that these attack, where the subject has many shadows
     inverted    the settings that the inversion attack is run on, where the subject has pictures
     notes       what the reader should know about the choice
     """
 
     settings: tuple[Setting, ...] = field(default_factory=lambda: grid(BY_DEFAULT, EPSILONS))
     attacks: tuple[str, ...] = tuple(ATTACKS)
+    comparisons: tuple[str, ...] = tuple(COMPARISONS)
     likelihood: tuple[Setting, ...] = ()
     inverted: tuple[Setting, ...] = ()
     inversion: InversionSettings = field(default_factory=InversionSettings)
@@ -75,6 +77,7 @@ class StudyPlan:
         every = (*self.settings, *self.likelihood, *self.inverted)
         _known("defense", (name for name, _ in every), DEFENSES)
         _known("attack", self.attacks, ATTACKS)
+        _known("attack from many shadows", self.comparisons, COMPARISONS)
         for name, epsilon in every:
             if (epsilon is not None) != DEFENSES[name].takes_epsilon:
                 raise ValueError(f"Expected {'an' if epsilon is None else 'no'} epsilon for {name}, got {epsilon}.")
@@ -167,7 +170,7 @@ def run(
     """
     if subject.reference.labels is None:
         plan = plan.without_labels()
-    bench = Bench(subject, plan.attacks, plan.repeats, plan.seed, cache)
+    bench = Bench(subject, plan.attacks, plan.comparisons, plan.repeats, plan.seed, cache)
     soon, later = _first(bench, plan), _then(bench, plan)
     if subject.pictures is not None and plan.inverted:  # before the rest: inversions take longest
         studio = Studio(subject, subject.pictures, plan.inversion, plan.seed, cache)
@@ -237,7 +240,7 @@ def _study(subject: Subject, plan: StudyPlan, command: str, found: Iterable[Find
     settings, names = (list(each) for each in (plan.settings, plan.attacks))
 
     def place(result: AttackResult) -> tuple[int, int]:
-        # LiRA and RMIA, which a plan does not name, come last
+        # those from many shadows come last
         return settings.index(result.setting), names.index(result.attack) if result.attack in names else len(names)
 
     return Study(

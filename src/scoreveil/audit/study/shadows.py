@@ -1,4 +1,4 @@
-"""Many shadow models, for LiRA and RMIA: each is trained on a half of the records under attack.
+"""Many shadow models, for LiRA and its kin: each is trained on a half of the records under attack.
 
     many = many_shadows(train, len(records), population, count=16, seed=0, jobs=2)
 

@@ -36,7 +36,7 @@ class Subject:
     target, shadow  members and non-members of the model, and of a shadow to fit attacks on
     reference       held-out records that are neither attacked nor protected
     notes           what the reader should know about them
-    many            the target's records under many shadow models, for LiRA and RMIA
+    many            the target's records under many shadow models, for LiRA and its kin
     pictures        what the inversion attack draws, where the records are pictures
     fitted_on       members that a defense is fitted on, where they are not those under attack
     given_records   all members and non-members that the audit was given, in that order, to fit a veil for use on
@@ -175,7 +175,7 @@ class ModelOptions:
     """What an audit from a model does beyond asking it for scores.
 
     architecture  a factory of models to train as shadows
-    shadows       how many of them to train on halves of the records, for LiRA and RMIA; 0 for none
+    shadows       how many of them to train on halves of the records, for LiRA and its kin; 0 for none
     inversion     whether to redraw pictures from their scores
     """
 
