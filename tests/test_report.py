@@ -13,6 +13,7 @@ from scoreveil.audit.report import figures
 from scoreveil.audit.report import page as report
 from scoreveil.audit.report.charts.panel import Axis, lay_out
 from scoreveil.audit.report.charts.svg import svg
+from scoreveil.audit.report.gate import gate, parse_limit
 from scoreveil.audit.report.verdict import (
     LABEL,
     LEAKS,
@@ -20,9 +21,7 @@ from scoreveil.audit.report.verdict import (
     NO_MORE,
     UNDECIDED,
     excess,
-    gate,
     leaks,
-    parse_limit,
     verdict,
 )
 from scoreveil.audit.report.wording import interval, number, percent, seconds

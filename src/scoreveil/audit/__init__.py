@@ -18,7 +18,7 @@ and the command line render. Start at `study/run.py`: a plan, a subject, and wha
     report/       verdict.py     what follows, and which ε to take   page.py        one HTML file
                   figures.py     frontier, ROC, sweeps               tables.py      the tables of the page
                   wording.py     names and numbers for people        charts/        panels as SVG and PNG
-                  fitted.py      the page of `scoreveil fit`
+                  gate.py        whether a release may go on         fitted.py      the page of `scoreveil fit`
     paper/        experiments.py the paper's experiments, run again  printed.py     its Table 2, as printed
                   tables.py      ours beside it                      figures.py     its figures
                   folder.py      all of it, as files

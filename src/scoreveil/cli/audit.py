@@ -80,7 +80,7 @@ def audit(
     """
     try:
         from scoreveil.audit.defenses import DEFENSES
-        from scoreveil.audit.report import page, verdict
+        from scoreveil.audit.report import gate, page, verdict
         from scoreveil.audit.study import run as study
         from scoreveil.audit.study import subjects
         from scoreveil.audit.study.results import UNDEFENDED
@@ -89,7 +89,7 @@ def audit(
         raise ModuleNotFoundError(message) from None
 
     # before the work, not after it
-    limits = [verdict.parse_limit(text) for text in (fail_over, fail_unless_under) if text is not None]
+    limits = [gate.parse_limit(text) for text in (fail_over, fail_unless_under) if text is not None]
     plan = _plan(epsilons, defenses, attacks, seed, jobs)
     gated = None if setting is None else _setting(setting, plan.settings)
     if gated is not None and not limits:
@@ -122,7 +122,7 @@ def audit(
         # the optimal veil is judged on half of the members, and it may be what is recommended
         fits = gated is None or DEFENSES[gated[0]].fits
         target = subject.for_fitting().target if fits else subject.target
-        verdict.check_enough(limit.measure, min(len(target.members), len(target.nonmembers)))
+        gate.check_enough(limit.measure, min(len(target.members), len(target.nonmembers)))
     if subject.pictures is not None:
         plan = replace(plan, inverted=plan.settings)
     if subject.many is not None:
@@ -140,7 +140,7 @@ def audit(
     if limits:
         studied = said.recommended if said.recommended in plan.settings else None
         chosen = gated or studied or UNDEFENDED
-        answers = verdict.gate(found, chosen, fail_over=fail_over or "", fail_unless_under=fail_unless_under or "")
+        answers = gate.gate(found, chosen, fail_over=fail_over or "", fail_unless_under=fail_unless_under or "")
         for answer in answers:
             typer.echo(answer.sentence)
         if not all(answer.passes for answer in answers):
