@@ -23,6 +23,7 @@ from scoreveil.audit.study.results import (
     Findings,
     Form,
     Setting,
+    kept_cost,
     kept_result,
 )
 from scoreveil.audit.study.subjects import Subject
@@ -62,7 +63,7 @@ class Bench:
         if DEFENSES[setting[0]].fits and self.subject.fitted_on is None:
             return replace(self, subject=self.subject.for_fitting()).study_setting(setting, with_likelihood)
         seen = Seen(self.subject, setting, self.repeats, self.seed)
-        cost = DefenseResult(**self._kept({"defense": setting}, lambda: asdict(self._cost(seen))))
+        cost = self.cost(setting, seen)
         found = []
         for trial in self._trials(setting):
             what = {"defense": setting, "attack": trial.attack, "form": trial.form, "features": trial.features}
@@ -74,6 +75,16 @@ class Bench:
                     what = {"defense": setting, "attack": attack, "reads": reads}
                     found.append(self._result(what, partial(self._compare, attack, reads, seen)))
         return (cost,), tuple(found), ()
+
+    def cost(self, setting: Setting, seen: "Seen | None" = None) -> DefenseResult:
+        """What a defense costs. Kept as "costs", since rows that were kept as "defense" have no curves."""
+        seen = seen or Seen(self.subject, setting, self.repeats, self.seed)
+        return kept_cost(self._kept({"costs": setting}, lambda: asdict(self._cost(seen))))
+
+    @property
+    def labelled(self) -> bool:
+        """Whether it is known which answers are right, of the records under attack and of the reference."""
+        return self.subject.target.nonmembers.labels is not None and self.subject.reference.labels is not None
 
     def _trials(self, setting: Setting) -> Iterator[Trial]:
         for name in self.attacks:
@@ -117,7 +128,7 @@ class Bench:
     def _cost(self, seen: "Seen") -> DefenseResult:
         before, after = self.subject.target.nonmembers, seen.target.nonmembers
         label = None
-        if before.labels is not None and self.subject.reference.labels is not None:
+        if self.labelled:
             label = before.defended(DEFENSES["label_constant"].make(self.subject.given(self.seed)))
 
         def measured(measure: Callable[[Records], float], records: Records = after) -> float | None:
@@ -140,6 +151,8 @@ class Bench:
             label_nll=None if label is None else metrics.nll(label),
             label_ece=None if label is None else metrics.ece(label),
             beats_label=None if label is None else metrics.beats(after, label),
+            reliability=() if after.labels is None else metrics.reliability(after),
+            risk_coverage=() if after.labels is None else metrics.risk_coverage(after),
             **asdict(seen.timing),
         )
 

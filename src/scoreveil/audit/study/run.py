@@ -30,6 +30,8 @@ from scoreveil.audit.study.shadows import Progress, silent
 from scoreveil.audit.study.subjects import Subject
 
 EPSILONS = (0.1, 0.5, 2.0, 8.0, 32.0)
+# what the worth of a confidence is measured beside, attacked or not: calibration alone, and the label alone
+BESIDE: tuple[Setting, ...] = (("temperature_scaled", None), ("label_constant", None))
 
 
 def grid(defenses: Iterable[str], epsilons: Iterable[float]) -> tuple[Setting, ...]:
@@ -108,7 +110,8 @@ def run(
         progress(name, len(found), len(tasks))
     defenses, attacks, inversions = (tuple(row for part in kind for row in part) for kind in zip(*found, strict=True))
     originals = subject.pictures.originals() if inversions and subject.pictures is not None else ()
-    return Study(about(subject, plan, command), attacks, defenses, inversions, originals, subject.notes)
+    beside = tuple(bench.cost(one) for one in BESIDE if one not in plan.settings) if bench.labelled else ()
+    return Study(about(subject, plan, command), attacks, defenses, inversions, originals, subject.notes, beside)
 
 
 def about(subject: Subject, plan: StudyPlan, command: str) -> dict[str, Any]:
