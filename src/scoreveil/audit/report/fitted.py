@@ -17,6 +17,7 @@ from typing import Any
 from scoreveil import __version__, atomic
 from scoreveil.accounting import REPEATS, advantage_after
 from scoreveil.audit.report.charts.panel import Axis, Panel, Series
+from scoreveil.audit.report.figures import reliability
 from scoreveil.audit.report.page import drawn, rendered
 from scoreveil.audit.report.tables import Table, TableCell
 from scoreveil.audit.report.wording import NOTHING, number
@@ -87,7 +88,7 @@ def html(veil: Veil, trials: Sequence[Trial], target: str) -> str:
         frontier=frontier(trials, veil.epsilon) if measured or promise.advantage is not None else None,
         smallest=smallest_better(trials),
         over_epsilon=drawn(over_epsilon(measured)) if measured else [],
-        reliability=[] if own.cost is None else drawn([reliability(own.cost)]),
+        reliability=[] if own.cost is None else drawn([reliability(_shown(own.cost))]),
         heat=heat(channel),
         kept=channel.keep,
         target=target,
@@ -224,30 +225,8 @@ def _apart(found: dict[str, Measure]) -> list[str]:
     return kept
 
 
-def reliability(measured: Cost) -> Panel:
-    """What was announced against how often it was right, raw and veiled."""
-    shown = {way: measured.reliability[way] for way in ("raw", "veiled")}
-    every: list[Group] = [group for groups in shown.values() for group in groups]
-    ends = [v for group in every for v in (group.announced, group.right.low, group.right.high)]
-    low = max(0.0, min(ends) - 0.03)
-    straight = Series("as announced", ((low, low), (1.0, 1.0)), "muted", shape="", dash="2 4")
-    series = (
-        Series(
-            WAYS[way],
-            tuple((group.announced, group.right.value) for group in groups),
-            TONES[way],
-            "circle" if way == "veiled" else "square",
-            tips=tuple(
-                f"{WAYS[way]}: announced {number(group.announced, 3)}, right {number(group.right.value, 3)} "
-                f"of {group.records:,} records"
-                for group in groups
-            ),
-            whiskers=tuple((group.right.low, group.right.high) for group in groups),
-        )
-        for way, groups in shown.items()
-    )
-    axis = (low, 1.005)
-    return Panel("Reliability", Axis("announced", axis), Axis("how often it is right", axis), (straight, *series))
+def _shown(measured: Cost) -> list[tuple[str, str, tuple[Group, ...]]]:
+    return [(WAYS[way], TONES[way], measured.reliability[way]) for way in ("raw", "veiled")]
 
 
 def heat(channel: Channel) -> dict[str, Any]:

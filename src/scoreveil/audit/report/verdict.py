@@ -29,6 +29,8 @@ from typing import Literal
 from scoreveil.audit.report.wording import attack, attack_list, interval, number, percent, setting_in_words
 from scoreveil.audit.study.results import (
     CHANCE,
+    LABEL,
+    TEMPERED,
     UNDEFENDED,
     AttackResult,
     DefenseResult,
@@ -44,13 +46,17 @@ from scoreveil.audit.study.results import (
 
 Outcome = Literal["leaks", "leaks no more than the label", "cannot be told from this many records"]
 
-VEIL = "optimal"  # the defense that is recommended
-LABEL: Setting = ("label_constant", None)  # and what is, where no veil is worth more
+VEIL = "optimal"  # the defense that is recommended; where it is worth no more than the label, that is
 MARGIN = 0.02  # of AUC above the floor: less is no more than the label
 ERROR = 0.05  # how often a bound may be wrong
 LEAKS: Outcome = "leaks"
 NO_MORE: Outcome = "leaks no more than the label"
 UNDECIDED: Outcome = "cannot be told from this many records"
+HEADLINES: dict[Outcome, str] = {
+    LEAKS: "The scores leak.",
+    NO_MORE: "The scores leak no more than the label.",
+    UNDECIDED: "Whether the scores leak cannot be told from this many records.",
+}
 RATES: dict[Measure, float] = {"tpr_at_1pct": 0.01, "tpr_at_01pct": 0.001}
 FEWEST_ALARMS = 10  # false alarms that a share of members found rests on
 
@@ -221,10 +227,9 @@ def _recommended(study: Study, veils: dict[float, tuple[Leak, ...]]) -> Setting 
     """The largest ε that is shown to hold; else the smallest that may hold; the label where none is worth more."""
     if not veils:
         return None
-    costs = {d.setting: d for d in study.defenses}
 
     def worth_it(epsilon: float) -> bool:
-        cost = costs.get((VEIL, epsilon))
+        cost = study.costs.get((VEIL, epsilon))
         return cost is None or cost.beats_label is not False
 
     outcomes = {epsilon: excess(found).outcome for epsilon, found in veils.items()}
@@ -242,22 +247,21 @@ def _above(found: Excess) -> str:
 
 
 def _outcome(study: Study, found: Excess) -> str:
-    lies = f"The AUC of the best attack lies {_above(found)}"
+    lies = f"{HEADLINES[found.outcome]} The AUC of the best attack lies {_above(found)}"
     if found.outcome == LEAKS:
-        return f"The scores leak. {lies}at least {number(max(found.low, 0.0), 3)}."
+        return f"{lies}at least {number(max(found.low, 0.0), 3)}."
     if found.outcome == NO_MORE:
         return (
-            f"The scores leak no more than the label. {lies}at most {number(found.high, 3)}: within the margin of "
-            f"{number(MARGIN)}. Nothing is recommended, since there is nothing to hide from these attacks."
+            f"{lies}at most {number(found.high, 3)}: within the margin of {number(MARGIN)}. Nothing is recommended, "
+            "since there is nothing to hide from these attacks."
         )
     return (
-        f"Whether the scores leak cannot be told from this many records. {lies}between {number(found.low, 3)} and "
-        f"{number(found.high, 3)}: neither surely above 0 nor surely within the margin of {number(MARGIN)}. "
-        f"{_enough(study, found)} would do. Nothing is recommended."
+        f"{lies}between {number(found.low, 3)} and {number(found.high, 3)}: neither surely above 0 nor surely within "
+        f"the margin of {number(MARGIN)}. {enough(study, found)} would do. Nothing is recommended."
     )
 
 
-def _enough(study: Study, found: Excess) -> str:
+def enough(study: Study, found: Excess) -> str:
     """How many records settle it."""
     times, records = found.times_as_many, study.meta.get("records", {})
     given = [records.get(f"given {side}", records.get(side)) for side in ("members", "nonmembers")]
@@ -337,24 +341,33 @@ def _recommendation(veils: dict[float, tuple[Leak, ...]], recommended: Setting |
 
 
 def _worth(study: Study, recommended: Setting | None) -> str:
-    """What the confidence is worth undefended, behind the recommended veil and beside the label alone."""
-    costs = {d.setting: d for d in study.defenses}
+    """What the confidence is worth in each way to answer."""
     if recommended is None:
         return ""
-    before, after = costs.get(UNDEFENDED), costs.get(recommended)
+    before = study.costs.get(UNDEFENDED)
     if before is None or before.auroc_of_confidence is None:
         return "What the confidence is worth was not measured: that takes true labels."
-    ways: list[tuple[str, tuple[float | None, ...]]] = [("undefended", _worths(before))]
-    if after is not None and recommended != LABEL:
-        ways.append((setting_in_words(after.setting), _worths(after)))
-    if before.label_nll is not None:
-        ways.append(("the label with a constant confidence", (CHANCE, before.label_nll, before.label_ece)))
+    label = "the label with a constant confidence"
+    names = {UNDEFENDED: "undefended", TEMPERED: "after temperature scaling", LABEL: label}
+    ways = [
+        (names.get(cost.setting) or setting_in_words(cost.setting), _worths(cost))
+        for cost in ways_to_answer(study, recommended)
+    ]
+    if before.label_nll is not None and LABEL not in study.costs:  # an older study
+        ways.append((label, (CHANCE, before.label_nll, before.label_ece)))
     parts = (
         f"{name} " + ", ".join(f"{number(values[i], 3)} ({way})" for way, values in ways)
         for i, name in enumerate(("AUROC", "log-loss", "ECE"))
         if all(values[i] is not None for _, values in ways)
     )
     return f"What the confidence is worth on records that were not trained on: {'; '.join(parts)}."
+
+
+def ways_to_answer(study: Study, recommended: Setting | None) -> list[DefenseResult]:
+    """Raw scores; the same after temperature scaling, since calibration is no veil's merit; the recommended veil; the
+    label with a constant confidence: what each is worth, as far as it was measured."""
+    ways = dict.fromkeys((UNDEFENDED, TEMPERED, recommended or UNDEFENDED, LABEL))
+    return [study.costs[way] for way in ways if way in study.costs]
 
 
 def _worths(cost: DefenseResult) -> tuple[float | None, ...]:

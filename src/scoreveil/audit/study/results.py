@@ -17,6 +17,8 @@ InversionForm = Literal["paper", "adaptive", "floor"]
 Measure = Literal["accuracy", "auc", "tpr_at_1pct", "tpr_at_01pct"]
 
 UNDEFENDED: Setting = ("none", None)
+TEMPERED: Setting = ("temperature_scaled", None)  # calibration alone
+LABEL: Setting = ("label_constant", None)  # the label alone, with a constant confidence
 CHANCE = 0.5  # the AUC of guessing
 
 

@@ -25,13 +25,12 @@ from scoreveil.audit.defenses import DEFENSES
 from scoreveil.audit.networks.inverter import InversionSettings
 from scoreveil.audit.study.membership import Bench
 from scoreveil.audit.study.redrawing import Studio
-from scoreveil.audit.study.results import UNDEFENDED, Findings, Setting, Study, setting_name
+from scoreveil.audit.study.results import LABEL, TEMPERED, UNDEFENDED, Findings, Setting, Study, setting_name
 from scoreveil.audit.study.shadows import Progress, silent
 from scoreveil.audit.study.subjects import Subject
 
 EPSILONS = (0.1, 0.5, 2.0, 8.0, 32.0)
-# what the worth of a confidence is measured beside, attacked or not: calibration alone, and the label alone
-BESIDE: tuple[Setting, ...] = (("temperature_scaled", None), ("label_constant", None))
+BESIDE: tuple[Setting, ...] = (TEMPERED, LABEL)  # which a confidence is measured beside, attacked or not
 
 
 def grid(defenses: Iterable[str], epsilons: Iterable[float]) -> tuple[Setting, ...]:
