@@ -19,6 +19,7 @@ and the command line render. Start at `study/run.py`: a plan, a subject, and wha
                   figures.py     frontier, ROC, sweeps               tables.py      the tables of the page
                   wording.py     names and numbers for people        charts/        panels as SVG and PNG
                   gate.py        whether a release may go on         fitted.py      the page of `scoreveil fit`
+                  pdf.py         a page, printed
     paper/        experiments.py the paper's experiments, run again  printed.py     its Table 2, as printed
                   tables.py      ours beside it                      figures.py     its figures
                   folder.py      all of it, as files

@@ -59,6 +59,7 @@ def audit(
     folder: Annotated[
         File, typer.Option("--output", "-o", metavar="OUT", help="A folder for report.html, results.json and figures.")
     ] = None,
+    pdf: Annotated[bool, typer.Option("--pdf", help="With -o: the report as report.pdf, too.")] = False,
     fail_over: Annotated[
         Text, _text("LIMIT", "auc=0.55, tpr@1%=0.05 or tpr@0.1%=0.01: exit code 3 if an attack surely passes it.")
     ] = None,
@@ -81,6 +82,7 @@ def audit(
     try:
         from scoreveil.audit.defenses import DEFENSES
         from scoreveil.audit.report import gate, page, verdict
+        from scoreveil.audit.report import pdf as printing
         from scoreveil.audit.study import run as study
         from scoreveil.audit.study import subjects
         from scoreveil.audit.study.results import UNDEFENDED
@@ -96,6 +98,9 @@ def audit(
         raise ValueError("--setting names what a limit is for: give --fail-over or --fail-unless-under too.")
     if folder is not None:
         _check_folder(folder)
+    elif pdf:
+        raise ValueError("--pdf prints the report that -o writes: name a folder with -o.")
+    printer = printing.find() if pdf else None
     if model is None:
         if shadows or inversion:
             raise ValueError("--shadows and --inversion ask a model: give --model and its data instead of scores.")
@@ -134,7 +139,7 @@ def audit(
     for line in (*(f"Note: {note}" for note in found.notes), *said.sentences):
         typer.echo(line)
     if folder is not None:
-        typer.echo(f"Report: {page.write(found, folder)}")
+        typer.echo(f"Report: {page.write(found, folder, printer)}")
         if said.recommended is not None and said.recommended[0] == verdict.VEIL:
             _write_veil(subject, said.recommended, folder / "veil.npz")
     if limits:

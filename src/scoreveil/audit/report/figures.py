@@ -19,6 +19,7 @@ from scoreveil.audit.report.wording import attack, attack_list, interval, number
 from scoreveil.audit.study.results import (
     CHANCE,
     LABEL,
+    TEMPERED,
     UNDEFENDED,
     AttackResult,
     InversionResult,
@@ -291,7 +292,9 @@ def worth(study: Study, verdict: AuditVerdict) -> list[Panel]:
     shown = [(setting_in_words(c.setting), KNOWN_TONES.get(c.defense) or next(free), c) for c in ways]
     if not shown:
         return []
-    lines = tuple(Series(name, cost.risk_coverage, tone, shape="") for name, tone, cost in shown)
+    # temperature scaling hardly changes which answers are surest
+    ranked = [each for each in shown if each[2].setting != TEMPERED]
+    lines = tuple(Series(name, cost.risk_coverage, tone, shape="") for name, tone, cost in ranked)
     rates = Axis.around("error rate among them (lower is better)", [0.0, *(y for s in lines for _, y in s.points)])
     across = Axis("share of records acted on, the surest first", (0.0, 1.0))
     return [

@@ -19,6 +19,7 @@ from scoreveil.accounting import REPEATS, advantage_after
 from scoreveil.audit.report.charts.panel import Axis, Panel, Series
 from scoreveil.audit.report.figures import reliability
 from scoreveil.audit.report.page import drawn, rendered
+from scoreveil.audit.report.pdf import Printer
 from scoreveil.audit.report.tables import Table, TableCell
 from scoreveil.audit.report.wording import NOTHING, number
 from scoreveil.fitting.cost import MEASURES, WAYS, Cost, Group, Measure
@@ -33,14 +34,15 @@ OVER_EPSILON = ("useful", "nll", "leak")  # drawn over ε
 BETTER = {"useful": "higher is better", "nll": "lower is better", "leak": "lower is better; .5 is nothing"}
 
 
-def write(veil: Veil, trials: Sequence[Trial], target: str, folder: Path) -> Path:
-    """Write report.html and, with the same numbers, results.json.
+def write(veil: Veil, trials: Sequence[Trial], target: str, folder: Path, printer: Printer | None = None) -> Path:
+    """Write report.html, with the same numbers results.json, and with a printer report.pdf.
 
     Args:
         veil: The fitted veil.
         trials: What several ε promise and cost, that of the veil among them.
         target: The file that the veil was written to, for the commands that come next.
         folder: Where to write; other files in it are left alone.
+        printer: What prints the page.
 
     Returns:
         The path of the page.
@@ -49,6 +51,8 @@ def write(veil: Veil, trials: Sequence[Trial], target: str, folder: Path) -> Pat
     page = html(veil, trials, target)
     folder.mkdir(parents=True, exist_ok=True)
     atomic.write(folder / "results.json", json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    if printer is not None:
+        atomic.write(folder / "report.pdf", printer(page))
     atomic.write(folder / "report.html", page)
     return folder / "report.html"
 

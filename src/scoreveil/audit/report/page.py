@@ -1,7 +1,7 @@
 """A study as one HTML file that opens anywhere, offline: the verdict first, then figures, tables and how it was made.
 
 text = html(study, verdict(study))
-write(study, Path("audit"))          # audit/report.html, results.json, figures/*.svg, figures/*.png
+write(study, Path("audit"))          # audit/report.html, results.json, figures/*.svg, figures/*.png; report.pdf
 """
 
 import os
@@ -18,6 +18,7 @@ from scoreveil.audit.report import figures, tables
 from scoreveil.audit.report.charts.panel import NARROW, Panel, sheet
 from scoreveil.audit.report.charts.png import png
 from scoreveil.audit.report.charts.svg import svg
+from scoreveil.audit.report.pdf import Printer
 from scoreveil.audit.report.verdict import HEADLINES, LEAKS, NO_MORE, UNDECIDED, AuditVerdict, Outcome, enough, leaks
 from scoreveil.audit.report.verdict import verdict as judge
 from scoreveil.audit.report.wording import NOTHING, number, setting_in_words
@@ -140,8 +141,8 @@ def made(meta: dict[str, Any], above: str = "") -> list[tuple[str, str]]:
     return lines
 
 
-def write(study: Study, folder: Path) -> Path:
-    """Write report.html, results.json and the figures.
+def write(study: Study, folder: Path, printer: Printer | None = None) -> Path:
+    """Write report.html, results.json and the figures, and with a printer report.pdf.
 
     All are rendered and written beside their places before the first is put there; report.html comes last. Other
     files in the folder are left alone.
@@ -153,7 +154,10 @@ def write(study: Study, folder: Path) -> Path:
     for name, drawing in figures.sheets(study, verdict).items():
         files |= {f"figures/{name}.svg": svg(drawing, alone=True).encode(), f"figures/{name}.png": png(drawing)}
     files["results.json"] = to_json(study).encode()
-    files["report.html"] = html(study, verdict).encode()
+    page = html(study, verdict)
+    if printer is not None:
+        files["report.pdf"] = printer(page)
+    files["report.html"] = page.encode()
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".report.") as waiting:
         for name, content in files.items():
@@ -161,7 +165,7 @@ def write(study: Study, folder: Path) -> Path:
             place.parent.mkdir(exist_ok=True)
             atomic.write(place, content)
         (folder / "figures").mkdir(exist_ok=True)
-        for stale in (f"figures/{name}.{kind}" for name in FIGURES for kind in ("svg", "png")):
+        for stale in ("report.pdf", *(f"figures/{name}.{kind}" for name in FIGURES for kind in ("svg", "png"))):
             if stale not in files:
                 (folder / stale).unlink(missing_ok=True)
         for name in files:
