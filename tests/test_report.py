@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import fields, replace
 from html.parser import HTMLParser
+from itertools import product
 from statistics import NormalDist
 
 import numpy as np
@@ -11,8 +12,10 @@ import pytest
 
 from scoreveil.audit.report import figures
 from scoreveil.audit.report import page as report
-from scoreveil.audit.report.charts.panel import Axis, lay_out
+from scoreveil.audit.report.charts.marks import Text
+from scoreveil.audit.report.charts.panel import NARROW, WIDE, Axis, Frame, lay_out
 from scoreveil.audit.report.charts.svg import svg
+from scoreveil.audit.report.gate import gate, parse_limit
 from scoreveil.audit.report.verdict import (
     LABEL,
     LEAKS,
@@ -20,9 +23,7 @@ from scoreveil.audit.report.verdict import (
     NO_MORE,
     UNDECIDED,
     excess,
-    gate,
     leaks,
-    parse_limit,
     verdict,
 )
 from scoreveil.audit.report.wording import interval, number, percent, seconds
@@ -41,7 +42,7 @@ from synthetic_study import attack_result, make_study
 
 pytestmark = pytest.mark.slow
 
-SECTIONS = ("verdict", "frontier", "roc", "sweeps", "reconstructions", "tables", "made")
+SECTIONS = ("verdict", "words", "worth", "frontier", "roc", "sweeps", "reconstructions", "tables", "made")
 HOSTILE = '</script><img src=x onerror="alert(1)">&"\' $x_y$ {{ 7*7 }}'
 VOID = {"meta", "link", "br", "img"}
 
@@ -102,7 +103,7 @@ def values(rows):
 
 
 def test_every_number_in_tables_and_sentences_comes_from_the_study(study, text):
-    measured = values(study.results) | values(study.defenses) | values(study.inversions)
+    measured = values(study.results) | values(study.defenses) | values(study.inversions) | values(study.beside)
     above = {leak.excess for one in figures.settings(study) for leak in leaks(study, one)}
     shown = [excess(leaks(study, one)) for one in (UNDEFENDED, verdict(study).recommended)]
     derived = above | {MARGIN, CHANCE} | {v for found in shown for v in (found.value, found.low, found.high)}
@@ -175,17 +176,30 @@ def test_the_largest_epsilon_that_is_shown_to_hold_is_recommended(study):
     assert "At ε = 4, 8, 16, 32 it leaks." in said.sentences[3]
 
 
-def test_the_worth_of_the_confidence_stands_beside_that_of_the_label(study):
-    costs = {d.setting: d for d in study.defenses}
-    before, after = costs["none", None], costs["optimal", 2.0]
-    said = verdict(study).sentences[4]
-    for values in (
-        (before.auroc_of_confidence, after.auroc_of_confidence, 0.5),
-        (before.nll, after.nll, before.label_nll),
-        (before.ece, after.ece, before.label_ece),
-    ):
-        written = [number(v, 3) for v in values]
-        assert f"{written[0]} (undefended), {written[1]} (optimal, ε = 2), {written[2]} (the label with a" in said
+def test_the_worth_of_the_confidence_stands_beside_calibration_and_beside_the_label(study):
+    ways = (("none", None), ("temperature_scaled", None), ("optimal", 2.0), LABEL)
+    said, page = verdict(study).sentences[4], report.html(study, verdict(study))
+    named = ("undefended", "after temperature scaling", "optimal, ε = 2", "the label with a constant confidence")
+    for field in ("auroc_of_confidence", "nll", "ece"):
+        written = (number(getattr(study.costs[way], field), 3) for way in ways)
+        assert ", ".join(f"{v} ({name})" for v, name in zip(written, named, strict=True)) in said
+    for field in ("auroc_of_confidence", "aurc", "nll", "brier", "ece"):
+        cells = (f">{number(getattr(study.costs[way], field), 3)}</td>" for way in ways)
+        assert re.search(".*".join(map(re.escape, cells)), page)
+    old = replace(study, beside=())  # a file of before knows the label's log-loss and ECE alone
+    assert ".861 (the label with a constant confidence)" in verdict(old).sentences[4]
+
+
+def test_the_page_says_what_to_do_with_three_numbers(study):
+    said = verdict(study)
+    assert [card["value"] for card in report.numbers(study, said)] == [".80", ".51", ".53"]
+    assert report.advice(study, said) == "Put a veil between the model and whoever asks: optimal, ε = 2."
+    calm, small = quiet(40_000), quiet(400, 0.53)
+    assert report.advice(calm, verdict(calm)).startswith("Nothing to do")
+    assert [card["value"] for card in report.numbers(calm, verdict(calm))] == [".50", ".50"]
+    assert "times as many (" in report.advice(small, verdict(small))
+    for one, tone in ((study, "bad"), (calm, "good"), (small, "open")):
+        assert f'<div class="light {tone}">' in report.html(one, verdict(one))
 
 
 def test_where_the_label_is_as_good_it_says_return_the_label(study):
@@ -346,7 +360,7 @@ def test_what_is_left_out_of_the_comparison_is_said(study):
         assert all(
             line in svg(sheet, alone=True)
             for name, sheet in figures.sheets(mixed, verdict(mixed)).items()
-            if name != "reconstructions"
+            if name not in ("reconstructions", "worth")
         )
 
 
@@ -374,8 +388,14 @@ def test_a_floor_is_one_number_wherever_it_stands(study):
         told = "knows the true label" in panel.title
         drawn = [level for name, level in panel.floors if name.startswith("label alone")]
         assert drawn in ([], [0.69 if told else 0.5])
-    cards = {card["kind"]: card for card in report.cards(low, said)}
-    assert [level[0] for level in cards["The floor"]["levels"]] == [".50", ".69"]
+    bars = {
+        sheet.title: [mark.text for mark in sheet.marks if isinstance(mark, Text)]
+        for sheet in figures.glance(low, said)
+    }
+    for who, drawn in (("scores alone", ".50"), ("told the true label", ".69")):
+        texts = bars[f"What an attacker finds, {who}"]
+        assert texts[texts.index("label alone") + 1] == drawn
+    assert "The label alone gives .50" in report.numbers(low, said)[1]["words"]
 
 
 def test_members_found_are_those_of_the_attack_that_is_best_at_that_rate(study):
@@ -450,8 +470,11 @@ def test_the_gate_refuses_a_setting_that_was_not_studied(study):
 
 
 def test_names_in_figures_do_not_overlap(study):
-    for panel in figures.frontier(study) + figures.roc(study, verdict(study)) + figures.sweeps(study):
-        named = [m for m in lay_out(panel) if type(m).__name__ == "Text" and m.anchor == "start"][1:]
+    said = verdict(study)
+    panels = figures.frontier(study) + figures.roc(study, said) + figures.sweeps(study) + figures.worth(study, said)
+    for panel, canvas in product(panels, (WIDE, NARROW)):
+        lines = len(Frame(panel, canvas).title)
+        named = [m for m in lay_out(panel, canvas) if isinstance(m, Text) and m.anchor == "start"][lines:]
         assert {s.name for s in panel.series} <= {m.text for m in named}
         boxes = [(m.at[0], m.at[1] - 0.8 * m.size, m.at[0] + 0.5 * m.size * len(m.text), m.at[1]) for m in named]
         for i, (l, t, r, b) in enumerate(boxes):
@@ -525,7 +548,7 @@ def test_the_page_opens_without_errors_requests_or_sideways_scrolling(browser, p
     page.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
     for section in SECTIONS:
         assert page.locator(f"#{section} h2").is_visible()
-    assert page.locator("#frontier svg").count() == 4
+    assert page.locator("#frontier svg:visible").count() == 4
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.evaluate("[...document.images].every((i) => i.complete && i.naturalWidth > 0)")
     bright = page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)[0] > 128")

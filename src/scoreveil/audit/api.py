@@ -9,10 +9,12 @@ from typing import Any
 
 from scoreveil.audit.defenses.ours import fitted_veil
 from scoreveil.audit.report import page, summary
+from scoreveil.audit.report.pdf import Printer
 from scoreveil.audit.report.verdict import VEIL, AuditVerdict, Outcome
 from scoreveil.audit.report.verdict import verdict as judge
 from scoreveil.audit.study import run as studies
 from scoreveil.audit.study.results import Setting, Study
+from scoreveil.audit.study.risk import RecordRisks, record_risks
 from scoreveil.audit.study.shadows import silent
 from scoreveil.audit.study.subjects import Subject, from_given
 from scoreveil.veil import Veil
@@ -58,13 +60,20 @@ class Audit:
         defense, epsilon = self.recommended
         return fitted_veil(given, epsilon) if defense == VEIL and epsilon is not None else None
 
-    def write(self, folder: str | PathLike[str]) -> Path:
-        """Write report.html, results.json and the figures; and veil.npz where a veil is recommended.
+    @cached_property
+    def risks(self) -> RecordRisks | None:
+        """How much at risk each record is, undefended and behind the recommended veil."""
+        given, seed = self.subject.given_records, self.study.meta["plan"]["seed"]
+        return None if given is None else record_risks(given, self.study, self.recommended, seed)
+
+    def write(self, folder: str | PathLike[str], printer: Printer | None = None) -> Path:
+        """Write report.html, results.json, vulnerability.json and the figures, and where they are known records.csv and
+        .parquet; with a printer report.pdf; and veil.npz where a veil is recommended.
 
         Returns:
             The path of the report.
         """
-        made = page.write(self.study, Path(folder))
+        made = page.write(self.study, Path(folder), self.risks, printer)
         if self.veil is not None:
             self.veil.save(made.parent / "veil.npz")
         return made

@@ -17,11 +17,11 @@ from scoreveil.cli import options
 from scoreveil.cli.terminal import duration, out, progress_bar, progress_steps
 
 if TYPE_CHECKING:  # the audit wing brings torch and scikit-learn; only those who audit wait for them
+    from scoreveil.audit.api import Audit
+    from scoreveil.audit.report.pdf import Printer
     from scoreveil.audit.study.attributes import Column
     from scoreveil.audit.study.results import AttackResult, Setting, Study
-    from scoreveil.audit.study.risk import RecordRisks
     from scoreveil.audit.study.run import StudyPlan
-    from scoreveil.audit.study.subjects import Subject
 
 File = Path | None
 Text = str | None
@@ -75,6 +75,7 @@ def audit(
     folder: Annotated[
         File, typer.Option("--output", "-o", metavar="OUT", help="A folder for report.html, results.json and figures.")
     ] = None,
+    pdf: Annotated[bool, typer.Option("--pdf", help="With -o: the report as report.pdf, too.")] = False,
     fail_over: Annotated[
         Text, _text("LIMIT", "auc=0.55, tpr@1%=0.05 or tpr@0.1%=0.01: exit code 3 if an attack surely passes it.")
     ] = None,
@@ -95,8 +96,10 @@ def audit(
     whether the scores leak more than the label, and if so which veil to take; with -o that veil is written, too.
     """
     try:
+        from scoreveil.audit.api import Audit
         from scoreveil.audit.defenses import DEFENSES
-        from scoreveil.audit.report import asked, page, verdict
+        from scoreveil.audit.report import asked, gate, verdict
+        from scoreveil.audit.report import pdf as printing
         from scoreveil.audit.study import asking, subjects
         from scoreveil.audit.study import run as study
         from scoreveil.audit.study.results import UNDEFENDED
@@ -105,14 +108,16 @@ def audit(
         raise ModuleNotFoundError(message) from None
 
     # before the work, not after it
-    limits = [verdict.parse_limit(text) for text in (fail_over, fail_unless_under) if text is not None]
+    limits = [gate.parse_limit(text) for text in (fail_over, fail_unless_under) if text is not None]
     plan = _plan(epsilons, defenses, attacks, seed, jobs)
     gated = None if setting is None else _setting(setting, plan.settings)
     if gated is not None and not limits:
         raise ValueError("--setting names what a limit is for: give --fail-over or --fail-unless-under too.")
     if folder is not None:
         _check_folder(folder)
-    extra: dict[str, Any] = {}
+    elif pdf:
+        raise ValueError("--pdf prints the report that -o writes: name a folder with -o.")
+    printer, extra = printing.find() if pdf else None, dict[str, Any]()
     if model is None:
         if boundary or sensitive or canaries:
             raise ValueError("--boundary, --sensitive and --canaries ask a model: give --model and its data.")
@@ -151,7 +156,7 @@ def audit(
         # the optimal veil is judged on half of the members, and it may be what is recommended
         fits = gated is None or DEFENSES[gated[0]].fits
         target = subject.for_fitting().target if fits else subject.target
-        verdict.check_enough(limit.measure, min(len(target.members), len(target.nonmembers)))
+        gate.check_enough(limit.measure, min(len(target.members), len(target.nonmembers)))
     if subject.pictures is not None:
         plan = replace(plan, inverted=plan.settings)
     if subject.many is not None:
@@ -176,17 +181,12 @@ def audit(
     for line in (*(f"Note: {note}" for note in found.notes), *said.sentences, *asked.sentences(found)):
         typer.echo(line)
     if folder is not None:
-        typer.echo(f"Report: {page.write(found, folder, _risks(subject, found, said.recommended, seed))}")
-        typer.echo(
-            f"Records: {folder / 'records.csv'} says how much at risk each is, and who is a member: keep it safe."
-        )
-        if said.recommended is not None and said.recommended[0] == verdict.VEIL:
-            _write_veil(subject, said.recommended, folder / "veil.npz")
+        _write(Audit(found, subject), folder, printer)
     shut = False
     if limits:
         studied = said.recommended if said.recommended in plan.settings else None
         chosen = gated or studied or UNDEFENDED
-        answers = verdict.gate(found, chosen, fail_over=fail_over or "", fail_unless_under=fail_unless_under or "")
+        answers = gate.gate(found, chosen, fail_over=fail_over or "", fail_unless_under=fail_unless_under or "")
         for answer in answers:
             typer.echo(answer.sentence)
         shut = not all(answer.passes for answer in answers)
@@ -206,26 +206,19 @@ def _check_folder(folder: Path) -> None:
         raise ValueError(f"Expected a folder that can be written to, got {folder}: check its permissions.")
 
 
-def _risks(subject: "Subject", found: "Study", recommended: "Setting | None", seed: int) -> "RecordRisks | None":
-    from scoreveil.audit.study.risk import record_risks
-
-    given = subject.given_records
-    return None if given is None else record_risks(given, found, recommended, seed)
-
-
-def _write_veil(subject: "Subject", recommended: "Setting", path: Path) -> None:
-    """The recommended veil, fitted on all records that the audit was given."""
-    from scoreveil.audit.defenses.ours import fitted_veil
-
-    known, epsilon = subject.given_records, recommended[1]
-    if known is None or epsilon is None:
-        return
-    fitted_veil(known, epsilon).save(path)
-    typer.echo(
-        f"Veil: {path}, fitted on all {len(known.members):,} members and {len(known.nonmembers):,} non-members given. "
-        "Use it:\n"
-        f"  scoreveil verify {path}\n  scoreveil protect scores.csv -o safe.csv --veil {path}"
-    )
+def _write(made: "Audit", folder: Path, printer: "Printer | None") -> None:
+    """The report and what stands beside it, and where they are."""
+    typer.echo(f"Report: {made.write(folder, printer)}")
+    if made.risks is not None:
+        records = folder / "records.csv"
+        typer.echo(f"Records: {records} says how much at risk each is, and who is a member: keep it safe.")
+    given, veil = made.subject.given_records, folder / "veil.npz"
+    if made.veil is not None and given is not None:
+        typer.echo(
+            f"Veil: {veil}, fitted on all {len(given.members):,} members and {len(given.nonmembers):,} non-members "
+            "given. Use it:\n"
+            f"  scoreveil verify {veil}\n  scoreveil protect scores.csv -o safe.csv --veil {veil}"
+        )
 
 
 def _engine(engine: str, jobs: int) -> AbstractContextManager[None]:

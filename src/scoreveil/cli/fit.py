@@ -48,6 +48,7 @@ def fit(
     report: Annotated[
         Path | None, typer.Option("--report", metavar="DIR", help="Write a page with figures there, and its numbers.")
     ] = None,
+    pdf: Annotated[bool, typer.Option("--pdf", help="With --report: the page as report.pdf, too.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace OUT if it exists.")] = False,
 ) -> None:
     """Fit the most useful veil that keeps its promises.
@@ -64,12 +65,17 @@ def fit(
         raise ValueError("A report is about one veil: name its --epsilon, and where to write it with -o.")
     elif nonmember_labels is None:
         raise ValueError("Without labels there is nothing to compare ε by: give --nonmember-labels, or --epsilon.")
+    if pdf and report is None:
+        raise ValueError("--pdf prints the page that --report writes: name a folder with --report.")
     with needs("fit"):
         from scoreveil.fitting.frontier import EPSILONS, fit_and_measure, frontier
         from scoreveil.fitting.records import read_both
 
         if report is not None:
             from scoreveil.audit.report import fitted
+            from scoreveil.audit.report import pdf as printing
+
+            printer = printing.find() if pdf else None
 
     others, inside, note = read_both(nonmembers, nonmember_labels, members, member_labels, columns)
     if note:
@@ -97,7 +103,7 @@ def fit(
     if report is not None:
         with err.status("Comparing with other ε …"):
             trials = (own, *frontier((other for other in EPSILONS if other != epsilon), **given))
-        page = fitted.write(veil, sorted(trials, key=lambda trial: trial.epsilon), str(target), report)
+        page = fitted.write(veil, sorted(trials, key=lambda trial: trial.epsilon), str(target), report, printer)
         out.print(f"Report: {page}", soft_wrap=True)
     out.print(f"Next:\n  scoreveil verify {target}\n  scoreveil protect scores.csv -o safe.csv --veil {target}")
 

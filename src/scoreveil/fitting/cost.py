@@ -230,13 +230,18 @@ def auroc_by_fold(values: Floats, positive: NDArray[np.bool_], fold: Integers) -
 
 
 def aurc(confidence: Floats, right: NDArray[np.bool_]) -> float:
-    """The error rate among the surest t records, averaged over t; ties in the order of chance."""
+    """The error rate among the surest t records, averaged over t."""
+    return float(risks(confidence, right).mean())
+
+
+def risks(confidence: Floats, right: NDArray[np.bool_]) -> Floats:
+    """The error rate among the surest t records, for each t; ties in the order of chance."""
     order = np.argsort(-confidence, kind="stable")
     # records that tie get the mean error of their group
     _, group = np.unique(-confidence[order], return_inverse=True)
     wrong = (~right[order]).astype(np.float64)
     wrong = (np.bincount(group, weights=wrong) / np.bincount(group))[group]
-    return float((np.cumsum(wrong) / np.arange(1, len(wrong) + 1)).mean())
+    return np.asarray(np.cumsum(wrong) / np.arange(1, len(wrong) + 1))
 
 
 def calibration_error(confidence: Floats, right: NDArray[np.bool_]) -> float:
@@ -247,17 +252,30 @@ def calibration_error(confidence: Floats, right: NDArray[np.bool_]) -> float:
 
 
 def reliability(confidence: Floats, right: NDArray[np.bool_]) -> tuple[Group, ...]:
-    """Groups of like size, from the least to the most confident, with Wilson's interval of how often each is right."""
-    n = len(confidence)
-    count = max(1, min(GROUPS, n // LEAST_OF_GROUP))
+    """Groups of like size, from the least to the most confident, with Wilson's interval of how often each is right.
+
+    Records with the same confidence are in the same group: a veil announces only a few.
+    """
+    order = np.argsort(confidence, kind="stable")
     found, z = [], NormalDist().inv_cdf((1 + LEVEL) / 2)
-    for group in np.array_split(np.argsort(confidence, kind="stable"), count):
+    for group in np.split(order, _cuts(confidence[order])):
         size, rate = len(group), float(right[group].mean())
         middle = (rate + z**2 / (2 * size)) / (1 + z**2 / size)
         half = z * math.sqrt(rate * (1 - rate) / size + z**2 / (4 * size**2)) / (1 + z**2 / size)
         measure = Measure(rate, min(rate, max(0.0, middle - half)), max(rate, min(1.0, middle + half)))
         found.append(Group(float(confidence[group].mean()), measure, size))
     return tuple(found)
+
+
+def _cuts(ascending: Floats) -> list[int]:
+    """Where to cut sorted values into like parts, none of few records, without parting equal ones."""
+    n, cuts = len(ascending), [0]
+    for even in (n * i // GROUPS for i in range(1, GROUPS)):
+        ends = [int(np.searchsorted(ascending, ascending[even], side)) for side in ("left", "right")]
+        cut = min(ends, key=lambda end: abs(end - even))
+        if min(cut - cuts[-1], n - cut) >= LEAST_OF_GROUP:
+            cuts.append(cut)
+    return cuts[1:]
 
 
 def log_loss(answers: Floats, labels: Integers) -> Floats:

@@ -46,8 +46,6 @@ OVERLAP = (
 )
 SHADOW_SEED = 1  # an attacker does not know the target's initial weights
 
-# raw scores calibrated, and the label alone: what a veil's worth is seen beside
-BESIDE: tuple[Setting, ...] = (("temperature_scaled", None), ("label_constant", None))
 OPTIMAL: tuple[Setting, ...] = tuple(("optimal", e) for e in EPSILONS)
 OURS: tuple[Setting, ...] = (
     *(("isotonic", e) for e in (2.0, 8.0)),
@@ -61,7 +59,7 @@ ROWS: tuple[Setting, ...] = (
     *(("published", e) for e in PAPER_EPSILONS),
     *RIVALS,
     ("phase_2_alone", 0.1),
-    *BESIDE,
+    *study.BESIDE,
     *OURS,
 )
 ENDS: tuple[Setting, ...] = (UNDEFENDED, ("published", 0.1), ("published", 2.0))  # of the paper's ε
@@ -113,7 +111,7 @@ PROFILES: dict[str, Profile] = {
         inversion={name: InversionSettings(width=32, epochs=10, batch=32, lr=1e-3) for name in DATASETS},
         datasets=("fashion-mnist",),
         settings=(
-            *(*ENDS, *RIVALS, ("phase_2_alone", 0.1), *BESIDE),
+            *(*ENDS, *RIVALS, ("phase_2_alone", 0.1), *study.BESIDE),
             *(("isotonic", 2.0), ("isotonic_all_reference", 2.0), ("optimal", 4.0)),
         ),
         inverted=(UNDEFENDED, ("published", 0.1), ("isotonic_all_reference", 2.0), ("optimal", 4.0)),
@@ -141,7 +139,7 @@ PROFILES: dict[str, Profile] = {
 # the optimal veil beside no defense and beside the label alone: what docs/which-veil.md shows
 PROFILES["optimal"] = replace(
     PROFILES["standard"],
-    settings=(UNDEFENDED, *BESIDE, ("isotonic", 2.0), *OPTIMAL, ("optimal_sticky", 4.0)),
+    settings=(UNDEFENDED, *study.BESIDE, ("isotonic", 2.0), *OPTIMAL, ("optimal_sticky", 4.0)),
     inverted=(("optimal", 4.0),),
 )
 

@@ -1,4 +1,5 @@
-"""The figures of a study: the frontier of privacy and utility, log-log ROC, ε sweeps, reconstructions.
+"""The figures of a study: at a glance, the frontier of privacy and utility, log-log ROC, ε sweeps, what the confidence
+is worth, reconstructions.
 
 Each is a list of panels (or a sheet), to be drawn by `charts` inside the page or as files. Settings are compared by
 the attacks that were run on all of them, and `compared_by` says which these are.
@@ -10,11 +11,15 @@ from itertools import cycle
 
 import numpy as np
 
+from scoreveil.audit.report.charts.bars import Bar, bars
 from scoreveil.audit.report.charts.marks import Mark, PictureMark, Sheet, Text
 from scoreveil.audit.report.charts.panel import SHAPES, TONES, Axis, Panel, Series, sheet
-from scoreveil.audit.report.verdict import AuditVerdict, knowledge, readable
+from scoreveil.audit.report.verdict import AuditVerdict, knowledge, leaks, readable, ways_to_answer
 from scoreveil.audit.report.wording import attack, attack_list, interval, number, percent, setting_in_words, words
 from scoreveil.audit.study.results import (
+    CHANCE,
+    LABEL,
+    TEMPERED,
     UNDEFENDED,
     AttackResult,
     InversionResult,
@@ -25,6 +30,7 @@ from scoreveil.audit.study.results import (
     left_out,
     shared,
 )
+from scoreveil.fitting.cost import Group
 
 KNOWN_TONES = {"none": "ink", "optimal": "c0", "published": "c1"}
 COSTS = (
@@ -147,6 +153,33 @@ def _floors(study: Study, told: bool) -> tuple[tuple[str, float], ...]:
     return tuple(found)
 
 
+# At a glance
+
+
+def glance(study: Study, verdict: AuditVerdict) -> list[Sheet]:
+    """What each attacker finds, and what the confidence is worth: undefended, as recommended, from the label alone."""
+    shown = [UNDEFENDED, *([verdict.recommended] if verdict.recommended not in (None, LABEL) else [])]
+    sheets = []
+    for told in knowledge(verdict.compared):
+        results = [leak.best for one in shown for leak in leaks(study, one, verdict.compared) if leak.told == told]
+        rows = [_bar(r.setting, r.auc, (r.auc_low, r.auc_high)) for r in results]
+        if lowest := floor(study, told):
+            rows.append(_bar(LABEL, lowest.auc, (lowest.auc_low, lowest.auc_high)))
+        who = "told the true label" if told else "scores alone"
+        sheets.append(bars(f"What an attacker finds, {who}", rows, ("guessing", "certainty")))
+    costs = [study.costs[one] for one in shown if one in study.costs]
+    worth = [_bar(c.setting, c.auroc_of_confidence) for c in costs if c.auroc_of_confidence is not None]
+    if worth:
+        sheets.append(bars("What the confidence tells", [*worth, _bar(LABEL, CHANCE)], ("nothing", "right from wrong")))
+    return sheets
+
+
+def _bar(one: Setting, value: float, span: tuple[float, float] | None = None) -> Bar:
+    tones = {UNDEFENDED: "c1", LABEL: "muted"}
+    name = "label alone" if one == LABEL else setting_in_words(one)
+    return Bar(name, value, number(value), span, tones.get(one, "c0"))
+
+
 # The frontier
 
 
@@ -249,6 +282,52 @@ def sweeps(study: Study) -> list[Panel]:
     return panels
 
 
+# What the confidence is worth
+
+
+def worth(study: Study, verdict: AuditVerdict) -> list[Panel]:
+    """Whether each way to answer means what it says, and how often it errs on what it is surest of."""
+    ways = [cost for cost in ways_to_answer(study, verdict.recommended) if cost.reliability]
+    free = iter(TONES)
+    shown = [(setting_in_words(c.setting), KNOWN_TONES.get(c.defense) or next(free), c) for c in ways]
+    if not shown:
+        return []
+    # temperature scaling hardly changes which answers are surest
+    ranked = [each for each in shown if each[2].setting != TEMPERED]
+    lines = tuple(Series(name, cost.risk_coverage, tone, shape="") for name, tone, cost in ranked)
+    rates = Axis.around("error rate among them (lower is better)", [0.0, *(y for s in lines for _, y in s.points)])
+    across = Axis("share of records acted on, the surest first", (0.0, 1.0))
+    return [
+        reliability([(name, tone, cost.reliability) for name, tone, cost in shown]),
+        Panel("Errors while acting on the surest", across, rates, lines),
+    ]
+
+
+def reliability(shown: Sequence[tuple[str, str, Sequence[Group]]]) -> Panel:
+    """What was announced against how often it was right: for each way to answer its name, tone and groups."""
+    every = [group for _, _, groups in shown for group in groups]
+    ends = [v for group in every for v in (group.announced, group.right.low, group.right.high)]
+    low = max(0.0, min(ends) - 0.03)
+    straight = Series("as announced", ((low, low), (1.0, 1.0)), "muted", shape="", dash="2 4")
+    series = (
+        Series(
+            name,
+            tuple((group.announced, group.right.value) for group in groups),
+            tone,
+            shape,
+            tips=tuple(
+                f"{name}: announced {number(group.announced, 3)}, right {number(group.right.value, 3)} "
+                f"of {group.records:,} records"
+                for group in groups
+            ),
+            whiskers=tuple((group.right.low, group.right.high) for group in groups),
+        )
+        for (name, tone, groups), shape in zip(shown, cycle(SHAPES), strict=False)
+    )
+    axis = (low, 1.005)
+    return Panel("Reliability", Axis("announced", axis), Axis("how often it is right", axis), (straight, *series))
+
+
 # Reconstructions
 
 
@@ -287,7 +366,13 @@ def picture_rows(rows: Rows) -> Sheet:
 
 def sheets(study: Study, verdict: AuditVerdict) -> dict[str, Sheet]:
     """Every figure there is, by the name of its file."""
-    panels = {"frontier": frontier(study), "roc": roc(study, verdict), "sweeps": sweeps(study)}
-    found = {name: sheet(group, compared_by(study)) for name, group in panels.items() if group}
+    panels = {
+        "frontier": frontier(study),
+        "roc": roc(study, verdict),
+        "sweeps": sweeps(study),
+        "worth": worth(study, verdict),
+    }
+    said = compared_by(study)
+    found = {name: sheet(group, () if name == "worth" else said) for name, group in panels.items() if group}
     rows = reconstructions(study)
     return {**found, "reconstructions": picture_rows(rows)} if rows else found

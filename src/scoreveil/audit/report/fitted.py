@@ -17,7 +17,9 @@ from typing import Any
 from scoreveil import __version__, atomic
 from scoreveil.accounting import REPEATS, advantage_after
 from scoreveil.audit.report.charts.panel import Axis, Panel, Series
+from scoreveil.audit.report.figures import reliability
 from scoreveil.audit.report.page import drawn, rendered
+from scoreveil.audit.report.pdf import Printer
 from scoreveil.audit.report.tables import Table, TableCell
 from scoreveil.audit.report.wording import NOTHING, number
 from scoreveil.fitting.cost import MEASURES, WAYS, Cost, Group, Measure
@@ -32,14 +34,15 @@ OVER_EPSILON = ("useful", "nll", "leak")  # drawn over ε
 BETTER = {"useful": "higher is better", "nll": "lower is better", "leak": "lower is better; .5 is nothing"}
 
 
-def write(veil: Veil, trials: Sequence[Trial], target: str, folder: Path) -> Path:
-    """Write report.html and, with the same numbers, results.json.
+def write(veil: Veil, trials: Sequence[Trial], target: str, folder: Path, printer: Printer | None = None) -> Path:
+    """Write report.html, with the same numbers results.json, and with a printer report.pdf.
 
     Args:
         veil: The fitted veil.
         trials: What several ε promise and cost, that of the veil among them.
         target: The file that the veil was written to, for the commands that come next.
         folder: Where to write; other files in it are left alone.
+        printer: What prints the page.
 
     Returns:
         The path of the page.
@@ -48,6 +51,8 @@ def write(veil: Veil, trials: Sequence[Trial], target: str, folder: Path) -> Pat
     page = html(veil, trials, target)
     folder.mkdir(parents=True, exist_ok=True)
     atomic.write(folder / "results.json", json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    if printer is not None:
+        atomic.write(folder / "report.pdf", printer(page))
     atomic.write(folder / "report.html", page)
     return folder / "report.html"
 
@@ -87,7 +92,7 @@ def html(veil: Veil, trials: Sequence[Trial], target: str) -> str:
         frontier=frontier(trials, veil.epsilon) if measured or promise.advantage is not None else None,
         smallest=smallest_better(trials),
         over_epsilon=drawn(over_epsilon(measured)) if measured else [],
-        reliability=[] if own.cost is None else drawn([reliability(own.cost)]),
+        reliability=[] if own.cost is None else drawn([reliability(_shown(own.cost))]),
         heat=heat(channel),
         kept=channel.keep,
         target=target,
@@ -224,30 +229,8 @@ def _apart(found: dict[str, Measure]) -> list[str]:
     return kept
 
 
-def reliability(measured: Cost) -> Panel:
-    """What was announced against how often it was right, raw and veiled."""
-    shown = {way: measured.reliability[way] for way in ("raw", "veiled")}
-    every: list[Group] = [group for groups in shown.values() for group in groups]
-    ends = [v for group in every for v in (group.announced, group.right.low, group.right.high)]
-    low = max(0.0, min(ends) - 0.03)
-    straight = Series("as announced", ((low, low), (1.0, 1.0)), "muted", shape="", dash="2 4")
-    series = (
-        Series(
-            WAYS[way],
-            tuple((group.announced, group.right.value) for group in groups),
-            TONES[way],
-            "circle" if way == "veiled" else "square",
-            tips=tuple(
-                f"{WAYS[way]}: announced {number(group.announced, 3)}, right {number(group.right.value, 3)} "
-                f"of {group.records:,} records"
-                for group in groups
-            ),
-            whiskers=tuple((group.right.low, group.right.high) for group in groups),
-        )
-        for way, groups in shown.items()
-    )
-    axis = (low, 1.005)
-    return Panel("Reliability", Axis("announced", axis), Axis("how often it is right", axis), (straight, *series))
+def _shown(measured: Cost) -> list[tuple[str, str, tuple[Group, ...]]]:
+    return [(WAYS[way], TONES[way], measured.reliability[way]) for way in ("raw", "veiled")]
 
 
 def heat(channel: Channel) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """A study as one HTML file that opens anywhere, offline: the verdict first, then figures, tables and how it was made.
 
 text = html(study, verdict(study))
-write(study, Path("audit"))          # audit/report.html, results.json, figures/*.svg, figures/*.png
+write(study, Path("audit"))          # audit/report.html, results.json, figures/*.svg, figures/*.png; report.pdf
 """
 
 import os
@@ -15,16 +15,18 @@ from markupsafe import Markup
 
 from scoreveil import atomic
 from scoreveil.audit.report import asked, evidence, figures, tables
-from scoreveil.audit.report.charts.panel import Panel, sheet
+from scoreveil.audit.report.charts.panel import NARROW, Panel, sheet
 from scoreveil.audit.report.charts.png import png
 from scoreveil.audit.report.charts.svg import svg
-from scoreveil.audit.report.verdict import LABEL, LEAKS, NO_MORE, AuditVerdict, leaks
+from scoreveil.audit.report.pdf import Printer
+from scoreveil.audit.report.verdict import HEADLINES, LEAKS, NO_MORE, UNDECIDED, AuditVerdict, Outcome, enough, leaks
 from scoreveil.audit.report.verdict import verdict as judge
 from scoreveil.audit.report.wording import NOTHING, number, setting_in_words
-from scoreveil.audit.study.results import UNDEFENDED, AttackResult, Study, to_json
+from scoreveil.audit.study.results import CHANCE, LABEL, UNDEFENDED, Study, to_json
 from scoreveil.audit.study.risk import RecordRisks
 
-FIGURES = ("frontier", "roc", "sweeps", "reconstructions")
+FIGURES = ("frontier", "roc", "sweeps", "worth", "reconstructions")
+TONES: dict[Outcome, str] = {LEAKS: "bad", UNDECIDED: "open", NO_MORE: "good"}  # red, amber, green
 
 
 def html(study: Study, verdict: AuditVerdict, risks: RecordRisks | None = None) -> str:
@@ -34,7 +36,11 @@ def html(study: Study, verdict: AuditVerdict, risks: RecordRisks | None = None) 
         title=str(study.meta.get("title") or study.meta.get("name") or "What the scores give away"),
         date=str(study.meta.get("date") or ""),
         verdict=verdict,
-        cards=cards(study, verdict),
+        tone=TONES[verdict.excess.outcome],
+        headline=HEADLINES[verdict.excess.outcome],
+        advice=advice(study, verdict),
+        numbers=numbers(study, verdict),
+        glance=[Markup(svg(one)) for one in figures.glance(study, verdict)],
         notes=study.notes,
         compared=figures.compared_by(study),
         frontier=drawn(figures.frontier(study)),
@@ -42,6 +48,8 @@ def html(study: Study, verdict: AuditVerdict, risks: RecordRisks | None = None) 
         sweeps=drawn(figures.sweeps(study)),
         reconstructions=figures.reconstructions(study),
         inversions=tables.inversions(study) if study.inversions else None,
+        worth=tables.worth(study, verdict),
+        worth_drawn=drawn(figures.worth(study, verdict)),
         best=tables.best_attacks(study, verdict),
         needs_nonmembers=tables.too_few_for(study),
         costs=tables.costs(study, verdict),
@@ -69,34 +77,57 @@ def unbroken(text: str) -> str:
 
 
 def drawn(panels: Iterable[Panel]) -> list[Markup]:
-    """One SVG for each panel, so that they stand side by side or below each other as the screen is wide."""
-    return [Markup(svg(sheet([panel]))) for panel in panels]  # svg() escapes every text
+    """Two SVGs for each panel, of which a screen shows one: a wide drawing, and a narrow one for telephones."""
+    both = ((svg(sheet([panel]), "wide"), svg(sheet([panel], canvas=NARROW), "narrow")) for panel in panels)
+    return [Markup("".join(drawings)) for drawings in both]  # svg() escapes every text
 
 
-def cards(study: Study, verdict: AuditVerdict) -> list[dict[str, Any]]:
-    """The large numbers at the top: undefended, what remains, the floor."""
+def advice(study: Study, verdict: AuditVerdict) -> str:
+    """What to do, in one sentence."""
+    if verdict.excess.outcome == UNDECIDED:
+        return f"Ask again with more records. {enough(study, verdict.excess)} would tell."
+    if verdict.excess.outcome == NO_MORE:
+        return "Nothing to do: an attacker learns from the scores what the label alone gives away, within the margin."
+    if verdict.recommended is None:
+        return "No veil was studied, so there is no advice on what to do."
+    if verdict.recommended == LABEL:
+        return "Return the label, with a constant confidence or none."
+    return f"Put a veil between the model and whoever asks: {setting_in_words(verdict.recommended)}."
 
-    def card(kind: str, title: str, tone: str, found: Iterable[tuple[AttackResult, bool]]) -> dict[str, Any]:
-        levels = [
-            (
-                number(r.auc),
-                f"{number(r.auc_low)}–{number(r.auc_high)}",
-                "with the true label" if told else "scores alone",
-            )
-            for r, told in found
-        ]
-        return {"kind": kind, "title": title, "tone": tone, "levels": levels}
 
-    outcome = verdict.excess.outcome
+def numbers(study: Study, verdict: AuditVerdict) -> list[dict[str, str]]:
+    """The three large numbers: what the worst attacker finds, what remains of that, what the confidence is worth."""
     undefended = leaks(study, UNDEFENDED, verdict.compared)
-    tone = "bad" if outcome == LEAKS else "good" if outcome == NO_MORE else "open"
-    said = outcome[0].upper() + outcome[1:]
-    shown = [card(said, "Undefended", tone, ((leak.best, leak.told) for leak in undefended))]
-    if verdict.recommended not in (None, LABEL):
-        remaining = ((leak.best, leak.told) for leak in leaks(study, verdict.recommended, verdict.compared))
-        shown.append(card("Recommended", setting_in_words(verdict.recommended), "good", remaining))
-    floors = [(leak.floor, leak.told) for leak in undefended if leak.floor]
-    return [*shown, card("The floor", "Label alone", "floor", floors)] if floors else shown
+    worst = max(undefended, key=lambda leak: leak.excess)
+    who = "told the true label" if worst.told else "scores alone"
+    span = f"95 % interval {number(worst.best.auc_low)}–{number(worst.best.auc_high)}"
+    shown = [{
+        "title": "Found without a defense", "tone": TONES[verdict.excess.outcome], "value": number(worst.best.auc),
+        "words": f"AUC of the best attack, {who}; {span}. {number(CHANCE)} is guessing, 1 is certainty.",
+    }]  # fmt: skip
+    veiled = verdict.recommended not in (None, LABEL)
+    if veiled and verdict.recommended:
+        left = next(x for x in leaks(study, verdict.recommended, verdict.compared) if x.told == worst.told).best
+        shown.append({
+            "title": f"Found behind {setting_in_words(verdict.recommended)}", "tone": "good", "value": number(left.auc),
+            "words": f"by the same attacker; 95 % interval {number(left.auc_low)}–{number(left.auc_high)}. "
+            f"The label alone gives {number(worst.floor_auc)}.",
+        })  # fmt: skip
+    else:
+        shown.append({
+            "title": "Found from the label alone", "tone": "floor", "value": number(worst.floor_auc),
+            "words": "by the same attacker. No defense that keeps the label can go below that.",
+        })  # fmt: skip
+    raw, left_of_it = (study.costs.get(one or UNDEFENDED) for one in (UNDEFENDED, verdict.recommended))
+    useful = left_of_it or raw
+    if raw and useful and useful.auroc_of_confidence is not None:
+        beside = f"undefended {number(raw.auroc_of_confidence)}, " if useful != raw else ""
+        shown.append({
+            "title": "Worth of the confidence", "tone": "floor", "value": number(useful.auroc_of_confidence),
+            "words": f"AUROC: how often a right answer is surer than a wrong one; {beside}label alone "
+            f"{number(CHANCE)}.",
+        })  # fmt: skip
+    return shown
 
 
 def made(meta: dict[str, Any], above: str = "") -> list[tuple[str, str]]:
@@ -113,8 +144,11 @@ def made(meta: dict[str, Any], above: str = "") -> list[tuple[str, str]]:
     return lines
 
 
-def write(study: Study, folder: Path, risks: RecordRisks | None = None) -> Path:
-    """Write report.html, results.json, vulnerability.json and the figures; with risks, records.csv and .parquet, too.
+def write(study: Study, folder: Path, risks: RecordRisks | None = None, printer: Printer | None = None) -> Path:
+    """Write the report and its numbers.
+
+    These are report.html, results.json, vulnerability.json and the figures; with risks also records.csv and .parquet,
+    with a printer also report.pdf.
 
     All are rendered and written beside their places before the first is put there; report.html comes last. Other
     files in the folder are left alone.
@@ -127,7 +161,10 @@ def write(study: Study, folder: Path, risks: RecordRisks | None = None) -> Path:
         files |= {f"figures/{name}.svg": svg(drawing, alone=True).encode(), f"figures/{name}.png": png(drawing)}
     files["results.json"] = to_json(study).encode()
     files |= evidence.files(study, verdict, risks)
-    files["report.html"] = html(study, verdict, risks).encode()
+    page = html(study, verdict, risks)
+    if printer is not None:
+        files["report.pdf"] = printer(page)
+    files["report.html"] = page.encode()
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".report.") as waiting:
         for name, content in files.items():
@@ -135,7 +172,8 @@ def write(study: Study, folder: Path, risks: RecordRisks | None = None) -> Path:
             place.parent.mkdir(exist_ok=True)
             atomic.write(place, content, 0o600 if name in evidence.PRIVATE else 0o666)
         (folder / "figures").mkdir(exist_ok=True)
-        for stale in (*(f"figures/{name}.{kind}" for name in FIGURES for kind in ("svg", "png")), *evidence.PRIVATE):
+        figure_files = (f"figures/{name}.{kind}" for name in FIGURES for kind in ("svg", "png"))
+        for stale in ("report.pdf", *figure_files, *evidence.PRIVATE):
             if stale not in files:
                 (folder / stale).unlink(missing_ok=True)
         for name in files:

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 from markupsafe import Markup
 
-from scoreveil.audit.report.verdict import LABEL, AuditVerdict, Leak, leaks
+from scoreveil.audit.report.verdict import AuditVerdict, Leak, leaks
 from scoreveil.audit.report.wording import NOTHING, interval, number, setting_in_words
-from scoreveil.audit.study.results import CHANCE, UNDEFENDED, AttackResult, Setting, Study
+from scoreveil.audit.study.results import CHANCE, LABEL, UNDEFENDED, AttackResult, Setting, Study
 
 
 def html(study: Study, verdict: AuditVerdict) -> str:

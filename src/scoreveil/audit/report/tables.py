@@ -6,9 +6,18 @@ from functools import partial
 from typing import Any
 
 from scoreveil.audit.report.figures import settings
-from scoreveil.audit.report.verdict import AuditVerdict, Leak, knowledge, leaks, needed, readable
-from scoreveil.audit.report.wording import NOTHING, attack, interval, number, percent, seconds, words
-from scoreveil.audit.study.results import AttackResult, Measure, Setting, Study, best, shared
+from scoreveil.audit.report.verdict import AuditVerdict, Leak, knowledge, leaks, needed, readable, ways_to_answer
+from scoreveil.audit.report.wording import (
+    NOTHING,
+    attack,
+    interval,
+    number,
+    percent,
+    seconds,
+    setting_in_words,
+    words,
+)
+from scoreveil.audit.study.results import CHANCE, LABEL, AttackResult, Measure, Setting, Study, best, floor, shared
 
 short = partial(number, digits=3)
 
@@ -102,6 +111,13 @@ EARLY: tuple[Column, ...] = (
         _found("tpr_at_01pct"),
     ),
 )
+MEASURES = (  # of what a confidence is worth: name, meaning, field
+    ("AUROC", "how often a right answer is surer than a wrong one; half the time by chance", "auroc_of_confidence"),
+    ("AURC", "error rate while acting on the surest records, averaged; lower is better", "aurc"),
+    ("log-loss", "mean −ln of the score of the true class; lower is better", "nll"),
+    ("Brier", "mean squared error of the scores as probabilities; lower is better", "brier"),
+    ("ECE", "expected calibration error: how far the confidence is from how often it is right", "ece"),
+)
 
 
 def best_attacks(study: Study, verdict: AuditVerdict) -> Table:
@@ -114,14 +130,49 @@ def best_attacks(study: Study, verdict: AuditVerdict) -> Table:
         *((heading, meaning) for heading, meaning, _ in EARLY),
     )
     groups = [("attacker knows the true label" if a else "attacker has the scores alone", len(each)) for a in attackers]
+    useful = [measure for measure in MEASURES if measure[0] in ("AUROC", "log-loss")]  # the others stand with the costs
     rows = []
     for one in there:
         found = {leak.told: leak for leak in leaks(study, one, among)}
         cells = (_best(among, found[a]) if a in found else [TableCell(NOTHING)] * len(each) for a in attackers)
-        rows.append((*_setting(one), *(cell for group in cells for cell in group)))
-    columns = (*SETTING, *each * len(attackers))
+        worths = (_worth(study, one, field) for _, _, field in useful)
+        rows.append((*_setting(one), *(cell for group in cells for cell in group), *worths))
+    columns = (*SETTING, *each * len(attackers), *((name, meaning) for name, meaning, _ in useful))
     marked = _where(verdict.recommended, there)
-    return Table("Best attack on each setting", columns, tuple(rows), marked, (("", len(SETTING)), *groups))
+    over = (("", len(SETTING)), *groups, ("worth of the confidence", len(useful)))
+    return Table("Best attack on each setting", columns, tuple(rows), marked, over)
+
+
+def _worth(study: Study, one: Setting, field: str) -> TableCell:
+    value = getattr(study.costs[one], field) if one in study.costs else None
+    return TableCell(short(value), value)
+
+
+def worth(study: Study, verdict: AuditVerdict) -> Table | None:
+    """What the confidence is worth in each way to answer, beside what the best attack finds in it."""
+    ways = [cost for cost in ways_to_answer(study, verdict.recommended) if cost.auroc_of_confidence is not None]
+    if not ways:
+        return None
+    rows = [
+        (TableCell(name, name, meaning), *(_worth(study, cost.setting, field) for cost in ways))
+        for name, meaning, field in MEASURES
+    ]
+    for told in knowledge(verdict.compared):
+        found = [_leak_of(study, verdict, cost.setting, told) for cost in ways]
+        name = "leak, told the label" if told else "leak, scores alone"
+        cells = (TableCell(short(auc), auc) for auc in found)
+        rows.append((TableCell(name, name, "AUC of the best attack; lower is better"), *cells))
+    headings = (("", ""), *((setting_in_words(cost.setting), "") for cost in ways))
+    return Table("What the confidence is worth", headings, tuple(rows))
+
+
+def _leak_of(study: Study, verdict: AuditVerdict, one: Setting, told: bool) -> float | None:
+    """The AUC of the best attack; of the label with a constant confidence, which tells no more, that of the label."""
+    if one == LABEL:
+        lowest = floor(study, told)
+        return lowest.auc if lowest else CHANCE
+    found = best(verdict.compared, one, told=told, reads="scores")
+    return None if found is None else found.auc
 
 
 def too_few_for(study: Study) -> str:
@@ -146,17 +197,9 @@ def _best(study: Study, leak: Leak) -> list[TableCell]:
 
 def costs(study: Study, verdict: AuditVerdict) -> Table:
     columns: tuple[Column, ...] = (
+        *((name, meaning, _field(field, short)) for name, meaning, field in MEASURES),
         ("distortion ℓ2", "mean ‖z − y‖₂ on records that were not trained on", _field("distortion_l2", short)),
         ("distortion ℓ1", "mean ‖z − y‖₁", _field("distortion_l1", short)),
-        (
-            "confidence AUROC",
-            "how well the top score tells right from wrong answers; .5 is not at all",
-            _field("auroc_of_confidence", short),
-        ),
-        ("log-loss", "mean −ln of the score of the true class", _field("nll", short)),
-        ("AURC", "error rate while acting on the surest records, averaged", _field("aurc", short)),
-        ("ECE", "expected calibration error", _field("ece", short)),
-        ("Brier", "mean squared error of the scores as probabilities", _field("brier", short)),
         ("test accuracy", "", _field("test_accuracy", percent)),
         ("train accuracy", "", _field("train_accuracy", percent)),
         ("keeps label", "", _yes("keeps_label")),

@@ -3,7 +3,6 @@
     found = verdict(study)
     found.excess.outcome                                # LEAKS, NO_MORE or UNDECIDED
     found.recommended                                   # ("optimal", 2.0), or None
-    gate(study, ("optimal", 2.0), fail_over="auc=0.55")    # for CI
 
 The *excess* of a setting is how far the AUC of the best attack on the scores lies above what the label alone gives to
 the same attacker, max_i min_j (a_i - f_j), over attacks i and floors j: guessing, the attack on the label, and of LiRA
@@ -18,22 +17,21 @@ above 0: it leaks. Else it cannot be told from this many records; where high - l
 
 An attacker who knows the true label may also ignore it: "with the label" is the best of all attacks, "without" the best
 of those that are not told it. Every form counts, the paper's too: a defense is as good as the best attack tried on it.
-Settings are compared by the attacks that were run on all of them; the gate looks at one setting, and at every attack.
+Settings are compared by the attacks that were run on all of them.
 """
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Literal
 
-from scipy.stats import beta
-
 from scoreveil.audit.attacks.boundary import QUESTIONS
 from scoreveil.audit.report.wording import attack, attack_list, interval, number, percent, setting_in_words
 from scoreveil.audit.study.results import (
     CHANCE,
+    LABEL,
+    TEMPERED,
     UNDEFENDED,
     AttackResult,
     DefenseResult,
@@ -50,14 +48,17 @@ from scoreveil.audit.study.results import (
 
 Outcome = Literal["leaks", "leaks no more than the label", "cannot be told from this many records"]
 
-VEIL = "optimal"  # the defense that is recommended
-LABEL: Setting = ("label_constant", None)  # and what is, where no veil is worth more
+VEIL = "optimal"  # the defense that is recommended; where it is worth no more than the label, that is
 MARGIN = 0.02  # of AUC above the floor: less is no more than the label
 ERROR = 0.05  # how often a bound may be wrong
 LEAKS: Outcome = "leaks"
 NO_MORE: Outcome = "leaks no more than the label"
 UNDECIDED: Outcome = "cannot be told from this many records"
-WRITTEN: dict[str, Measure] = {"auc": "auc", "tpr@1%": "tpr_at_1pct", "tpr@0.1%": "tpr_at_01pct"}
+HEADLINES: dict[Outcome, str] = {
+    LEAKS: "The scores leak.",
+    NO_MORE: "The scores leak no more than the label.",
+    UNDECIDED: "Whether the scores leak cannot be told from this many records.",
+}
 RATES: dict[Measure, float] = {"tpr_at_1pct": 0.01, "tpr_at_01pct": 0.001}
 FEWEST_ALARMS = 10  # false alarms that a share of members found rests on
 
@@ -113,13 +114,6 @@ def readable(result: AttackResult, measure: Measure) -> bool:
     return result.nonmembers >= needed(measure)
 
 
-def check_enough(measure: Measure, nonmembers: int) -> None:
-    """A ValueError where a limit on this measure could not be judged."""
-    if nonmembers < needed(measure):
-        least = f"at least {needed(measure)} non-members under attack"
-        raise ValueError(f"Expected {least} for this limit, got {nonmembers}.")
-
-
 @dataclass(frozen=True)
 class Leak:
     """What one kind of attacker gets from a setting, beside what the label alone gives it."""
@@ -144,10 +138,10 @@ class Leak:
         """The lower (-1) or upper (1) bound of the excess, where the best of so many attacks is taken."""
 
         def least(one: AttackResult, floors: tuple[AttackResult, ...]) -> float:
-            z = side * _z(attacks if side < 0 else 1 + len(floors))
-            own = _deviation(one)
-            pairs = ((CHANCE, 0.0), *((r.auc, _deviation(r)) for r in floors))
-            return min(one.auc - level + z * math.hypot(own, deviation) for level, deviation in pairs)
+            z = side * quantile(attacks if side < 0 else 1 + len(floors))
+            own = deviation(one)
+            pairs = ((CHANCE, 0.0), *((r.auc, deviation(r)) for r in floors))
+            return min(one.auc - level + z * math.hypot(own, error) for level, error in pairs)
 
         return max(least(*pair) for pair in self.attacks)
 
@@ -182,12 +176,12 @@ def excess(found: Sequence[Leak]) -> Excess:
     )
 
 
-def _z(tests: int) -> float:
+def quantile(tests: int) -> float:
     """The normal quantile of a one-sided bound that is one of so many (Bonferroni)."""
     return NormalDist().inv_cdf(1 - ERROR / tests)
 
 
-def _deviation(result: AttackResult) -> float:
+def deviation(result: AttackResult) -> float:
     """The standard error of the AUC, from its interval, one end of which may be cut off."""
     return max(result.auc - result.auc_low, result.auc_high - result.auc) / NormalDist().inv_cdf(0.975)
 
@@ -244,10 +238,9 @@ def _recommended(study: Study, veils: dict[float, tuple[Leak, ...]]) -> Setting 
     """The largest ε that is shown to hold; else the smallest that may hold; the label where none is worth more."""
     if not veils:
         return None
-    costs = {d.setting: d for d in study.defenses}
 
     def worth_it(epsilon: float) -> bool:
-        cost = costs.get((VEIL, epsilon))
+        cost = study.costs.get((VEIL, epsilon))
         return cost is None or cost.beats_label is not False
 
     outcomes = {epsilon: excess(found).outcome for epsilon, found in veils.items()}
@@ -265,22 +258,21 @@ def _above(found: Excess) -> str:
 
 
 def _outcome(study: Study, found: Excess) -> str:
-    lies = f"The AUC of the best attack lies {_above(found)}"
+    lies = f"{HEADLINES[found.outcome]} The AUC of the best attack lies {_above(found)}"
     if found.outcome == LEAKS:
-        return f"The scores leak. {lies}at least {number(max(found.low, 0.0), 3)}."
+        return f"{lies}at least {number(max(found.low, 0.0), 3)}."
     if found.outcome == NO_MORE:
         return (
-            f"The scores leak no more than the label. {lies}at most {number(found.high, 3)}: within the margin of "
-            f"{number(MARGIN)}. Nothing is recommended, since there is nothing to hide from these attacks."
+            f"{lies}at most {number(found.high, 3)}: within the margin of {number(MARGIN)}. Nothing is recommended, "
+            "since there is nothing to hide from these attacks."
         )
     return (
-        f"Whether the scores leak cannot be told from this many records. {lies}between {number(found.low, 3)} and "
-        f"{number(found.high, 3)}: neither surely above 0 nor surely within the margin of {number(MARGIN)}. "
-        f"{_enough(study, found)} would do. Nothing is recommended."
+        f"{lies}between {number(found.low, 3)} and {number(found.high, 3)}: neither surely above 0 nor surely within "
+        f"the margin of {number(MARGIN)}. {enough(study, found)} would do. Nothing is recommended."
     )
 
 
-def _enough(study: Study, found: Excess) -> str:
+def enough(study: Study, found: Excess) -> str:
     """How many records settle it."""
     times, records = found.times_as_many, study.meta.get("records", {})
     given = [records.get(f"given {side}", records.get(side)) for side in ("members", "nonmembers")]
@@ -375,24 +367,33 @@ def _recommendation(veils: dict[float, tuple[Leak, ...]], recommended: Setting |
 
 
 def _worth(study: Study, recommended: Setting | None) -> str:
-    """What the confidence is worth undefended, behind the recommended veil and beside the label alone."""
-    costs = {d.setting: d for d in study.defenses}
+    """What the confidence is worth in each way to answer."""
     if recommended is None:
         return ""
-    before, after = costs.get(UNDEFENDED), costs.get(recommended)
+    before = study.costs.get(UNDEFENDED)
     if before is None or before.auroc_of_confidence is None:
         return "What the confidence is worth was not measured: that takes true labels."
-    ways: list[tuple[str, tuple[float | None, ...]]] = [("undefended", _worths(before))]
-    if after is not None and recommended != LABEL:
-        ways.append((setting_in_words(after.setting), _worths(after)))
-    if before.label_nll is not None:
-        ways.append(("the label with a constant confidence", (CHANCE, before.label_nll, before.label_ece)))
+    label = "the label with a constant confidence"
+    names = {UNDEFENDED: "undefended", TEMPERED: "after temperature scaling", LABEL: label}
+    ways = [
+        (names.get(cost.setting) or setting_in_words(cost.setting), _worths(cost))
+        for cost in ways_to_answer(study, recommended)
+    ]
+    if before.label_nll is not None and LABEL not in study.costs:  # an older study
+        ways.append((label, (CHANCE, before.label_nll, before.label_ece)))
     parts = (
         f"{name} " + ", ".join(f"{number(values[i], 3)} ({way})" for way, values in ways)
         for i, name in enumerate(("AUROC", "log-loss", "ECE"))
         if all(values[i] is not None for _, values in ways)
     )
     return f"What the confidence is worth on records that were not trained on: {'; '.join(parts)}."
+
+
+def ways_to_answer(study: Study, recommended: Setting | None) -> list[DefenseResult]:
+    """Raw scores; the same after temperature scaling, since calibration is no veil's merit; the recommended veil; the
+    label with a constant confidence: what each is worth, as far as it was measured."""
+    ways = dict.fromkeys((UNDEFENDED, TEMPERED, recommended or UNDEFENDED, LABEL))
+    return [study.costs[way] for way in ways if way in study.costs]
 
 
 def _worths(cost: DefenseResult) -> tuple[float | None, ...]:
@@ -462,89 +463,3 @@ def _left_out(everything: Study, compared: Study, tried: list[float]) -> str:
         f"Not compared, since not every setting was attacked with them: {attack_list(others)}. "
         f"The best of them reaches {levels}" + (f"; given the label alone, {_auc(label)}." if label else ".")
     )
-
-
-# A gate for CI
-
-
-@dataclass(frozen=True)
-class Limit:
-    """The most that any attack may reach on a setting."""
-
-    measure: Measure
-    most: float
-    written: str
-
-
-@dataclass(frozen=True)
-class Gate:
-    """Whether a release may go on, and why."""
-
-    passes: bool
-    sentence: str
-
-
-def parse_limit(text: str) -> Limit:
-    """`auc=0.55`, `tpr@1%=0.05` or `tpr@0.1%=0.01`; ValueError for anything else."""
-    parts = re.fullmatch(r"\s*([^=\s]+)\s*=\s*(\d*\.?\d+)\s*", text, flags=re.ASCII)
-    if parts is None or parts[1].lower() not in WRITTEN or not float(parts[2]) <= 1:
-        expected = "auc=0.55, tpr@1%=0.05 or tpr@0.1%=0.01, with a number from 0 to 1"
-        raise ValueError(f"Expected {expected}, got {text!r}.")
-    return Limit(WRITTEN[parts[1].lower()], float(parts[2]), text.strip())
-
-
-def gate(study: Study, setting: Setting, *, fail_over: str = "", fail_unless_under: str = "") -> tuple[Gate, ...]:
-    """Whether the attacks on a setting pass the limits, one answer for each limit that is given.
-
-    Args:
-        study: Where to look.
-        setting: The defense and its ε. Every attack on it counts.
-        fail_over: A limit that is not passed as long as the lower bound of the best attack lies below, "auc=0.55".
-        fail_unless_under: A limit that is passed unless the upper bound of every attack lies below.
-
-    Raises:
-        ValueError: A limit cannot be read, the setting was not studied, or there are too few non-members for the limit.
-    """
-    found = []
-    for text, surely in ((fail_over, False), (fail_unless_under, True)):
-        if not text:
-            continue
-        limit = parse_limit(text)
-        value, low, high = bounds(study, setting, limit.measure)
-        where, reaches = setting_in_words(setting), percent(value) if limit.measure in RATES else number(value, 3)
-        ends = [number(end, 3) for end in (low, high)]
-        if surely:
-            passes, end = high <= limit.most, f"upper bound {ends[1]}"
-            what = "every attack stays within" if passes else "it cannot be ruled out that an attack passes"
-        else:
-            passes, end = low <= limit.most, f"lower bound {ends[0]}"
-            what = "it is not shown that an attack passes" if passes else "an attack surely passes"
-        says = f"Gate {'open' if passes else 'shut'}: on {where} {what} {limit.written} (best attack {reaches}, 95 % "
-        found.append(Gate(passes, f"{says}{end})."))
-    return tuple(found)
-
-
-def bounds(study: Study, setting: Setting, measure: Measure) -> tuple[float, float, float]:
-    """What the best attack on a setting reaches, and its 95 % bounds, with the luck of the best of many counted."""
-    there = [r for r in study.results if r.setting == setting]
-    if any(d.keeps_label for d in study.defenses if d.setting == setting):
-        there += study.boundary
-    if not there:
-        known = "; ".join(sorted({setting_in_words(r.setting) for r in study.results}))
-        raise ValueError(f"Expected a setting of the study ({known}), got {setting_in_words(setting)}.")
-    enough = [r for r in there if readable(r, measure)]
-    check_enough(measure, max(r.nonmembers for r in there))
-    each = [(float(getattr(r, measure)), *_ends(r, measure, len(enough))) for r in enough]
-    return max(v for v, _, _ in each), max(low for _, low, _ in each), max(high for _, _, high in each)
-
-
-def _ends(result: AttackResult, measure: Measure, attacks: int) -> tuple[float, float]:
-    """One-sided bounds: the lower one for the best of so many attacks. Of a share of members, Clopper and Pearson's."""
-    value, members = float(getattr(result, measure)), result.members
-    if measure == "auc":
-        deviation = _deviation(result)
-        return max(0.0, value - _z(attacks) * deviation), min(1.0, value + _z(1) * deviation)
-    found = round(value * members)
-    low = float(beta.ppf(ERROR / attacks, found, members - found + 1)) if found else 0.0
-    high = float(beta.ppf(1 - ERROR, found + 1, members - found)) if found < members else 1.0
-    return min(low, value), max(high, value)

@@ -24,6 +24,7 @@ from scoreveil.audit.study.results import (
     Findings,
     Form,
     Setting,
+    kept_cost,
     kept_result,
 )
 from scoreveil.audit.study.subjects import Subject
@@ -65,8 +66,7 @@ class Bench:
         seen = Seen(self.subject, setting, self.repeats, self.seed)
         costs, found = [], []
         if with_cost:
-            cost = DefenseResult(**self._kept({"defense": setting}, lambda: asdict(self._cost(seen))))
-            costs.append(self._with_proof(cost, seen))
+            costs.append(self._with_proof(self.cost(setting, seen), seen))
         for trial in self._trials(setting):
             what = {"defense": setting, "attack": trial.attack, "form": trial.form, "features": trial.features}
             found.append(self._result(what, partial(self._attack, trial, seen)))
@@ -77,6 +77,16 @@ class Bench:
                     what = {"defense": setting, "attack": attack, "reads": reads}
                     found.append(self._result(what, partial(self._compare, attack, reads, seen)))
         return tuple(costs), tuple(found), ()
+
+    def cost(self, setting: Setting, seen: "Seen | None" = None) -> DefenseResult:
+        """What a defense costs. Kept as "costs", since rows that were kept as "defense" have no curves."""
+        seen = seen or Seen(self.subject, setting, self.repeats, self.seed)
+        return kept_cost(self._kept({"costs": setting}, lambda: asdict(self._cost(seen))))
+
+    @property
+    def labelled(self) -> bool:
+        """Whether it is known which answers are right, of the records under attack and of the reference."""
+        return self.subject.target.nonmembers.labels is not None and self.subject.reference.labels is not None
 
     def _trials(self, setting: Setting) -> Iterator[Trial]:
         for name in self.attacks:
@@ -120,7 +130,7 @@ class Bench:
     def _cost(self, seen: "Seen") -> DefenseResult:
         before, after = self.subject.target.nonmembers, seen.target.nonmembers
         label = None
-        if before.labels is not None and self.subject.reference.labels is not None:
+        if self.labelled:
             label = before.defended(DEFENSES["label_constant"].make(self.subject.given(self.seed)))
 
         def measured(measure: Callable[[Records], float], records: Records = after) -> float | None:
@@ -143,6 +153,8 @@ class Bench:
             label_nll=None if label is None else metrics.nll(label),
             label_ece=None if label is None else metrics.ece(label),
             beats_label=None if label is None else metrics.beats(after, label),
+            reliability=() if after.labels is None else metrics.reliability(after),
+            risk_coverage=() if after.labels is None else metrics.risk_coverage(after),
             **asdict(seen.timing),
         )
 

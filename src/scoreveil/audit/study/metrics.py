@@ -22,6 +22,7 @@ Interval = tuple[float, float, float]  # a measured number, and from where to wh
 CONFIDENCE = 0.95
 ENDS = ("", "_low", "_high")
 CURVE_POINTS = 64
+COVERAGES = 21  # points of a risk-coverage curve
 CHUNK = 1024  # reconstructions compared with every original at a time
 
 # Utility: what the scores are still good for
@@ -53,6 +54,19 @@ def nll(records: Records) -> float:
 def aurc(records: Records) -> float:
     """The area under the risk-coverage curve: the error rate while acting on the surest records, averaged."""
     return cost.aurc(records.scores.max(axis=1), _right(records))
+
+
+def reliability(records: Records) -> tuple[cost.Group, ...]:
+    """Groups of like confidence: what was announced, and how often it was right."""
+    return cost.reliability(records.scores.max(axis=1), _right(records))
+
+
+def risk_coverage(records: Records) -> tuple[tuple[float, float], ...]:
+    """Points (the share of records that is acted on, the surest first; the error rate among them), none on a few."""
+    risks = cost.risks(records.scores.max(axis=1), _right(records))
+    n = len(risks)
+    counts = np.unique(np.linspace(min(n, cost.LEAST_OF_GROUP), n, COVERAGES).round().astype(np.int64))
+    return tuple((float(f"{count / n:.6g}"), float(f"{risks[count - 1]:.6g}")) for count in counts)
 
 
 def auroc_of_confidence(records: Records) -> float:

@@ -8,6 +8,9 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+from scoreveil.fitting.cost import Group
+from scoreveil.fitting.cost import Measure as Figure
+
 Setting = tuple[str, float | None]  # a defense and its ε
 Form = Literal["paper", "adaptive", "averaging"]
 InversionForm = Literal["paper", "adaptive", "floor"]
@@ -15,6 +18,8 @@ Side = Literal["members", "nonmembers"]
 Measure = Literal["accuracy", "auc", "tpr_at_1pct", "tpr_at_01pct"]
 
 UNDEFENDED: Setting = ("none", None)
+TEMPERED: Setting = ("temperature_scaled", None)  # calibration alone
+LABEL: Setting = ("label_constant", None)  # the label alone, with a constant confidence
 CHANCE = 0.5  # the AUC of guessing
 
 
@@ -101,6 +106,8 @@ class DefenseResult(OfSetting):
     label_nll: float | None = None  # of the label with a constant confidence, on the same records
     label_ece: float | None = None
     beats_label: bool | None = None  # whether the log-loss is below that, with 95 % confidence
+    reliability: tuple[Group, ...] = ()  # records of like confidence, the least confident first
+    risk_coverage: tuple[tuple[float, float], ...] = ()  # the surest share of records, and the error rate among them
     fit_seconds: float
     seconds_per_vector: float
     ratio_to_numpy: float | None = None  # of our mechanisms: the time beside that of plain array operations
@@ -184,6 +191,12 @@ class Study:
     boundary: tuple[AttackResult, ...] = ()  # on a sample, by asking for labels alone: holds behind every kept label
     attributes: tuple[AttributeResult, ...] = ()
     canaries: tuple[CanaryResult, ...] = ()
+    beside: tuple[DefenseResult, ...] = ()  # what other ways to answer are worth, which were not attacked
+
+    @property
+    def costs(self) -> dict[Setting, DefenseResult]:
+        """What each setting costs, attacked or not."""
+        return {cost.setting: cost for cost in (*self.defenses, *self.beside)}
 
 
 Findings = tuple[tuple[DefenseResult, ...], tuple[AttackResult, ...], tuple[InversionResult, ...]]
@@ -206,6 +219,13 @@ def kept_result(row: dict[str, Any], nonmembers: int = 0) -> AttackResult:
     if count and nonmembers:
         count = nonmembers // max(1, round(nonmembers / count))
     return AttackResult(**{"members": count, "nonmembers": count, **row, "roc": curve})
+
+
+def kept_cost(row: dict[str, Any]) -> DefenseResult:
+    """What a defense costs, of a row as it was kept. Older rows have no curves."""
+    groups = (Group(each["announced"], Figure(**each["right"]), each["records"]) for each in row.get("reliability", ()))
+    curve = ((x, y) for x, y in row.get("risk_coverage", ()))
+    return DefenseResult(**{**row, "reliability": tuple(groups), "risk_coverage": tuple(curve)})
 
 
 def floor(study: Study, told: bool) -> AttackResult | None:
@@ -306,13 +326,14 @@ def from_json(text: str) -> Study:
     return Study(
         meta=content["meta"],
         results=tuple(kept_result(row, nonmembers) for row in content["results"]),
-        defenses=tuple(DefenseResult(**row) for row in content["defenses"]),
+        defenses=tuple(kept_cost(row) for row in content["defenses"]),
         inversions=tuple(InversionResult(**{**r, "pictures": tuple(r["pictures"])}) for r in content["inversions"]),
         originals=tuple(content["originals"]),
         notes=tuple(content["notes"]),
         boundary=tuple(kept_result(row) for row in content.get("boundary", ())),
         attributes=tuple(AttributeResult(**row) for row in content.get("attributes", ())),
         canaries=tuple(_canary(row) for row in content.get("canaries", ())),
+        beside=tuple(kept_cost(row) for row in content.get("beside", ())),
     )
 
 

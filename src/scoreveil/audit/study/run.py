@@ -29,7 +29,16 @@ from scoreveil.audit.defenses import DEFENSES
 from scoreveil.audit.networks.inverter import InversionSettings
 from scoreveil.audit.study.membership import Bench
 from scoreveil.audit.study.redrawing import Studio
-from scoreveil.audit.study.results import UNDEFENDED, AttackResult, Findings, Setting, Study, setting_name
+from scoreveil.audit.study.results import (
+    LABEL,
+    TEMPERED,
+    UNDEFENDED,
+    AttackResult,
+    Findings,
+    Setting,
+    Study,
+    setting_name,
+)
 from scoreveil.audit.study.shadows import Progress, silent
 from scoreveil.audit.study.subjects import Subject
 from scoreveil.fitting.frontier import EPSILONS
@@ -40,6 +49,7 @@ EVERYTHING = "all"  # in place of names: every defense there is
 QUICK = 100  # the cost of an attack that a first answer waits for, at most
 TOGETHER = 50  # attacks are run together until they cost so much
 DEFENDING, COMPARING, REDRAWING = 10, 300, 4000  # what a defense costs, about, and LiRA and RMIA, and an inversion
+BESIDE: tuple[Setting, ...] = (TEMPERED, LABEL)  # which a confidence is measured beside, attacked or not
 
 
 def grid(defenses: Iterable[str], epsilons: Iterable[float]) -> tuple[Setting, ...]:
@@ -184,7 +194,8 @@ def run(
         progress(task.name, done, total)
         if first is not None and later and len(found) == len(soon):
             first(_study(subject, plan, command, found))
-    return _study(subject, plan, command, found)
+    beside = tuple(bench.cost(one) for one in BESIDE if one not in plan.settings) if bench.labelled else ()
+    return replace(_study(subject, plan, command, found), beside=beside)
 
 
 def _first(bench: Bench, plan: StudyPlan) -> list[_Task]:

@@ -1,18 +1,22 @@
-"""Panels: axes, series and floors, laid out as marks in a WIDTH × HEIGHT box, with names where they cover nothing."""
+"""Panels: axes, series and floors, laid out as marks on a canvas, with names where they cover nothing.
+
+Text is as large on a narrow canvas as on a wide one, so that a telephone shows it legibly: there titles take several
+lines, and a key stands below the axes.
+"""
 
 import math
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import pairwise
 
 from scoreveil.audit.report.charts.marks import Dot, Line, Mark, Point, Sheet, Text, shifted
-from scoreveil.audit.report.charts.placing import Placer, Wish
+from scoreveil.audit.report.charts.placing import CHARACTER, Placer, Wish
 
-WIDTH, HEIGHT = 540, 430
-LEFT, TOP, RIGHT, BOTTOM = 54, 34, WIDTH - 14, HEIGHT - 48  # of the axes
-NOTE = 20  # the height of a line below the panels
+LEFT, TOP, BELOW = 54, 34, 48  # from the edges of a canvas to the axes
+TITLE, LABEL, SMALL = 14, 12.5, 11.5  # sizes of text; the smallest is legible where a chart is drawn a little smaller
+LINE, NOTE = 17, 20  # the height of a line of a title, a label or a key, and of a note below the panels
 TONES = ("c2", "c3", "c4", "c5", "c0", "c1")
 SHAPES = ("circle", "square", "diamond", "triangle", "down", "cross")
 
@@ -75,46 +79,99 @@ class Panel:
     diagonal: bool = False
     key: str = ""  # a heading: the names go below it into the lower right corner, instead of beside the lines
 
+
+@dataclass(frozen=True)
+class Canvas:
+    """What a panel is drawn on. Lines of text beyond the first, and a key below the axes, add to the height."""
+
+    width: float
+    height: float
+    margin: float  # right of the axes
+    key_below: bool = False
+
+
+WIDE = Canvas(540, 430, 14)
+NARROW = Canvas(350, 440, 8, key_below=True)  # a telephone
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A panel on a canvas: its texts in lines, and where its axes are."""
+
+    panel: Panel
+    canvas: Canvas
+
+    @cached_property
+    def title(self) -> list[str]:
+        return textwrap.wrap(self.panel.title, int((self.right - LEFT) / (CHARACTER * TITLE)))
+
+    @cached_property
+    def label(self) -> list[str]:
+        return textwrap.wrap(self.panel.x.label, int((self.right - LEFT) / (CHARACTER * LABEL)))
+
+    @property
+    def right(self) -> float:
+        return self.canvas.width - self.canvas.margin
+
+    @property
+    def top(self) -> float:
+        return TOP + LINE * (len(self.title) - 1)
+
+    @property
+    def bottom(self) -> float:
+        return self.top + self.canvas.height - TOP - BELOW
+
+    @property
+    def height(self) -> float:
+        key = LINE * (len(self.panel.series) + 1) + 8 if self.panel.key and self.canvas.key_below else 0
+        return self.bottom + BELOW + LINE * (len(self.label) - 1) + key
+
     def at(self, x: float, y: float) -> Point:
         """Where a point of the panel lies, in pixels."""
-        return LEFT + self.x.place(x) * (RIGHT - LEFT), BOTTOM - self.y.place(y) * (BOTTOM - TOP)
+        across, up = self.panel.x.place(x), self.panel.y.place(y)
+        return LEFT + across * (self.right - LEFT), self.bottom - up * (self.bottom - self.top)
 
 
-def sheet(panels: Sequence[Panel], notes: Sequence[str] = ()) -> Sheet:
+def sheet(panels: Sequence[Panel], notes: Sequence[str] = (), canvas: Canvas = WIDE) -> Sheet:
     """The panels two by two, and below them the notes."""
     columns, rows = min(2, len(panels)), math.ceil(len(panels) / 2)
+    width, height = canvas.width, max(Frame(panel, canvas).height for panel in panels)
     marks: list[Mark] = []
     for i, panel in enumerate(panels):
-        marks += shifted(lay_out(panel), WIDTH * (i % columns), HEIGHT * (i // columns))
+        marks += shifted(lay_out(panel, canvas), width * (i % columns), height * (i // columns))
     lines = [line for note in notes for line in textwrap.wrap(note, 75 * columns)]
-    marks += [Text((LEFT, HEIGHT * rows + NOTE * (i + 0.6)), line, size=11) for i, line in enumerate(lines)]
+    marks += [Text((LEFT, height * rows + NOTE * (i + 0.6)), line, size=11) for i, line in enumerate(lines)]
     title = "; ".join(panel.title for panel in panels)
-    return Sheet(title, WIDTH * columns, HEIGHT * rows + NOTE * len(lines), tuple(marks))
+    return Sheet(title, width * columns, height * rows + NOTE * len(lines), tuple(marks))
 
 
 @lru_cache(maxsize=64)  # the page and the files show the same panels
-def lay_out(panel: Panel) -> tuple[Mark, ...]:
+def lay_out(panel: Panel, canvas: Canvas = WIDE) -> tuple[Mark, ...]:
     """Grid, axes, floors, lines, points, then names where they cover nothing."""
-    marks: list[Mark] = [Text((LEFT, 18), panel.title, "ink", size=14, bold=True), *_axes(panel)]
-    placer = Placer((LEFT, TOP, RIGHT, BOTTOM))
+    frame = Frame(panel, canvas)
+    marks: list[Mark] = [
+        Text((LEFT, 18 + LINE * i), line, "ink", size=TITLE, bold=True) for i, line in enumerate(frame.title)
+    ]
+    marks += _axes(frame)
+    placer = Placer((LEFT, frame.top, frame.right, frame.bottom))
     if panel.diagonal:
         low = max(panel.x.limits[0], panel.y.limits[0])
-        chance = (panel.at(low, low), panel.at(panel.x.limits[1], panel.x.limits[1]))
+        chance = (frame.at(low, low), frame.at(panel.x.limits[1], panel.x.limits[1]))
         marks.append(Line(chance, "muted", 1.2, "2 4"))
         placer.avoid_line(chance)
-        placer.want(Wish("chance", [_along(chance, t / 20) for t in range(4, 17, 2)], "muted", 11))
+        placer.want(Wish("chance", [_along(chance, t / 20) for t in range(4, 17, 2)], "muted", SMALL))
     for name, level in panel.floors:
-        ends = (panel.at(panel.x.limits[0], level), panel.at(panel.x.limits[1], level))
+        ends = (frame.at(panel.x.limits[0], level), frame.at(panel.x.limits[1], level))
         marks.append(Line(ends, "ink", 1.3, "7 4"))
         placer.avoid_line(ends)
-        placer.want(Wish(name, [_along(ends, t / 20) for t in range(1, 20, 2)], "ink", 11))
+        placer.want(Wish(name, [_along(ends, t / 20) for t in range(1, 20, 2)], "ink", SMALL))
     for series in panel.series:
-        points = tuple(panel.at(*p) for p in series.points)
+        points = tuple(frame.at(*p) for p in series.points)
         if len(points) > 1:
             marks.append(Line(points, series.tone, 2.2, series.dash))
             placer.avoid_line(points)
         for point, (low, high) in zip(series.points, series.whiskers, strict=False):
-            whisker = panel.at(point[0], low), panel.at(point[0], high)
+            whisker = frame.at(point[0], low), frame.at(point[0], high)
             marks.append(Line(whisker, series.tone, 1.1))
             placer.avoid_line(whisker)
         if series.shape:
@@ -125,34 +182,43 @@ def lay_out(panel: Panel) -> tuple[Mark, ...]:
             placer.want(Wish(series.name, _anchors(points), series.tone, 12, bold=len(points) > 1))
     for series in panel.series:
         for point, tag in zip(series.points, series.tags, strict=False):
-            placer.want(Wish(tag, [panel.at(*point)], series.tone, 10.5, optional=True))
-    return *marks, *(_key(panel) if panel.key else ()), *placer.placed()
+            placer.want(Wish(tag, [frame.at(*point)], series.tone, SMALL, optional=True))
+    return *marks, *(_key(frame) if panel.key else ()), *placer.placed()
 
 
-def _key(panel: Panel) -> Iterable[Mark]:
-    """A sample of each line with its name, in the order of the lines at their left end; below the diagonal is room."""
+def _key(frame: Frame) -> Iterable[Mark]:
+    """A sample of each line with its name, in the order of the lines at their left end.
+
+    It stands below the diagonal, where there is room, or on a narrow canvas below the axes.
+    """
+    panel = frame.panel
     ordered = sorted(panel.series, key=lambda s: -s.points[0][1])
-    longest = max(len(panel.key), *(len(s.name) + 6 for s in ordered))
-    left, top = RIGHT - 6.9 * longest - 4, BOTTOM - 17 * len(ordered) - 12
-    yield Text((left, top), panel.key, size=11)
+    if frame.canvas.key_below:
+        left, top = float(LEFT), frame.height - LINE * len(ordered) - 8
+    else:
+        longest = max(len(panel.key), *(len(s.name) + 6 for s in ordered))
+        left, top = frame.right - 6.9 * longest - 4, frame.bottom - LINE * len(ordered) - 12
+    yield Text((left, top), panel.key, size=SMALL)
     for i, series in enumerate(ordered):
-        y = top + 17 * (i + 1)
+        y = top + LINE * (i + 1)
         yield Line(((left, y - 4), (left + 28, y - 4)), series.tone, 2.2, series.dash)
         yield Text((left + 35, y), series.name, series.tone, size=12, bold=True)
 
 
-def _axes(panel: Panel) -> Iterable[Mark]:
+def _axes(frame: Frame) -> Iterable[Mark]:
+    panel, right, bottom = frame.panel, frame.right, frame.bottom
     for tick in panel.x.ticks():
-        x, _ = panel.at(tick, panel.y.limits[0])
-        yield Line(((x, TOP), (x, BOTTOM)), "faint")
-        yield Text((x, BOTTOM + 17), tick_label(tick, panel.x), anchor="middle", size=11.5)
+        x, _ = frame.at(tick, panel.y.limits[0])
+        yield Line(((x, frame.top), (x, bottom)), "faint")
+        yield Text((x, bottom + 17), tick_label(tick, panel.x), anchor="middle", size=SMALL)
     for tick in panel.y.ticks():
-        _, y = panel.at(panel.x.limits[0], tick)
-        yield Line(((LEFT, y), (RIGHT, y)), "faint")
-        yield Text((LEFT - 8, y + 4), tick_label(tick, panel.y), anchor="end", size=11.5)
-    yield Line(((LEFT, BOTTOM), (RIGHT, BOTTOM)), "muted")
-    yield Text(((LEFT + RIGHT) / 2, HEIGHT - 10), panel.x.label, "ink", "middle", 12.5)
-    yield Text((14, (TOP + BOTTOM) / 2), panel.y.label, "ink", "middle", 12.5, turned=True)
+        _, y = frame.at(panel.x.limits[0], tick)
+        yield Line(((LEFT, y), (right, y)), "faint")
+        yield Text((LEFT - 8, y + 4), tick_label(tick, panel.y), anchor="end", size=SMALL)
+    yield Line(((LEFT, bottom), (right, bottom)), "muted")
+    for i, line in enumerate(frame.label):
+        yield Text(((LEFT + right) / 2, bottom + 38 + LINE * i), line, "ink", "middle", LABEL)
+    yield Text((14, (frame.top + bottom) / 2), panel.y.label, "ink", "middle", LABEL, turned=True)
 
 
 def tick_label(tick: float, axis: Axis) -> str:

@@ -11,12 +11,12 @@ STYLE = (
 )
 
 
-def svg(sheet: Sheet, alone: bool = False) -> str:
-    """`alone`: a file of its own, instead of a part of the page."""
+def svg(sheet: Sheet, kind: str = "", alone: bool = False) -> str:
+    """`alone`: a file of its own, instead of a part of the page, where `kind` is a CSS class."""
     body = "".join(as_svg(mark) for mark in sheet.marks)
     box = f'viewBox="0 0 {sheet.width:g} {sheet.height:g}" role="img" aria-label="{escape(sheet.title)}"'
     if not alone:
-        return f'<svg {box} class="chart">{body}</svg>'
+        return f'<svg {box} class="chart {kind}">{body}</svg>'
     colours = "".join(f".t-{tone}{{color:{colour}}}" for tone, colour in LIGHT.items())
     names = f'xmlns="http://www.w3.org/2000/svg" width="{sheet.width:g}" height="{sheet.height:g}"'
     style = f'<style>{STYLE}{colours}</style><rect width="100%" height="100%" fill="#fff"/>'

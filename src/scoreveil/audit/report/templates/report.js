@@ -25,6 +25,18 @@ for (const table of document.querySelectorAll("table.sortable")) {
     });
   });
 }
+// a sign at what is wider than its box, for as long as there is more to the right
+const boxes = [...document.querySelectorAll(".box")];
+const signs = () => boxes.forEach((box) => {
+  const left = box.scrollWidth - box.clientWidth;
+  box.classList.toggle("wide", left > 1);
+  box.classList.toggle("ended", box.scrollLeft >= left - 1);
+  if (box.previousElementSibling?.classList.contains("more")) box.previousElementSibling.hidden = left <= 1;
+});
+boxes.forEach((box) => box.addEventListener("scroll", signs, { passive: true }));
+document.querySelectorAll("details").forEach((d) => d.addEventListener("toggle", signs));
+addEventListener("resize", signs);
+signs();
 let opened = [];
 addEventListener("beforeprint", () => { opened = [...document.querySelectorAll("details:not(#every):not([open])")]; opened.forEach((d) => { d.open = true; }); });
 addEventListener("afterprint", () => opened.forEach((d) => { d.open = false; }));
