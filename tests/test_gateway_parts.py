@@ -111,6 +111,17 @@ def test_the_smallest_configuration_is_two_lines() -> None:
             {"models": {"m": {"epsilon": 1.0, "repeats": "budget", "total": 9.0, "upstream": {"url": "http://x"}}}},
             "'budget' needs inputs",
         ),
+        *(
+            (
+                {"models": {"m": {"epsilon": 1.0, "upstream": {"url": "http://x", "protocol": protocol}, **more}}},
+                message,
+            )
+            for protocol in ("mlflow", "tfserving")
+            for more, message in (
+                ({}, "models.m: MLflow and TF Serving models need inputs"),
+                ({"inputs": [{"name": "x", "datatype": "FP32", "shape": [4]}]}, "begins with -1"),
+            )
+        ),
     ],
 )
 def test_what_does_not_hold_is_refused_by_name(tree: dict[str, Any], message: str) -> None:
@@ -405,8 +416,10 @@ def test_inputs_that_differ_in_rows_are_refused_before_any_model_is_asked() -> N
 
 
 def test_every_route_is_described() -> None:
+    inputs = [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}]
     upstreams = {
-        f"m{i}": {"epsilon": 1.0, "upstream": {"url": "http://x", "protocol": p}} for i, p in enumerate(SPOKEN)
+        f"m{i}": {"epsilon": 1.0, "inputs": inputs, "upstream": {"url": "http://x", "protocol": p}}
+        for i, p in enumerate(SPOKEN)
     }
     made = config_file.parse({"models": {**upstreams, **MODEL["models"]}})
     described = openapi.document(made)["paths"]

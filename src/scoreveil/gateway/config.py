@@ -209,6 +209,15 @@ class Model(ConfigTable, frozen=True):
         _require(len(set(offered)) == len(offered), "scores and passes name an output twice; once is enough")
         _require(offered == self.scores or self.is_v2, "passes is for v2 and embedded models; remove it")
         _require(len(self.scores) == 1 or self.is_v2, "MLflow and TF Serving models have one output of scores")
+        if not self.is_v2:
+            words = (
+                "MLflow and TF Serving models need inputs, the name, datatype and shape of each: a value may be written"
+            )
+            _require(
+                self.inputs, f"{words} in many ways there, and a record is one only in the datatype that is declared"
+            )
+            rows = all(spec.shape[:1] == (-1,) for spec in self.inputs)
+            _require(rows, "the shape of an input of MLflow and TF Serving begins with -1, the number of rows")
         if self.budgeted:
             _require(self.total is not None, "repeats = 'budget' needs total: the ε that all releases may add up to")
             _require(self.knows_records, "repeats = 'budget' needs inputs here, so that a record is one")
@@ -226,9 +235,7 @@ class Model(ConfigTable, frozen=True):
     @property
     def knows_records(self) -> bool:
         """Whether a record is one: an upstream might take, and ignore, inputs beside it that are not named here."""
-        if self.inputs or self.upstream is None or self.upstream.protocol == "tfserving":
-            return True
-        return self.upstream.protocol == "mlflow" and self.upstream.mlflow_format != "dataframe"
+        return bool(self.inputs) or self.upstream is None
 
     def make_veil(self, secret: bytes | None = None, name: str = "", files: bool = True) -> Veil:
         """The veil of one of its outputs; under other names, or another secret, answers are independent.
