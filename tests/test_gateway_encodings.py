@@ -6,7 +6,6 @@ import sys
 import urllib.request
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest

@@ -514,6 +514,21 @@ def test_deployment_files_hold() -> None:
         assert config_file.parse(tomllib.loads(text)).models, name
 
 
+def test_the_admin_port_stays_inside() -> None:
+    """Deployed as deploy/ says, it is not reachable from where clients are."""
+    compose = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())
+    published = [port for service in compose["services"].values() for port in service.get("ports", ())]
+    assert all(port.startswith("127.0.0.1:") for port in published if "9090" in port)
+    parts = list(yaml.safe_load_all((ROOT / "deploy" / "kubernetes.yaml").read_text()))
+    (service,) = (part for part in parts if part["kind"] == "Service")
+    assert [port["name"] for port in service["spec"]["ports"]] == ["http"]
+    (policy,) = (p for p in parts if p["kind"] == "NetworkPolicy" and p["metadata"]["name"] == "scoreveil-admin-inside")
+    assert policy["spec"]["podSelector"]["matchLabels"] == {"app": "scoreveil"}
+    everyone = [rule for rule in policy["spec"]["ingress"] if "from" not in rule]
+    assert everyone == [{"ports": [{"port": "http"}]}]
+    assert "9090" not in (ROOT / "deploy" / "haproxy.cfg").read_text()
+
+
 def known_keys(kind: Any, prefix: str = "") -> Iterator[str]:
     """Every key that a file may have, dotted; * for the name of a model, whose options are those of `Veil` too."""
     for field in msgspec.inspect.type_info(kind).fields:

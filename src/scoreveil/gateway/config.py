@@ -52,6 +52,7 @@ class Server(ConfigTable, frozen=True):
     port: Port = 8080
     admin_host: str = "127.0.0.1"
     admin_port: Port = 9090
+    admin_names: tuple[str, ...] = ()  # host names with a dot under which the admin port answers
     workers: Annotated[int, Meta(ge=1, le=256)] = 1
     tls_cert: Path | None = None
     tls_key: Path | None = None
@@ -62,6 +63,10 @@ class Server(ConfigTable, frozen=True):
         _require(self.port != self.admin_port, f"port and admin_port are both {self.port}; give each its own")
         _require((self.tls_cert is None) == (self.tls_key is None), "tls_cert and tls_key need each other; set both")
         _require(self.tls_client_ca is None or self.tls_cert is not None, "tls_client_ca needs tls_cert and tls_key")
+
+    @property
+    def known_admin_names(self) -> frozenset[str]:
+        return frozenset(name.lower().rstrip(".") for name in (self.admin_host, *self.admin_names))
 
     @property
     def local(self) -> bool:
