@@ -35,6 +35,7 @@ from scoreveil.veil import MechanismOptions
 ROOT = Path(__file__).parent.parent
 SECRET = b"the secret of the tests, 32 byte"
 SPOKEN = ("v2", "mlflow", "tfserving")
+HASH = key_hash(b"sv_a-key-of-these-tests")
 MODEL: dict[str, Any] = {"models": {"m": {"onnx": "m.onnx", "epsilon": 2.0}}}
 
 
@@ -82,9 +83,15 @@ def test_the_smallest_configuration_is_two_lines() -> None:
         (merged(auth__mode="keys"), "needs at least one of auth.clients"),
         (merged(auth__mode="jwt"), "mode 'jwt' needs the table auth.jwt"),
         (merged(auth__mode="key"), "auth.mode: Expected one of jwt, keys, none"),
-        (merged(auth__clients=[{"name": "a", "sha256": "00" * 32}]), "only used with mode = 'keys'"),
+        (merged(auth__clients=[{"name": "a", "sha256": HASH}]), "only used with mode = 'keys'"),
         (merged(auth__mode="keys", auth__clients=[{"name": "a", "sha256": "plain key"}]), "not 64 hex digits"),
-        (merged(auth__mode="keys", auth__clients=[{"name": "a", "sha256": "00" * 32}] * 2), "have the same name"),
+        (merged(auth__mode="keys", auth__clients=[{"name": "a", "sha256": HASH}] * 2), "have the same name"),
+        *(
+            (merged(auth__mode="keys", auth__clients=[{"name": "alice", "sha256": key_hash(weak)}]), "anyone can guess")
+            for weak in (b"", b"test", b"password", b"alice", b"changeme")
+        ),
+        (merged(auth__mode="keys", auth__clients=[{"name": "a", "sha256": "00" * 32}]), "is a placeholder and no hash"),
+        (merged(auth__mode="keys", auth__clients=[{"name": "a", "sha256": "0123" * 16}]), "is a placeholder"),
         (merged(ledger__url="mysql://"), "ledger: ledger.url begins with neither"),
         (merged(models__m__epsilon=-1.0), "models.m: Expected a finite epsilon > 0"),
         (merged(models__m__mechanism="published", models__m__keep=2), "models.m: .*keep='all' for the published"),
@@ -507,11 +514,14 @@ def embedded_tomls() -> list[tuple[str, str]]:
 
 
 def test_deployment_files_hold() -> None:
-    """Every configuration in deploy/ and in the docs is one that `serve` takes."""
+    """Every configuration in deploy/ and in the docs is one that `serve` takes, with a hash in place of the zeros."""
     tomls = embedded_tomls()
     assert {name for name, _ in tomls} == {"compose.yaml", "kubernetes.yaml", "serve.md"}
     for name, text in tomls:
-        assert config_file.parse(tomllib.loads(text)).models, name
+        if "sha256" in text:
+            with pytest.raises(ConfigError, match="is a placeholder and no hash; `scoreveil config key alice` makes"):
+                config_file.parse(tomllib.loads(text))
+        assert config_file.parse(tomllib.loads(text.replace("0" * 64, HASH))).models, name
 
 
 def test_the_admin_port_stays_inside() -> None:

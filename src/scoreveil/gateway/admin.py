@@ -132,7 +132,7 @@ async def _playground(request: Request, load: Callable[[], Config]) -> Response:
     """Veil one typed score vector, and say what is promised."""
     try:
         declared = request.headers.get("content-length", "")
-        if not declared.isdigit() or int(declared) > MOST_BYTES:
+        if not declared.isdecimal() or len(declared) > 9 or int(declared) > MOST_BYTES:
             raise ValueError(f"The request is larger than {MOST_BYTES} bytes.")
         return _json(_veiled(orjson.loads(await request.body()), load))
     except orjson.JSONDecodeError:

@@ -23,7 +23,7 @@ from scoreveil.gateway.routes import ServedRoute, route_table
 from scoreveil.gateway.served import ServedModel
 from scoreveil.gateway.traces import Tracer
 from scoreveil.inference_protocol.messages import HEADER_LENGTH
-from scoreveil.inference_protocol.refusals import Refusal, not_found
+from scoreveil.inference_protocol.refusals import Refusal, bad_request, not_found
 
 if TYPE_CHECKING:
     from scoreveil.gateway.worker import Worker
@@ -32,6 +32,7 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 JSON = (b"content-type", b"application/json")
 BINARY = (b"content-type", b"application/octet-stream")
+ONCE = (b"authorization", b"x-api-key", b"content-length", b"content-encoding", b"idempotency-key", HEADER_LENGTH)
 READY_FOR = 0.5  # seconds that an answer about readiness is kept
 
 
@@ -103,7 +104,7 @@ class App:
         route = gateway.routes.get(scope["path"])
         client = ANONYMOUS
         try:
-            headers = dict(scope["headers"])
+            headers = _headers(scope["headers"])
             if route is None or not route.open:
                 client = _authenticated(gateway, headers)
             if route is None:
@@ -129,6 +130,17 @@ class App:
                 if gateway.config.logs.requests:
                     numbers = {"status": answer.status, "rows": answer.rows, "milliseconds": round(seconds * 1000, 3)}
                     logs.event("request", model=route.model, client=client, **numbers)
+
+
+def _headers(given: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """Headers by name. One that decides something comes once: of two, another server might have read the other."""
+    headers = dict(given)
+    if len(headers) != len(given):
+        names = [name for name, _ in given]
+        for name in ONCE:
+            if names.count(name) > 1:
+                raise bad_request(f"The header {name.decode()} came twice; send it once.")
+    return headers
 
 
 def _authenticated(gateway: Gateway, headers: dict[bytes, bytes]) -> str:

@@ -7,6 +7,7 @@
 Field names are the file's keys. `config_file` reads it.
 """
 
+import hashlib
 import ipaddress
 import re
 from pathlib import Path
@@ -26,6 +27,31 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 NAME_WORDS = "begins with a letter or digit and goes on with letters, digits, '.', '_' or '-', 128 at most"
 SYMMETRIC = {"HS256", "HS384", "HS512"}
 ALGORITHMS = SYMMETRIC | {f"{family}{bits}" for family in ("RS", "ES", "PS") for bits in (256, 384, 512)} | {"EdDSA"}
+# what people write where a key belongs, the empty key first, which who sends no key would show
+GUESSES = (
+    *(
+        "",
+        " ",
+        "\n",
+        "0",
+        "1",
+        "a",
+        "x",
+        "foo",
+        "bar",
+        "foobar",
+        "hello",
+        "hello world",
+        "Hello, World!",
+        "hello, world",
+    ),
+    *("test", "testing", "test123", "test-key", "test_key", "testkey", "demo", "example", "sample", "default", "none"),
+    *("key", "my-key", "my_key", "mykey", "apikey", "api-key", "api_key", "your-api-key", "your_api_key", "sv_"),
+    *("secret", "my-secret", "mysecret", "token", "bearer", "changeme", "change-me", "change_me", "replace-me"),
+    *("password", "Password", "password1", "password123", "passw0rd", "pass", "letmein", "qwerty", "abc123", "abc"),
+    *("admin", "administrator", "root", "user", "guest", "client", "scoreveil", "gateway", "null", "undefined"),
+    *("12345", "123456", "1234567", "12345678", "123456789", "1234567890", "123", "1234", "111111", "000000"),
+)
 
 Port = Annotated[int, Meta(ge=1, le=65535)]
 Count = Annotated[int, Meta(ge=1)]
@@ -98,10 +124,14 @@ class Client(ConfigTable, frozen=True):
 
     def __post_init__(self) -> None:
         _require(NAME.fullmatch(self.name), f"a client's name {NAME_WORDS}")
-        _require(
-            re.fullmatch(r"[0-9a-f]{64}", self.sha256),
-            f"the sha256 of client {self.name} is not 64 hex digits; `scoreveil config key` makes one",
-        )
+        known = f"the sha256 of client {self.name}"
+        makes = f"`scoreveil config key {self.name}` makes a key and its hash"
+        _require(re.fullmatch(r"[0-9a-f]{64}", self.sha256), f"{known} is not 64 hex digits; {makes}")
+        # a hash has 8 different digits or fewer once in 10^15
+        _require(len(set(self.sha256)) > 8, f"{known} is a placeholder and no hash; {makes}")
+        guesses = (*GUESSES, self.name, self.name.lower())
+        guessed = any(hashlib.sha256(guess.encode()).hexdigest() == self.sha256 for guess in guesses)
+        _require(not guessed, f"{known} is that of a key which anyone can guess; {makes}")
 
 
 class Jwt(ConfigTable, frozen=True):

@@ -21,6 +21,7 @@ Headers = dict[bytes, bytes]
 
 SERVER = orjson.dumps({"name": "scoreveil", "version": __version__, "extensions": ["binary_tensor_data"]})
 LONGEST_KEY = 255  # bytes of an Idempotency-Key
+LONGEST_NUMBER = 20  # digits of a Content-Length
 
 
 class Answer(NamedTuple):
@@ -115,7 +116,9 @@ async def _body(exchange: Exchange) -> bytes:
     if exchange.headers.get(b"content-encoding", b"identity") != b"identity":
         raise Refusal(415, "The body has a Content-Encoding; send it plain.", "encoding")
     declared = exchange.headers.get(b"content-length", b"0")
-    if not declared.isdigit() or int(declared) > most:
+    if not declared.isdigit() or len(declared) > LONGEST_NUMBER:
+        raise bad_request("The Content-Length is not a number of bytes.")
+    if int(declared) > most:
         raise _too_large(most)
     parts, size, more = [], 0, True
     try:
