@@ -6,6 +6,7 @@ keep theirs.
 """
 
 import asyncio
+import math
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,7 +19,7 @@ from scoreveil.gateway.auth import ANONYMOUS, authenticator
 from scoreveil.gateway.config import Config
 from scoreveil.gateway.handlers import Answer, Exchange, Receive, Scope
 from scoreveil.gateway.ledger_link import LedgerLink
-from scoreveil.gateway.limits import Buckets
+from scoreveil.gateway.limits import Buckets, Held
 from scoreveil.gateway.routes import ServedRoute, route_table
 from scoreveil.gateway.served import ServedModel
 from scoreveil.gateway.traces import Tracer
@@ -52,7 +53,9 @@ class Gateway:
         self.routes = route_table(config.models)
         self._buckets = buckets
         self._clients = {client.name: client for client in config.auth.clients}
-        self._ready = (0.0, False)
+        self.held = Held(config.limits.bytes_in_flight)
+        self._ready = (-math.inf, False)
+        self._asking = asyncio.Lock()
 
     def limit_requests(self, client: str) -> None:
         self._limit(client, "requests", 1)
@@ -72,14 +75,15 @@ class Gateway:
                 raise Refusal(429, message, "rate", {"retry-after": str(int(wait) + 1)})
 
     async def ready(self) -> bool:
-        """Whether every model and the ledger answer, asked at most twice a second."""
-        now = time.monotonic()
-        if now - self._ready[0] > READY_FOR:
-            checks = [served.source.ready() for served in self.models.values()]
-            if self.ledger is not None:
-                checks.append(self.ledger.ready())
-            self._ready = (now, all(await asyncio.gather(*checks)))
-        return self._ready[1]
+        """Whether every model and the ledger answer: asked once at a time, at most twice a second, for all who ask."""
+        async with self._asking:
+            if time.monotonic() - self._ready[0] > READY_FOR:
+                checks = [served.source.ready() for served in self.models.values()]
+                if self.ledger is not None:
+                    checks.append(self.ledger.ready())
+                found = all(await asyncio.gather(*checks))
+                self._ready = (time.monotonic(), found)
+            return self._ready[1]
 
     async def close(self) -> None:
         for served in self.models.values():

@@ -112,6 +112,11 @@ class Limits(ConfigTable, frozen=True):
     requests_per_second: Rate = 0.0  # for each client
     rows_per_second: Rate = 0.0
     upstream_bytes: Count = 64 * 2**20  # of an upstream's answer
+    bytes_in_flight: Count = 256 * 2**20  # of all requests that a worker holds at a time
+
+    def __post_init__(self) -> None:
+        fits = self.bytes_in_flight >= self.body_bytes
+        _require(fits, f"bytes_in_flight is {self.bytes_in_flight}, and one body may have {self.body_bytes} bytes")
 
 
 class Client(ConfigTable, frozen=True):
