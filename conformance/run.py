@@ -127,7 +127,9 @@ def check_mlflow(folder: Path, work: Path) -> None:
     subprocess.run([str(interpreter), str(HERE / "iris.py"), "mlflow", str(work)], check=True)
     x, raw = np.load(work / "x.npy"), np.load(work / "raw.npy")
     url = f"http://127.0.0.1:{PORTS['mlflow']}"
-    toml = f'[models.iris]\nepsilon = 2.0\nupstream = {{ url = "{url}", protocol = "mlflow" }}\n'
+    inputs = ", ".join(f'{{ name = "{name}", datatype = "FP32", shape = [-1] }}' for name in "abcd")
+    upstream = f'{{ url = "{url}", protocol = "mlflow" }}'
+    toml = f"[models.iris]\nepsilon = 2.0\ninputs = [{inputs}]\nupstream = {upstream}\n"
     serve = [str(interpreter), "-m", "mlflow", "models", "serve", "-m", "model", "--env-manager", "local"]
     serve += ["--host", "127.0.0.1", "--port", str(PORTS["mlflow"])]
     path = f"{interpreter.parent}:/usr/bin:/bin"

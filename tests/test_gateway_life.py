@@ -140,6 +140,7 @@ def test_tls_and_tokens(tmp_path: Path, models: Path) -> None:
             token(secret, **{k: v for k, v in good.items() if k != "exp"}),
             token(secret, **{k: v for k, v in good.items() if k != "sub"}),
             token(secret, **good, head={"alg": "none"}).rpartition(".")[0] + ".",
+            *(token(secret, **{**good, "sub": sub}) for sub in ("a\0b", "a\nb", "\ud800", "", "a" * 257, 7)),
             "no.token.at.all",
         ]
         assert [status(server, each) for each in bad] == [401] * len(bad)

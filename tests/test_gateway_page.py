@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 
 import api_cases
 from channel_tools import Population
-from gateway_servers import Gateway, gateway
+from gateway_servers import Gateway, gateway, until
 from scoreveil import Veil, fit
 
 pytestmark = pytest.mark.slow
@@ -207,7 +207,7 @@ def test_the_live_state_follows_requests(browser: Browser, server: Gateway) -> N
     server.infer(np.zeros((1, 3), dtype=np.float32))
     expect(page.locator(".numbers")).to_contain_text("1,200", timeout=10_000)
     shown = page.inner_text(".model")
-    for words in ("Requests", "Refusals", "malformed 1", "Budget spent", "Distortion", "Latency", "ms"):
+    for words in ("Requests", "Refusals", "malformed 1", "Budget spent", "Latency", "ms"):
         assert words in shown
     assert "after 1,000 rows" not in shown
     assert not problems
@@ -273,6 +273,35 @@ def test_the_admin_port_is_strict(server: Gateway) -> None:
         assert set(json.loads(answer)) == {"error"}
     assert server.request("GET", "/openapi.json", admin=True)[0] == 200
     assert server.request("GET", "/nothing", admin=True)[0] == 404
+
+
+def test_the_admin_port_answers_for_known_hosts_alone(server: Gateway) -> None:
+    """A page of somebody else's whose name leads here (DNS rebinding) is told nothing."""
+    for path in ("/", "/metrics", "/api/state", "/openapi.json", "/healthz"):
+        for host in ("rebound.example:9090", "127.0.0.1.example", "localhost.example.", "", "a b.c", "[::1].example"):
+            status, _, body = server.request("GET", path, admin=True, Host=host)
+            assert (status, set(json.loads(body))) == (421, {"error"}), host
+        for host in ("127.0.0.1:9090", "localhost", "localhost:9090", "[::1]:9090", "gateway:9090", "10.1.2.3"):
+            assert server.request("GET", path, admin=True, Host=host)[0] == 200, host
+
+
+def test_no_metric_tells_of_scores(server: Gateway) -> None:
+    """A thousand rows of one record would show how far its scores moved, if a sum over them were published."""
+
+    def others(samples: dict[str, float]) -> dict[str, float]:
+        counted = ("scoreveil_requests_total", "scoreveil_rows_total", "scoreveil_seconds", "scoreveil_refusals_total")
+        return {name: value for name, value in samples.items() if not name.startswith(counted)}
+
+    before = others(server.metrics())
+    name, features = "digits", 64
+    for value in (0.0, 7.0):
+        status, _, body = server.infer(np.full((1000, features), value, dtype=np.float32), name)
+        assert status == 200, body
+    until(lambda: server.metrics()[f'scoreveil_rows_total{{model="{name}"}}'] >= 2000)
+    assert others(server.metrics()) == before
+    state = json.loads(server.request("GET", "/api/state", admin=True)[2])["models"][0]
+    settings = {"epsilon", "mechanism", "classes", "repeats", "releases"}
+    assert state.keys() - settings == {"model", "requests", "refusals", "rows", "charged", "replayed", "latency"}
 
 
 def test_schemathesis_finds_no_5xx_and_nothing_undocumented(server: Gateway) -> None:

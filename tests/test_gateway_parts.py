@@ -35,6 +35,7 @@ from scoreveil.veil import MechanismOptions
 ROOT = Path(__file__).parent.parent
 SECRET = b"the secret of the tests, 32 byte"
 SPOKEN = ("v2", "mlflow", "tfserving")
+HASH = key_hash(b"sv_a-key-of-these-tests")
 MODEL: dict[str, Any] = {"models": {"m": {"onnx": "m.onnx", "epsilon": 2.0}}}
 
 
@@ -82,9 +83,15 @@ def test_the_smallest_configuration_is_two_lines() -> None:
         (merged(auth__mode="keys"), "needs at least one of auth.clients"),
         (merged(auth__mode="jwt"), "mode 'jwt' needs the table auth.jwt"),
         (merged(auth__mode="key"), "auth.mode: Expected one of jwt, keys, none"),
-        (merged(auth__clients=[{"name": "a", "sha256": "00" * 32}]), "only used with mode = 'keys'"),
+        (merged(auth__clients=[{"name": "a", "sha256": HASH}]), "only used with mode = 'keys'"),
         (merged(auth__mode="keys", auth__clients=[{"name": "a", "sha256": "plain key"}]), "not 64 hex digits"),
-        (merged(auth__mode="keys", auth__clients=[{"name": "a", "sha256": "00" * 32}] * 2), "have the same name"),
+        (merged(auth__mode="keys", auth__clients=[{"name": "a", "sha256": HASH}] * 2), "have the same name"),
+        *(
+            (merged(auth__mode="keys", auth__clients=[{"name": "alice", "sha256": key_hash(weak)}]), "anyone can guess")
+            for weak in (b"", b"test", b"password", b"alice", b"changeme")
+        ),
+        (merged(auth__mode="keys", auth__clients=[{"name": "a", "sha256": "00" * 32}]), "is a placeholder and no hash"),
+        (merged(auth__mode="keys", auth__clients=[{"name": "a", "sha256": "0123" * 16}]), "is a placeholder"),
         (merged(ledger__url="mysql://"), "ledger: ledger.url begins with neither"),
         (merged(models__m__epsilon=-1.0), "models.m: Expected a finite epsilon > 0"),
         (merged(models__m__mechanism="published", models__m__keep=2), "models.m: .*keep='all' for the published"),
@@ -110,6 +117,17 @@ def test_the_smallest_configuration_is_two_lines() -> None:
         (
             {"models": {"m": {"epsilon": 1.0, "repeats": "budget", "total": 9.0, "upstream": {"url": "http://x"}}}},
             "'budget' needs inputs",
+        ),
+        *(
+            (
+                {"models": {"m": {"epsilon": 1.0, "upstream": {"url": "http://x", "protocol": protocol}, **more}}},
+                message,
+            )
+            for protocol in ("mlflow", "tfserving")
+            for more, message in (
+                ({}, "models.m: MLflow and TF Serving models need inputs"),
+                ({"inputs": [{"name": "x", "datatype": "FP32", "shape": [4]}]}, "begins with -1"),
+            )
         ),
     ],
 )
@@ -405,8 +423,10 @@ def test_inputs_that_differ_in_rows_are_refused_before_any_model_is_asked() -> N
 
 
 def test_every_route_is_described() -> None:
+    inputs = [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}]
     upstreams = {
-        f"m{i}": {"epsilon": 1.0, "upstream": {"url": "http://x", "protocol": p}} for i, p in enumerate(SPOKEN)
+        f"m{i}": {"epsilon": 1.0, "inputs": inputs, "upstream": {"url": "http://x", "protocol": p}}
+        for i, p in enumerate(SPOKEN)
     }
     made = config_file.parse({"models": {**upstreams, **MODEL["models"]}})
     described = openapi.document(made)["paths"]
@@ -494,11 +514,29 @@ def embedded_tomls() -> list[tuple[str, str]]:
 
 
 def test_deployment_files_hold() -> None:
-    """Every configuration in deploy/ and in the docs is one that `serve` takes."""
+    """Every configuration in deploy/ and in the docs is one that `serve` takes, with a hash in place of the zeros."""
     tomls = embedded_tomls()
     assert {name for name, _ in tomls} == {"compose.yaml", "kubernetes.yaml", "serve.md"}
     for name, text in tomls:
-        assert config_file.parse(tomllib.loads(text)).models, name
+        if "sha256" in text:
+            with pytest.raises(ConfigError, match="is a placeholder and no hash; `scoreveil config key alice` makes"):
+                config_file.parse(tomllib.loads(text))
+        assert config_file.parse(tomllib.loads(text.replace("0" * 64, HASH))).models, name
+
+
+def test_the_admin_port_stays_inside() -> None:
+    """Deployed as deploy/ says, it is not reachable from where clients are."""
+    compose = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())
+    published = [port for service in compose["services"].values() for port in service.get("ports", ())]
+    assert all(port.startswith("127.0.0.1:") for port in published if "9090" in port)
+    parts = list(yaml.safe_load_all((ROOT / "deploy" / "kubernetes.yaml").read_text()))
+    (service,) = (part for part in parts if part["kind"] == "Service")
+    assert [port["name"] for port in service["spec"]["ports"]] == ["http"]
+    (policy,) = (p for p in parts if p["kind"] == "NetworkPolicy" and p["metadata"]["name"] == "scoreveil-admin-inside")
+    assert policy["spec"]["podSelector"]["matchLabels"] == {"app": "scoreveil"}
+    everyone = [rule for rule in policy["spec"]["ingress"] if "from" not in rule]
+    assert everyone == [{"ports": [{"port": "http"}]}]
+    assert "9090" not in (ROOT / "deploy" / "haproxy.cfg").read_text()
 
 
 def known_keys(kind: Any, prefix: str = "") -> Iterator[str]:

@@ -254,6 +254,20 @@ def test_a_request_is_charged_once_and_answered_the_same(ledger_url):
     with_ledger(ledger_url, work)
 
 
+def test_a_refused_request_is_not_kept(ledger_url):
+    """Or whoever has spent a record could fill the disk with fresh idempotency keys."""
+
+    async def work(ledger):
+        await ledger.charge("m", [key(1)], limit=1)
+        for i in range(3):
+            (grant,) = await ledger.charge("m", [key(1)], limit=1, request=key(i))
+            assert not grant.granted
+        (later,) = await ledger.charge("m", [key(2)], limit=1, request=key(0))  # not even a conflict
+        assert later.granted
+
+    with_ledger(ledger_url, work)
+
+
 def test_a_request_for_something_else_is_a_conflict(ledger_url):
     async def work(ledger):
         first = await ledger.charge("m", [key(1)], limit=5, client="c", request=b"r")

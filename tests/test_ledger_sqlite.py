@@ -317,6 +317,29 @@ def test_a_full_disk_fails_closed_and_recovers(tmp_path, kind):
         with_ledger(f"sqlite:///{folder}/ledger.db", lambda ledger: work(ledger, full))
 
 
+def test_a_disk_that_is_nearly_full_is_not_ready_while_charges_fail(url):
+    """There may be room for a sign of life, and none for what was just refused."""
+
+    async def work(ledger):
+        many = [key(i) for i in range(4096)]
+        await ledger.charge("m", many[:1], limit=10)
+        assert await ledger.ready()
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, hard))
+        try:
+            with pytest.raises(LedgerUnavailable):
+                await ledger.charge("m", many, limit=10)
+            assert [await ledger.ready() for _ in range(3)] == [False] * 3
+            assert (await ledger.charge("m", many[:1], limit=10))[0].granted  # for this there is room
+            assert not await ledger.ready()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert await ledger.ready()
+        assert all(grant.granted for grant in await ledger.charge("m", many, limit=10))
+
+    with_ledger(url, work)
+
+
 def test_a_file_locked_by_another_program_fails_closed_and_recovers(path, url):
     async def work(ledger):
         with closing(sqlite3.connect(path, isolation_level=None)) as other:

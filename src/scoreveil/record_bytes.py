@@ -29,21 +29,6 @@ def of_tensors(tensors: Iterable[tuple[str, str, Array]]) -> list[bytes]:
     return [b"".join(row) for row in zip(*parts, strict=True)]
 
 
-def of_json(record: Any) -> bytes:
-    """Bytes of a record that came as JSON: sorted keys, 1 as 1.0."""
-    import orjson
-
-    return orjson.dumps(_as_floats(record), option=orjson.OPT_SORT_KEYS)
-
-
-def _as_floats(value: Any) -> Any:
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value) + 0.0
-    if isinstance(value, list):
-        return [_as_floats(each) for each in value]
-    return {key: _as_floats(each) for key, each in value.items()} if isinstance(value, dict) else value
-
-
 def of_rows(given: Any) -> list[bytes]:
     """Bytes of each row of an array, frame or sparse matrix, the same whatever their type, order or container."""
     if hasattr(given, "tocsr"):  # scipy's sparse matrices, zeros left out

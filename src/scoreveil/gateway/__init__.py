@@ -12,4 +12,5 @@ itself, and no client ever sees a raw score. What is not allow-listed does not p
     rows.py      MLflow and TF Serving behind            admin.py        the page, /metrics, /openapi.json
     embedded.py  a model inside: ONNX, skops, Python     worker.py       the life of one worker
     openapi.py   the routes, described                   server.py       processes and signals
+                                                         shared_config.py    what the processes share
 """

@@ -1,10 +1,15 @@
 """The admin port, for operators: a page, /metrics, /openapi.json and health. No score of a model comes here.
 
+It asks for no key, so a web page that an operator visits must not reach it under a name of its own (DNS rebinding):
+requests are answered for addresses, for names without a dot, and for those that the configuration names.
+
 The playground veils what is typed into it, with fresh draws and no model's secret or reference; by the table of a
 model's fitted veil, if it has one.
 """
 
+import ipaddress
 import math
+import re
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
@@ -14,9 +19,12 @@ from typing import Any
 import numpy as np
 import orjson
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from scoreveil.gateway import metrics, openapi
 from scoreveil.gateway.config import Config
@@ -49,7 +57,37 @@ def application(load: Callable[[], Config]) -> Starlette:
         Route("/openapi.json", partial(_openapi, load=load)),
         Route("/healthz", _health),
     ]
-    return Starlette(routes=routes)
+    middleware = [Middleware(_KnownHosts, names=load().server.known_admin_names)]
+    return Starlette(routes=routes, middleware=middleware)
+
+
+class _KnownHosts:
+    """Refuses requests for hosts that somebody else may have named."""
+
+    def __init__(self, app: ASGIApp, names: frozenset[str]) -> None:
+        self._app, self._names = app, names
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answer: ASGIApp = self._app
+        if scope["type"] == "http" and not known_host(Headers(scope=scope).getlist("host"), self._names):
+            words = "The admin port does not answer for this host; add it to server.admin_names, or use the address."
+            answer = _json({"error": words}, 421)
+        await answer(scope, receive, send)
+
+
+def known_host(given: list[str], names: frozenset[str]) -> bool:
+    """Whether the one Host header is an address, a name without a dot, or one of the names."""
+    if len(given) != 1:
+        return False
+    parts = re.fullmatch(r"\[([0-9a-fA-F:.]+)\](?::\d+)?|([^:]+?)\.?(?::\d+)?", given[0])
+    if parts is None:
+        return False
+    host = (parts[1] or parts[2]).lower()
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return "." not in host or host in names
+    return True
 
 
 async def _file(request: Request, name: str, kind: str) -> Response:
@@ -87,14 +125,14 @@ async def _state(request: Request, load: Callable[[], Config]) -> Response:
             "releases": model.allowed_releases if model.budgeted else None,
         }
         shown.append({**counted[name], **settings})
-    return _json({"models": shown, "chunk": metrics.CHUNK})
+    return _json({"models": shown})
 
 
 async def _playground(request: Request, load: Callable[[], Config]) -> Response:
     """Veil one typed score vector, and say what is promised."""
     try:
         declared = request.headers.get("content-length", "")
-        if not declared.isdigit() or int(declared) > MOST_BYTES:
+        if not declared.isdecimal() or len(declared) > 9 or int(declared) > MOST_BYTES:
             raise ValueError(f"The request is larger than {MOST_BYTES} bytes.")
         return _json(_veiled(orjson.loads(await request.body()), load))
     except orjson.JSONDecodeError:

@@ -6,6 +6,7 @@ keep theirs.
 """
 
 import asyncio
+import math
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,12 +19,12 @@ from scoreveil.gateway.auth import ANONYMOUS, authenticator
 from scoreveil.gateway.config import Config
 from scoreveil.gateway.handlers import Answer, Exchange, Receive, Scope
 from scoreveil.gateway.ledger_link import LedgerLink
-from scoreveil.gateway.limits import Buckets
+from scoreveil.gateway.limits import Buckets, Held
 from scoreveil.gateway.routes import ServedRoute, route_table
 from scoreveil.gateway.served import ServedModel
 from scoreveil.gateway.traces import Tracer
 from scoreveil.inference_protocol.messages import HEADER_LENGTH
-from scoreveil.inference_protocol.refusals import Refusal, not_found
+from scoreveil.inference_protocol.refusals import Refusal, bad_request, not_found
 
 if TYPE_CHECKING:
     from scoreveil.gateway.worker import Worker
@@ -32,6 +33,7 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 JSON = (b"content-type", b"application/json")
 BINARY = (b"content-type", b"application/octet-stream")
+ONCE = (b"authorization", b"x-api-key", b"content-length", b"content-encoding", b"idempotency-key", HEADER_LENGTH)
 READY_FOR = 0.5  # seconds that an answer about readiness is kept
 
 
@@ -51,7 +53,9 @@ class Gateway:
         self.routes = route_table(config.models)
         self._buckets = buckets
         self._clients = {client.name: client for client in config.auth.clients}
-        self._ready = (0.0, False)
+        self.held = Held(config.limits.bytes_in_flight)
+        self._ready = (-math.inf, False)
+        self._asking = asyncio.Lock()
 
     def limit_requests(self, client: str) -> None:
         self._limit(client, "requests", 1)
@@ -71,14 +75,15 @@ class Gateway:
                 raise Refusal(429, message, "rate", {"retry-after": str(int(wait) + 1)})
 
     async def ready(self) -> bool:
-        """Whether every model and the ledger answer, asked at most twice a second."""
-        now = time.monotonic()
-        if now - self._ready[0] > READY_FOR:
-            checks = [served.source.ready() for served in self.models.values()]
-            if self.ledger is not None:
-                checks.append(self.ledger.ready())
-            self._ready = (now, all(await asyncio.gather(*checks)))
-        return self._ready[1]
+        """Whether every model and the ledger answer: asked once at a time, at most twice a second, for all who ask."""
+        async with self._asking:
+            if time.monotonic() - self._ready[0] > READY_FOR:
+                checks = [served.source.ready() for served in self.models.values()]
+                if self.ledger is not None:
+                    checks.append(self.ledger.ready())
+                found = all(await asyncio.gather(*checks))
+                self._ready = (time.monotonic(), found)
+            return self._ready[1]
 
     async def close(self) -> None:
         for served in self.models.values():
@@ -103,7 +108,7 @@ class App:
         route = gateway.routes.get(scope["path"])
         client = ANONYMOUS
         try:
-            headers = dict(scope["headers"])
+            headers = _headers(scope["headers"])
             if route is None or not route.open:
                 client = _authenticated(gateway, headers)
             if route is None:
@@ -129,6 +134,17 @@ class App:
                 if gateway.config.logs.requests:
                     numbers = {"status": answer.status, "rows": answer.rows, "milliseconds": round(seconds * 1000, 3)}
                     logs.event("request", model=route.model, client=client, **numbers)
+
+
+def _headers(given: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """Headers by name. One that decides something comes once: of two, another server might have read the other."""
+    headers = dict(given)
+    if len(headers) != len(given):
+        names = [name for name, _ in given]
+        for name in ONCE:
+            if names.count(name) > 1:
+                raise bad_request(f"The header {name.decode()} came twice; send it once.")
+    return headers
 
 
 def _authenticated(gateway: Gateway, headers: dict[bytes, bytes]) -> str:

@@ -73,6 +73,7 @@ def _by_token(settings: Jwt) -> Authenticate:
         except (jwt.PyJWTError, ValueError):
             return None
         client = claims[settings.client_claim]
-        return client if isinstance(client, str) and 0 < len(client) <= 256 else None
+        # control characters and halves of surrogates are no part of a name, nor of a log or a ledger
+        return client if isinstance(client, str) and 0 < len(client) <= 256 and client.isprintable() else None
 
     return authenticate

@@ -7,6 +7,7 @@
 Field names are the file's keys. `config_file` reads it.
 """
 
+import hashlib
 import ipaddress
 import re
 from pathlib import Path
@@ -26,6 +27,31 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 NAME_WORDS = "begins with a letter or digit and goes on with letters, digits, '.', '_' or '-', 128 at most"
 SYMMETRIC = {"HS256", "HS384", "HS512"}
 ALGORITHMS = SYMMETRIC | {f"{family}{bits}" for family in ("RS", "ES", "PS") for bits in (256, 384, 512)} | {"EdDSA"}
+# what people write where a key belongs, the empty key first, which who sends no key would show
+GUESSES = (
+    *(
+        "",
+        " ",
+        "\n",
+        "0",
+        "1",
+        "a",
+        "x",
+        "foo",
+        "bar",
+        "foobar",
+        "hello",
+        "hello world",
+        "Hello, World!",
+        "hello, world",
+    ),
+    *("test", "testing", "test123", "test-key", "test_key", "testkey", "demo", "example", "sample", "default", "none"),
+    *("key", "my-key", "my_key", "mykey", "apikey", "api-key", "api_key", "your-api-key", "your_api_key", "sv_"),
+    *("secret", "my-secret", "mysecret", "token", "bearer", "changeme", "change-me", "change_me", "replace-me"),
+    *("password", "Password", "password1", "password123", "passw0rd", "pass", "letmein", "qwerty", "abc123", "abc"),
+    *("admin", "administrator", "root", "user", "guest", "client", "scoreveil", "gateway", "null", "undefined"),
+    *("12345", "123456", "1234567", "12345678", "123456789", "1234567890", "123", "1234", "111111", "000000"),
+)
 
 Port = Annotated[int, Meta(ge=1, le=65535)]
 Count = Annotated[int, Meta(ge=1)]
@@ -52,6 +78,7 @@ class Server(ConfigTable, frozen=True):
     port: Port = 8080
     admin_host: str = "127.0.0.1"
     admin_port: Port = 9090
+    admin_names: tuple[str, ...] = ()  # host names with a dot under which the admin port answers
     workers: Annotated[int, Meta(ge=1, le=256)] = 1
     tls_cert: Path | None = None
     tls_key: Path | None = None
@@ -62,6 +89,10 @@ class Server(ConfigTable, frozen=True):
         _require(self.port != self.admin_port, f"port and admin_port are both {self.port}; give each its own")
         _require((self.tls_cert is None) == (self.tls_key is None), "tls_cert and tls_key need each other; set both")
         _require(self.tls_client_ca is None or self.tls_cert is not None, "tls_client_ca needs tls_cert and tls_key")
+
+    @property
+    def known_admin_names(self) -> frozenset[str]:
+        return frozenset(name.lower().rstrip(".") for name in (self.admin_host, *self.admin_names))
 
     @property
     def local(self) -> bool:
@@ -81,6 +112,11 @@ class Limits(ConfigTable, frozen=True):
     requests_per_second: Rate = 0.0  # for each client
     rows_per_second: Rate = 0.0
     upstream_bytes: Count = 64 * 2**20  # of an upstream's answer
+    bytes_in_flight: Count = 256 * 2**20  # of all requests that a worker holds at a time
+
+    def __post_init__(self) -> None:
+        fits = self.bytes_in_flight >= self.body_bytes
+        _require(fits, f"bytes_in_flight is {self.bytes_in_flight}, and one body may have {self.body_bytes} bytes")
 
 
 class Client(ConfigTable, frozen=True):
@@ -93,10 +129,14 @@ class Client(ConfigTable, frozen=True):
 
     def __post_init__(self) -> None:
         _require(NAME.fullmatch(self.name), f"a client's name {NAME_WORDS}")
-        _require(
-            re.fullmatch(r"[0-9a-f]{64}", self.sha256),
-            f"the sha256 of client {self.name} is not 64 hex digits; `scoreveil config key` makes one",
-        )
+        known = f"the sha256 of client {self.name}"
+        makes = f"`scoreveil config key {self.name}` makes a key and its hash"
+        _require(re.fullmatch(r"[0-9a-f]{64}", self.sha256), f"{known} is not 64 hex digits; {makes}")
+        # a hash has 8 different digits or fewer once in 10^15
+        _require(len(set(self.sha256)) > 8, f"{known} is a placeholder and no hash; {makes}")
+        guesses = (*GUESSES, self.name, self.name.lower())
+        guessed = any(hashlib.sha256(guess.encode()).hexdigest() == self.sha256 for guess in guesses)
+        _require(not guessed, f"{known} is that of a key which anyone can guess; {makes}")
 
 
 class Jwt(ConfigTable, frozen=True):
@@ -209,6 +249,15 @@ class Model(ConfigTable, frozen=True):
         _require(len(set(offered)) == len(offered), "scores and passes name an output twice; once is enough")
         _require(offered == self.scores or self.is_v2, "passes is for v2 and embedded models; remove it")
         _require(len(self.scores) == 1 or self.is_v2, "MLflow and TF Serving models have one output of scores")
+        if not self.is_v2:
+            words = (
+                "MLflow and TF Serving models need inputs, the name, datatype and shape of each: a value may be written"
+            )
+            _require(
+                self.inputs, f"{words} in many ways there, and a record is one only in the datatype that is declared"
+            )
+            rows = all(spec.shape[:1] == (-1,) for spec in self.inputs)
+            _require(rows, "the shape of an input of MLflow and TF Serving begins with -1, the number of rows")
         if self.budgeted:
             _require(self.total is not None, "repeats = 'budget' needs total: the ε that all releases may add up to")
             _require(self.knows_records, "repeats = 'budget' needs inputs here, so that a record is one")
@@ -226,9 +275,7 @@ class Model(ConfigTable, frozen=True):
     @property
     def knows_records(self) -> bool:
         """Whether a record is one: an upstream might take, and ignore, inputs beside it that are not named here."""
-        if self.inputs or self.upstream is None or self.upstream.protocol == "tfserving":
-            return True
-        return self.upstream.protocol == "mlflow" and self.upstream.mlflow_format != "dataframe"
+        return bool(self.inputs) or self.upstream is None
 
     def make_veil(self, secret: bytes | None = None, name: str = "", files: bool = True) -> Veil:
         """The veil of one of its outputs; under other names, or another secret, answers are independent.

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -9,7 +10,7 @@ import orjson
 
 from scoreveil import __version__
 from scoreveil.gateway.served import ServedModel, request_digest
-from scoreveil.inference_protocol.messages import HEADER_LENGTH
+from scoreveil.inference_protocol.messages import HEADER_LENGTH, LARGE
 from scoreveil.inference_protocol.refusals import Refusal, bad_request, upstream_failed
 
 if TYPE_CHECKING:
@@ -20,7 +21,9 @@ Receive = Callable[[], Awaitable[dict[str, Any]]]
 Headers = dict[bytes, bytes]
 
 SERVER = orjson.dumps({"name": "scoreveil", "version": __version__, "extensions": ["binary_tensor_data"]})
+READERS = ThreadPoolExecutor(max_workers=2, thread_name_prefix="reading")  # of long requests, so many at a time
 LONGEST_KEY = 255  # bytes of an Idempotency-Key
+LONGEST_NUMBER = 20  # digits of a Content-Length
 
 
 class Answer(NamedTuple):
@@ -85,9 +88,18 @@ async def version_status(exchange: Exchange) -> Answer:
 
 async def infer(exchange: Exchange) -> Answer:
     """Read, ask the model, release, write: the same for every protocol."""
+    with exchange.gateway.held.bodies() as take:
+        return await _infer(exchange, await _body(exchange, take))
+
+
+async def _infer(exchange: Exchange, body: bytes) -> Answer:
     served, gateway = exchange.served, exchange.gateway
     model, source = served.model, served.source
-    query = source.read(await _body(exchange), exchange.headers.get(HEADER_LENGTH))
+    header = exchange.headers.get(HEADER_LENGTH)
+    if len(body) <= LARGE:
+        query = source.read(body, header)
+    else:  # beside the loop, so that the others are not kept waiting
+        query = await asyncio.get_running_loop().run_in_executor(READERS, source.read, body, header)
     gateway.limit_rows(exchange.client, query.rows)
     found = await source.infer(query, served.limits.seconds)
     if any(len(array) != query.rows for array in found.values()):
@@ -108,30 +120,43 @@ def _idempotency(exchange: Exchange) -> bytes | None:
     return request_digest(exchange.client, key)
 
 
-async def _body(exchange: Exchange) -> bytes:
-    """The body, whole, within its limits."""
+async def _body(exchange: Exchange, take: Callable[[int], bool]) -> bytes:
+    """The body, whole, within its limits and while there is room for it."""
     limits = exchange.gateway.config.limits
     most = limits.body_bytes
     if exchange.headers.get(b"content-encoding", b"identity") != b"identity":
         raise Refusal(415, "The body has a Content-Encoding; send it plain.", "encoding")
     declared = exchange.headers.get(b"content-length", b"0")
-    if not declared.isdigit() or int(declared) > most:
+    if not declared.isdigit() or len(declared) > LONGEST_NUMBER:
+        raise bad_request("The Content-Length is not a number of bytes.")
+    if int(declared) > most:
         raise _too_large(most)
-    parts, size, more = [], 0, True
+    parts: list[bytes] = []
+    size, room, more = 0, True, True
     try:
         async with asyncio.timeout(limits.seconds):
             while more:
                 message = await exchange.receive()
                 if message["type"] != "http.request":
                     raise Refusal(499, "The client left before its request was complete.", "client_left")
-                parts.append(message.get("body", b""))
-                size += len(parts[-1])
+                part = message.get("body", b"")
+                size += len(part)
                 if size > most:
                     raise _too_large(most)
+                if room and not take(len(part)):
+                    # the rest is read all the same, and dropped: a client that still sends would not see the answer
+                    room = False
+                    take(-sum(map(len, parts)))
+                    parts.clear()
+                if room:
+                    parts.append(part)
                 more = message.get("more_body", False)
     except TimeoutError:
         words = f"The request was not complete after {limits.seconds:g} seconds; send fewer rows at a time."
         raise Refusal(408, words, "slow_client") from None
+    if not room:
+        words = "The gateway holds as many requests as it can; try again in a second."
+        raise Refusal(503, words, "busy", {"retry-after": "1"})
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 

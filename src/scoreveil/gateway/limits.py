@@ -1,8 +1,9 @@
-"""How often each client may ask: token buckets that all workers of a machine share, in one memory-mapped file.
+"""How much a worker holds at a time, and how often each client may ask.
 
-A bucket refills at its rate and holds one second's worth, one token at least. The file has a place for each bucket,
-found by hash; where all places of its neighbourhood are taken, the one that was idle longest is given away, full, so
-that a flood of names cannot grow it.
+The second are token buckets that all workers of a machine share, in one memory-mapped file. A bucket refills at its
+rate and holds one second's worth, one token at least. The file has a place for each bucket, found by hash; where all
+places of its neighbourhood are taken, the one that was idle longest is given away, full, so that a flood of names
+cannot grow it.
 """
 
 import fcntl
@@ -12,11 +13,37 @@ import mmap
 import os
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 PLACES, NEIGHBOURS = 16384, 8
 PLACE = struct.Struct("<16s2d")  # whose, when last used, tokens then
+
+
+class Held:
+    """How many bytes of requests are in memory at a time."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._bytes = most, 0
+
+    @contextmanager
+    def bodies(self) -> Iterator[Callable[[int], bool]]:
+        """For one request: a function that takes room for more bytes, or says that there is none. All ends with it."""
+        taken = 0
+
+        def take(count: int) -> bool:
+            nonlocal taken
+            if self._bytes + count > self._most:
+                return False
+            taken += count
+            self._bytes += count
+            return True
+
+        try:
+            yield take
+        finally:
+            self._bytes -= taken
 
 
 class Buckets:

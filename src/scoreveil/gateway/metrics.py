@@ -1,8 +1,8 @@
 """What is counted, for Prometheus, summed over all workers of a machine. Labels are models, clients' names never.
 
 Workers write to memory-mapped files in one folder (prometheus_client's multiprocess mode), which the admin port adds
-up. Distortion compares raw scores with veiled ones, so no single request may show in it: each worker publishes sums
-of `CHUNK` rows, rounded.
+up. Nothing here depends on a score: a sum over raw and veiled ones, of however many rows, tells of each who sends the
+others.
 """
 
 import os
@@ -11,14 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
 VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
-CHUNK = 1000  # rows
 BUCKETS = (0.0002, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)  # s
 
 
@@ -43,8 +39,6 @@ class Metrics:
         self.refusals = counter("refusals", "Refusals, by reason.", "reason")
         self.charged = counter("charged", "Releases charged to records.")
         self.replayed = counter("replayed", "Answers replayed, their budget spent.")
-        self.distorted = counter("distortion_rows", "Rows in the sum.")
-        self.distortion = counter("distortion_l2", "Sum of ‖z - y‖₂ over them.")
         self.seconds = Histogram(
             "scoreveil_seconds", "Time from a request's first byte.", ["model"], buckets=BUCKETS, registry=registry
         )
@@ -67,8 +61,6 @@ class ModelMetrics:
         self._seconds = metrics.seconds.labels(model)
         self.charged = metrics.charged.labels(model)
         self.replayed = metrics.replayed.labels(model)
-        self._pairs: list[tuple[NDArray[Any], NDArray[Any]]] = []
-        self._count = 0
 
     def answered(self, rows: int, seconds: float) -> None:
         self._ok.inc()
@@ -79,18 +71,6 @@ class ModelMetrics:
         self._metrics.requests.labels(self._model, str(status)).inc()
         self._metrics.refusals.labels(self._model, reason).inc()
         self._seconds.observe(seconds)
-
-    def distorted(self, before: NDArray[Any], after: NDArray[Any]) -> None:
-        """Remember a release for the sum, which is taken for many at a time."""
-        self._pairs.append((before, after))
-        self._count += len(before)
-        if self._count >= CHUNK:
-            moved = np.concatenate([np.subtract(z, y, dtype=np.float64) for y, z in self._pairs])
-            mean = float(np.sqrt(np.einsum("ij,ij->i", moved, moved)).mean())
-            # to two digits: what one row adds to a thousand is less than is shown
-            self._metrics.distortion.labels(self._model).inc(round(mean, 2) * self._count)
-            self._metrics.distorted.labels(self._model).inc(self._count)
-            self._pairs, self._count = [], 0
 
 
 def exposition() -> tuple[bytes, str]:
@@ -119,7 +99,6 @@ class ModelState:
     rows: int
     charged: int
     replayed: int
-    distortion: float | None  # mean ‖z - y‖₂
     latency: dict[str, float]  # milliseconds by quantile
 
 
@@ -141,7 +120,6 @@ def _state(model: str, samples: list[Any]) -> ModelState:
     def total(name: str) -> float:
         return sum(by_label(f"{name}_total", "model").values())
 
-    rows = total("distortion_rows")
     buckets = sorted((float(upper), count) for upper, count in by_label("seconds_bucket", "le").items())
     return ModelState(
         model=model,
@@ -150,7 +128,6 @@ def _state(model: str, samples: list[Any]) -> ModelState:
         rows=int(total("rows")),
         charged=int(total("charged")),
         replayed=int(total("replayed")),
-        distortion=total("distortion_l2") / rows if rows else None,
         latency={f"p{q:g}": quantile(buckets, q / 100) * 1000 for q in (50, 95, 99)},
     )
 

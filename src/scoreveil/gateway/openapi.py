@@ -23,7 +23,7 @@ STATUSES = {
     "415": "an encoded body",
     "429": "a limit or a budget",
     "502": "no answer from the model that can be passed on",
-    "503": "the model or the ledger is not ready",
+    "503": "the model or the ledger is not ready, or too much is under way",
     "504": "the model was too slow",
 }
 IDEMPOTENCY_KEY = {

@@ -1,13 +1,18 @@
 """MLflow and TF Serving: rows as JSON in, a score vector for each of them out, {"predictions": [[…], …]}.
 
-MLflow's POST /invocations takes one of dataframe_split, dataframe_records, instances and inputs. The configuration
-allows one way of writing records, so that a record written another way is not another record.
+These servers read much into JSON: "5.10", 5.1 and 5.1000001 may be one value to them. A record is one however it is
+written, so the configuration declares the inputs; each value is cast to its datatype, and only what was cast goes on.
+
+MLflow's POST /invocations takes one of dataframe_split, dataframe_records, instances and inputs; the configuration
+allows one of these ways.
 
 TF Serving's POST /v1/models/{m}[/versions/{v}]:predict takes {"instances": [...]}. `:classify` and `:regress`, labels,
 metadata and the columnar format are not served: what they would tell is not veiled.
 """
 
+import math
 from abc import abstractmethod
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +26,7 @@ from scoreveil.gateway.sources import Arrays, Source
 from scoreveil.gateway.upstream import UpstreamPool, versioned_path
 from scoreveil.inference_protocol.messages import NUMPY, fitted, parsed
 from scoreveil.inference_protocol.refusals import bad_request, not_allowed, too_many_rows, upstream_failed
-from scoreveil.inference_protocol.tensors import Array
+from scoreveil.inference_protocol.tensors import DTYPES, NAMES, Array, TensorSpec, flattened, from_json
 
 JSON = {"Content-Type": "application/json"}
 FORMATS = {
@@ -29,24 +34,25 @@ FORMATS = {
     "instances": ("instances",),
     "inputs": ("inputs",),
 }
+Columns = dict[str, list[Any]]  # of each input, a value for every row
 
 
 @dataclass(slots=True)
 class RowQuery:
-    """The rows of a request, and the request as it goes on."""
+    """The inputs of a request, cast to what they are declared as; `named` where the client named each in every row."""
 
-    values: list[Any]
-    body: bytes
+    tensors: dict[str, Array]
+    named: bool
 
     @property
     def rows(self) -> int:
-        return len(self.values)
+        return len(next(iter(self.tensors.values())))
 
     def records(self) -> list[bytes]:
-        return [record_bytes.of_json(row) for row in self.values]
+        return record_bytes.of_tensors((name, NAMES[array.dtype], array) for name, array in self.tensors.items())
 
     def inputs(self) -> list[Any]:
-        return [self.values]
+        return [self.tensors[name] for name in sorted(self.tensors)]
 
 
 class RowSource(Source[RowQuery]):
@@ -54,27 +60,43 @@ class RowSource(Source[RowQuery]):
 
     def __init__(self, model: Model, upstream: Upstream, limits: Limits, path: str) -> None:
         (self._score,) = model.scores
+        self._inputs = model.inputs
         self._most = limits.rows
         self._path = path
         self._pool = UpstreamPool(upstream, limits)
 
     @abstractmethod
-    def read_rows(self, tree: Any) -> tuple[list[Any], dict[str, Any]]:
-        """The rows of a request that was parsed, and the request as it goes on."""
+    def read_columns(self, tree: Any) -> tuple[Columns, bool]:
+        """The inputs of a request that was parsed; and whether it names them."""
+
+    @abstractmethod
+    def written(self, query: RowQuery) -> dict[str, Any]:
+        """The request as it goes on."""
 
     def read(self, body: bytes, header: bytes | None) -> RowQuery:
-        rows, asked = self.read_rows(parsed(body))
+        columns, named = self.read_columns(parsed(body))
+        return RowQuery({spec.name: _cast(columns[spec.name], spec) for spec in self._inputs}, named)
+
+    def columns_of(self, rows: list[Any]) -> tuple[Columns, bool]:
+        """Rows as columns. A row is an object of the declared inputs; or the value itself, where there is one input."""
+        self.check_rows(len(rows))
+        names = [spec.name for spec in self._inputs]
+        if not isinstance(rows[0], dict) and len(names) == 1:
+            return {names[0]: rows}, False
+        for i, row in enumerate(rows):
+            if not isinstance(row, dict) or row.keys() != set(names):
+                raise bad_request(f"Row {i} does not have exactly the inputs {', '.join(sorted(names))}.")
+        return {name: [row[name] for row in rows] for name in names}, True
+
+    def check_rows(self, rows: int) -> None:
         if not rows:
             raise bad_request("The request has no rows; send at least one.")
-        if len(rows) > self._most:
-            raise too_many_rows(len(rows), self._most)
-        try:
-            return RowQuery(rows, orjson.dumps(asked))
-        except orjson.JSONEncodeError:  # what is too deep to be written is too deep for `record_bytes` as well
-            raise bad_request("The rows are nested too deep; a row is a list or an object of plain values.") from None
+        if rows > self._most:
+            raise too_many_rows(rows, self._most)
 
     async def infer(self, query: RowQuery, seconds: float) -> Arrays:
-        answer, _ = await self._pool.post(self._path, query.body, JSON, seconds)
+        asked = orjson.dumps(self.written(query))
+        answer, _ = await self._pool.post(self._path, asked, JSON, seconds)
         try:
             rows = orjson.loads(answer)["predictions"]
             # of an object of outputs the configured one alone is read
@@ -97,6 +119,44 @@ def _matrix(rows: list[Any]) -> Array:
     return array.astype(np.float64)
 
 
+def _cast(values: list[Any], spec: TensorSpec) -> Array:
+    """The values of one input as the datatype that is declared; null is a missing number. Others are refused."""
+    sizes = [len(values)]
+    inner: Any = values
+    for size in spec.shape[1:]:
+        inner = inner[0] if isinstance(inner, list) and inner else None
+        sizes.append(size if size >= 0 else len(inner) if isinstance(inner, list) else 0)
+    shape = tuple(sizes)
+    flat = flattened(values, shape, spec.name)
+    kinds = set(map(type, flat))
+    if bool in kinds and spec.datatype != "BOOL":  # a bool is a number to Python
+        raise bad_request(f"Input {spec.name!r} is declared as {spec.datatype}, and holds true or false.")
+    if type(None) in kinds and DTYPES[spec.datatype].kind == "f":
+        flat = [math.nan if value is None else value for value in flat]
+    array = from_json(flat, spec.datatype, shape, spec.name)
+    return array + array.dtype.type(0) if array.dtype.kind == "f" else array  # -0.0 goes on as 0.0, as it is counted
+
+
+def _columns(query: RowQuery) -> Columns:
+    """The inputs as they are written in JSON: BYTES are texts again, and a missing number is null."""
+    return {name: (_texts(array) if array.dtype == object else array).tolist() for name, array in query.tensors.items()}
+
+
+def _texts(array: Array) -> Array:
+    texts = np.empty(array.size, dtype=object)
+    texts[:] = [value.decode() for value in array.ravel()]
+    return texts.reshape(array.shape)
+
+
+def _rows(query: RowQuery) -> list[Any]:
+    """The rows, named or not as the client wrote them."""
+    columns = _columns(query)
+    if not query.named:
+        (values,) = columns.values()
+        return values
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
 # MLflow
 
 
@@ -104,7 +164,7 @@ class SplitFrame(msgspec.Struct, forbid_unknown_fields=True):
     """A table as its column names and rows. The index names rows, which are told by what they hold: it is dropped."""
 
     data: list[Any]
-    columns: list[str] | None = None
+    columns: list[str]
     index: Any = None
 
 
@@ -122,49 +182,57 @@ class MlflowUpstream(RowSource):
 
     def __init__(self, model: Model, upstream: Upstream, limits: Limits) -> None:
         super().__init__(model, upstream, limits, "/invocations")
-        self._columns = frozenset(spec.name for spec in model.inputs)
         self._allowed = FORMATS[upstream.mlflow_format]
 
-    def read_rows(self, tree: Any) -> tuple[list[Any], dict[str, Any]]:
+    def read_columns(self, tree: Any) -> tuple[Columns, bool]:
         message = fitted(tree, InvocationMessage)
         given = {name: value for name, value in msgspec.structs.asdict(message).items() if value is not None}
         if len(given) != 1 or not given.keys() <= set(self._allowed):
             raise not_allowed(
                 f"Send one of {', '.join(self._allowed)} and nothing else; {len(given)} formats were sent."
             )
-        ((kind, value),) = given.items()
+        (value,) = given.values()
         if isinstance(value, SplitFrame):
-            rows = _split_rows(value)
-            value = {"data": value.data} if value.columns is None else {"columns": value.columns, "data": value.data}
-        else:
-            rows = _column_rows(value) if isinstance(value, dict) else value
-        for i, row in enumerate(rows if self._columns else ()):
-            if not isinstance(row, dict) or row.keys() != self._columns:
-                raise bad_request(f"Row {i} does not have exactly the columns {', '.join(sorted(self._columns))}.")
-        return rows, {kind: value}
+            return self._split_columns(value), True
+        if isinstance(value, dict):
+            self._check_names(value)
+            lengths = {len(column) for column in value.values()}
+            if len(lengths) > 1:
+                words = f"The inputs have {min(lengths)} to {max(lengths)} values; give each one for every row."
+                raise bad_request(words)
+            self.check_rows(lengths.pop())
+            return value, True
+        columns, named = self.columns_of(value)
+        if not named and "dataframe_records" in given:
+            raise bad_request("A row of dataframe_records is an object of columns.")
+        return columns, named
+
+    def _split_columns(self, frame: SplitFrame) -> Columns:
+        names = frame.columns
+        if len(set(names)) != len(names):
+            raise bad_request("Two columns have the same name; give each its own.")
+        self._check_names(names)
+        self.check_rows(len(frame.data))
+        for i, row in enumerate(frame.data):
+            if not isinstance(row, list) or len(row) != len(names):
+                raise bad_request(f"Row {i} is not a list of {len(names)} values, one for each column.")
+        return dict(zip(names, map(list, zip(*frame.data, strict=True)), strict=True))
+
+    def _check_names(self, given: Collection[str]) -> None:
+        declared = {spec.name for spec in self._inputs}
+        if set(given) != declared:
+            raise bad_request(f"The model takes exactly the inputs {', '.join(sorted(declared))}.")
+
+    def written(self, query: RowQuery) -> dict[str, Any]:
+        if "dataframe_split" in self._allowed:
+            columns = _columns(query)
+            return {"dataframe_split": {"columns": list(columns), "data": list(zip(*columns.values(), strict=True))}}
+        (kind,) = self._allowed
+        return {kind: _columns(query) if kind == "inputs" and query.named else _rows(query)}
 
     async def ready(self) -> bool:
         status, _ = await self._pool.get("/ping")
         return status == 200
-
-
-def _split_rows(frame: SplitFrame) -> list[Any]:
-    if frame.columns is None:
-        return frame.data
-    if len(set(frame.columns)) != len(frame.columns):
-        raise bad_request("Two columns have the same name; give each its own.")
-    for i, row in enumerate(frame.data):
-        if not isinstance(row, list) or len(row) != len(frame.columns):
-            raise bad_request(f"Row {i} is not a list of {len(frame.columns)} values, one for each column.")
-    return [dict(zip(frame.columns, row, strict=True)) for row in frame.data]
-
-
-def _column_rows(columns: dict[str, list[Any]]) -> list[Any]:
-    """Columns, each a list with a value for each row, as rows."""
-    lengths = {len(column) for column in columns.values()}
-    if len(lengths) > 1:
-        raise bad_request(f"The columns have {min(lengths)} to {max(lengths)} values; give each one for every row.")
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 # TF Serving
@@ -185,14 +253,17 @@ class TfServingUpstream(RowSource):
         super().__init__(model, upstream, limits, f"{self._status}:predict")
         self._signature = upstream.signature
 
-    def read_rows(self, tree: Any) -> tuple[list[Any], dict[str, Any]]:
+    def read_columns(self, tree: Any) -> tuple[Columns, bool]:
         message = fitted(tree, PredictMessage)
         if message.signature_name not in (None, self._signature):
             raise not_allowed("This signature_name is not served; leave it out.")
-        asked: dict[str, Any] = {"instances": message.instances}
+        return self.columns_of(message.instances)
+
+    def written(self, query: RowQuery) -> dict[str, Any]:
+        asked: dict[str, Any] = {"instances": _rows(query)}
         if self._signature is not None:
             asked["signature_name"] = self._signature
-        return message.instances, asked
+        return asked
 
     async def ready(self) -> bool:
         status, body = await self._pool.get(self._status)

@@ -60,8 +60,6 @@ class ServedModel:
             assert link is not None  # a gateway with a budgeted model has one
             tags = await self._charge(query.records(), link, client, request)
             veiled = {name: self._veils[name](rows, tags) for name, rows in scores.items()}
-        for name, rows in scores.items():
-            self.metrics.distorted(rows, veiled[name])
         return veiled
 
     def _sticky(self, veil: Veil, rows: Array, query: Query) -> Array:

@@ -10,27 +10,35 @@ import asyncio
 import contextlib
 import multiprocessing
 import os
-import pickle
+import resource
 import shutil
 import signal
 import socket
 import tempfile
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from granian import Granian
-from granian.constants import Interfaces, RuntimeModes
+from granian.constants import HTTPModes, Interfaces, RuntimeModes
+from granian.http import HTTP1Settings
 from granian.server.embed import Server as EmbeddedGranian
+from granian.server.mp import MPServer
 
-from scoreveil import atomic
 from scoreveil.gateway import config_file, logs, metrics, secrets
 from scoreveil.gateway.app import App
 from scoreveil.gateway.config import Config, ConfigError
-from scoreveil.gateway.worker import Worker
+from scoreveil.gateway.shared_config import SharedConfig
+from scoreveil.gateway.worker import Worker, leave_with
+
+CONNECTIONS = 16_384  # of clients, for each worker
+LASTING = 10  # seconds after which the death of a worker is not one of a row
+LONGEST_PAUSE = 30  # seconds before a worker is started again
+OTHER_FILES = 512  # descriptors that a worker needs for all else
+IDLE = 10  # seconds
 
 
 @dataclass(frozen=True)
@@ -44,19 +52,11 @@ class Setup:
         return config_file.load(self.path, self.overrides)
 
 
-def worker(folder: Path) -> App:
+def worker(shared: SharedConfig, folder: Path, parent: int) -> App:
     """The application of one worker process."""
-    return App(Worker(partial(last_good, folder), folder))
-
-
-def last_good(folder: Path) -> Config:
-    """The last configuration that held: a worker that starts after the file was spoilt still has one."""
-    config: Config = pickle.loads((folder / "config").read_bytes())  # written by the main process, for its owner alone
-    return config
-
-
-def _keep(folder: Path, config: Config) -> None:
-    atomic.write(folder / "config", pickle.dumps(config), mode=0o600)
+    drain = shared.good().config.server.drain_seconds
+    threading.Thread(target=leave_with, args=(parent, folder, drain), daemon=True, name="parent").start()
+    return App(Worker(shared, folder))
 
 
 def run(setup: Setup) -> None:
@@ -68,24 +68,42 @@ def run(setup: Setup) -> None:
     # workers start from nothing: threads of this process, such as the admin port's, do not survive a fork
     multiprocessing.set_start_method("spawn", force=True)
     folder = Path(tempfile.mkdtemp(prefix="scoreveil-"))
-    _keep(folder, config)
+    shared = SharedConfig.of(config)
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")  # workers are what runs in parallel; their threads would only contend
     metrics.use_folder(folder)
-    admin = Admin(config, folder)
-    server = _granian(config)
+    admin = Admin(config, shared)
+    server = _granian(config, folder)
     server.on_startup(admin.start)
-    server.on_startup(lambda: signal.signal(signal.SIGHUP, lambda *_: _hang_up(setup, server, folder)))
+    server.on_startup(lambda: signal.signal(signal.SIGHUP, lambda *_: _hang_up(setup, server, shared, folder)))
     try:
-        server.serve(target_loader=partial(worker, folder), wrap_loader=False)
+        server.serve(target_loader=partial(worker, shared, folder, os.getpid()), wrap_loader=False)
     finally:
         admin.stop()
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _granian(config: Config) -> Any:
+def _connections() -> dict[str, Any]:
+    """How many connections a worker holds, and how long one may be idle.
+
+    An idle one costs a few kilobytes, so many are held before anyone waits, if there are file descriptors. Each is
+    closed after `IDLE` seconds without a whole request. HTTP/2 is not spoken: with it granian would wait for ever.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = CONNECTIONS + OTHER_FILES if hard == resource.RLIM_INFINITY else min(CONNECTIONS + OTHER_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < files:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))  # workers inherit it
+    return {
+        "http": HTTPModes.http1,
+        "http1_settings": HTTP1Settings(header_read_timeout=IDLE * 1000),
+        "backpressure": max(files - OTHER_FILES, 128),
+    }
+
+
+def _granian(config: Config, folder: Path) -> Any:
     settings = config.server
-    return Granian(
+    return Supervisor(
+        folder,
         "scoreveil",
         address=settings.host,
         port=settings.port,
@@ -93,26 +111,26 @@ def _granian(config: Config) -> Any:
         workers=settings.workers,
         runtime_mode=RuntimeModes.mt,
         websockets=False,
+        **_connections(),
         ssl_cert=settings.tls_cert,
         ssl_key=settings.tls_key,
         ssl_ca=settings.tls_client_ca,
         ssl_client_verify=settings.tls_client_ca is not None,
-        respawn_failed_workers=True,
         workers_kill_timeout=settings.drain_seconds,
         log_dictconfig=LOGGING,
     )
 
 
-def _hang_up(setup: Setup, server: Any, folder: Path) -> None:
+def _hang_up(setup: Setup, server: Any, shared: SharedConfig, folder: Path) -> None:
     """Read the configuration again and tell every worker; where it does not hold, everything stays as it was."""
     try:
-        _keep(folder, setup.load())
+        shared.offer(setup.load())
     except (ValueError, OSError) as error:
         logs.failure("reload_failed", error, message=str(error) if isinstance(error, ConfigError) else "")
         return
     for process in server.wrks:
         # one that is just starting does not hear it yet, and would die of it
-        if (folder / f"worker-{process.inner.pid}").exists():
+        if served(folder, process.inner.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process.inner.pid, signal.SIGHUP)
 
@@ -128,11 +146,64 @@ def _check_free(host: str, port: int) -> None:
             raise ValueError(f"{host}:{port} cannot be listened on: {error.strerror}; choose another port.") from None
 
 
+class Supervisor(MPServer):
+    """Granian's main process, which replaces workers that died, and says why they did.
+
+    Granian itself gives up after two deaths within seconds. Here a worker that cannot start ends the gateway only while
+    none has ever served; later it is tried again, after a pause that grows, and the others serve meanwhile.
+    """
+
+    def __init__(self, folder: Path, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._folder = folder
+        self._failures: dict[int, int] = {}  # of each worker, in a row
+
+    def _serve_loop(self, spawn_target: Any, target_loader: Any) -> None:
+        due: dict[int, float] = {}  # which worker is started again, and when
+        while not self.interrupt_signal:
+            self.main_loop_interrupt.wait(max(0.0, min(due.values()) - time.monotonic()) if due else None)
+            self.main_loop_interrupt.clear()
+            while self.interrupt_children and not self.interrupt_signal:
+                index = self.interrupt_children.pop()
+                pause = self._pause(index)
+                if pause is None:
+                    self.interrupt_children.append(index)  # for granian's exit status
+                    return
+                due[index] = time.monotonic() + pause
+            for index in [index for index, when in due.items() if when <= time.monotonic()]:
+                del due[index]
+                self._respawn_workers([index], spawn_target, target_loader)
+
+    def _pause(self, index: int) -> float | None:
+        """How long to wait before a dead worker is replaced; None: not at all, since it cannot start."""
+        dead = self.wrks[index]
+        why = _reason(dead.inner.exitcode)
+        did = served(self._folder, dead.inner.pid)
+        if not did and not any(self._folder.glob("worker-*")):
+            logs.event("stopped", message=f"No worker can start: one ended {why}. The lines before this say why.")
+            return None
+        lasted = time.monotonic() - dead.birth > LASTING
+        self._failures[index] = 0 if did and lasted else self._failures.get(index, 0) + 1
+        pause = min(LONGEST_PAUSE, 2.0 ** (self._failures[index] - 1)) if self._failures[index] else 0.0
+        what = "while it served" if did else "before it could serve"
+        logs.event("worker_died", message=f"It ended {why} {what}; another is started in {pause:g} seconds.")
+        return pause
+
+
+def served(folder: Path, process: int) -> bool:
+    """Whether a worker came as far as serving."""
+    return (folder / f"worker-{process}").exists()
+
+
+def _reason(status: int | None) -> str:
+    return f"by {signal.Signals(-status).name}" if status is not None and status < 0 else f"with status {status}"
+
+
 class Admin:
     """The admin port, in a thread of the main process."""
 
-    def __init__(self, config: Config, folder: Path) -> None:
-        self._config, self._folder = config, folder
+    def __init__(self, config: Config, shared: SharedConfig) -> None:
+        self._config, self._shared = config, shared
         self._thread = threading.Thread(target=self._run, name="admin", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: Any = None
@@ -159,12 +230,13 @@ class Admin:
         self._loop = asyncio.get_running_loop()
         settings = self._config.server
         self._server = EmbeddedGranian(
-            admin.application(partial(last_good, self._folder)),
+            admin.application(lambda: self._shared.good().config),
             address=settings.admin_host,
             port=settings.admin_port,
             interface=Interfaces.ASGINL,
             websockets=False,
             log_enabled=False,
+            **_connections(),
         )
         await self._server.serve()
 

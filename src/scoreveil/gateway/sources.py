@@ -96,9 +96,7 @@ class TensorSource(Source[TensorQuery]):
         self._reads_numbers = model.knows_records or model.upstream is None or model.upstream.binary
 
     def read(self, body: bytes, header: bytes | None) -> TensorQuery:
-        request = messages.read_request(body, header, self._passed, self._most, self._reads_numbers)
-        if self.inputs:
-            messages.check_inputs(request.inputs, self.inputs)
+        request = messages.read_request(body, header, self._passed, self._most, self._reads_numbers, self.inputs)
         wanted = request.wanted(self._offered)
         # a release counts for all score outputs, so all are asked for, whatever the client wants to see
         return TensorQuery(request, wanted, list(self._offered if self._budgeted else wanted))

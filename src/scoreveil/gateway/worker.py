@@ -3,8 +3,10 @@
 import asyncio
 import gc
 import os
+import shutil
 import signal
-from collections.abc import Callable, Coroutine
+import time
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from scoreveil.gateway.ledger_link import LedgerLink
 from scoreveil.gateway.limits import Buckets
 from scoreveil.gateway.metrics import Metrics
 from scoreveil.gateway.served import ServedModel, open_source
+from scoreveil.gateway.shared_config import SharedConfig
 from scoreveil.gateway.traces import open_tracer
 from scoreveil.mechanisms import loading
 
@@ -25,8 +28,9 @@ class Worker:
 
     gateway: Gateway  # from when the worker has started
 
-    def __init__(self, load: Callable[[], Config], folder: Path) -> None:
-        self._load, self._folder = load, folder
+    def __init__(self, shared: SharedConfig, folder: Path) -> None:
+        self._shared, self._folder = shared, folder
+        self._version = shared.good()
         self._ledgers: dict[str, LedgerLink] = {}
         self._metrics: Metrics | None = None
         self._buckets = Buckets(folder / "rates")
@@ -38,16 +42,16 @@ class Worker:
         await receive()
         loading.start()  # kernels load beside what is opened, not beside the first requests
         try:
-            self.gateway = await self._open()
+            self.gateway = await self._open(self._version.config)
         except Exception as error:
-            message = str(error) if isinstance(error, (ValueError, OSError)) else ""
-            logs.failure("start_failed", error, message=message)
+            logs.failure("start_failed", error, message=_words(error))
             await send({"type": "lifespan.startup.failed", "message": ""})
             return
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGHUP, lambda: self._begin(self._reload()))
         (self._folder / f"worker-{os.getpid()}").touch()  # from now on SIGHUP may come
-        self._begin(_watch_parent(os.getppid()))
+        if self._shared.offered().place != self._version.place:  # it came while this one was starting
+            self._begin(self._reload())
         # what was loaded stays: the garbage collector need not look at it again and again
         gc.collect()
         gc.freeze()
@@ -62,8 +66,7 @@ class Worker:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _open(self) -> Gateway:
-        config = await asyncio.to_thread(self._load)
+    async def _open(self, config: Config) -> Gateway:
         keys = await asyncio.to_thread(secrets.load, config.secrets.file)
         if self._metrics is None:
             self._metrics = Metrics()
@@ -83,14 +86,17 @@ class Worker:
         return gateway
 
     async def _reload(self) -> None:
-        """Read the configuration and the secrets again; where they do not hold, everything stays as it was."""
+        """Open what is offered, and read the secrets again; where that fails, everything stays as it was."""
         async with self._reloading:
-            before = self.gateway
+            before, offered = self.gateway, self._shared.offered()
             try:
-                self.gateway = await self._open()
+                self.gateway = await self._open(offered.config)
             except Exception as error:
-                logs.failure("reload_failed", error)
+                self._shared.reject(offered)
+                logs.failure("reload_failed", error, message=_words(error))
                 return
+            self._version = offered
+            self._shared.keep(offered)
             logs.event("reloaded")
         try:
             await asyncio.sleep(before.config.limits.seconds + 1)  # requests under way keep what they began with
@@ -108,8 +114,16 @@ class Worker:
         self._buckets.close()
 
 
-async def _watch_parent(parent: int) -> None:
-    """Leave when the main process is gone: nobody else would stop this one."""
+def _words(error: Exception) -> str:
+    """What an error of the configuration says; of others, whose messages may quote what they met, nothing."""
+    return str(error) if isinstance(error, (ValueError, OSError)) else ""
+
+
+def leave_with(parent: int, folder: Path, drain_seconds: float) -> None:
+    """Leave when the main process is gone: nobody else would stop this one, and it holds the port."""
     while os.getppid() == parent:
-        await asyncio.sleep(1)
+        time.sleep(0.5)
+    shutil.rmtree(folder, ignore_errors=True)
     os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(drain_seconds)
+    os.kill(os.getpid(), signal.SIGKILL)

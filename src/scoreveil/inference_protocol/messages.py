@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from scoreveil import typed
 from scoreveil.inference_protocol import unread
-from scoreveil.inference_protocol.refusals import bad_request, not_allowed, too_many_rows
+from scoreveil.inference_protocol.refusals import Refusal, bad_request, not_allowed, too_many_rows
 from scoreveil.inference_protocol.tensors import (
     CODES,
     NAMES,
@@ -30,6 +30,8 @@ from scoreveil.inference_protocol.tensors import (
 
 T = TypeVar("T")
 HEADER_LENGTH = b"inference-header-content-length"
+LARGE = 1 << 18  # bytes: what is smaller is parsed in milliseconds, whatever it holds
+MOST_LISTS, MOST_TEXTS, MOST_TENSORS = 200_000, 500_000, 1024
 NUMPY = orjson.OPT_SERIALIZE_NUMPY
 
 Name = Annotated[str, Meta(min_length=1, max_length=256)]
@@ -58,10 +60,10 @@ class WantedOutput(msgspec.Struct, forbid_unknown_fields=True):
 class RequestMessage(msgspec.Struct, forbid_unknown_fields=True):
     """A request as it stands in JSON. The kserve client names the model here too; the path says which one is meant."""
 
-    inputs: Annotated[list[InputTensor], Meta(min_length=1)]
+    inputs: Annotated[list[InputTensor], Meta(min_length=1, max_length=MOST_TENSORS)]
     id: Annotated[str, Meta(max_length=256)] | None = None
     parameters: Parameters | None = None
-    outputs: list[WantedOutput] | None = None
+    outputs: Annotated[list[WantedOutput], Meta(max_length=MOST_TENSORS)] | None = None
     model_name: Any = None
     model_version: Any = None
 
@@ -103,15 +105,29 @@ def split(body: bytes, header: bytes | None) -> tuple[Any, memoryview]:
         if not header.isdigit() or len(header) > 12 or int(header) > len(body):
             raise bad_request(f"Inference-Header-Content-Length is not a number of bytes from 0 to {len(body)}.")
         length = int(header)
-    return parsed(memoryview(body)[:length]), memoryview(body)[length:]
+    return parsed(body, length), memoryview(body)[length:]
 
 
-def parsed(body: bytes | memoryview) -> Any:
-    """What a client sent as JSON."""
+def parsed(body: bytes, length: int | None = None) -> Any:
+    """What a client sent as JSON, in the first `length` bytes."""
+    check_parts(body, length)
     try:
-        return orjson.loads(body)
+        return orjson.loads(memoryview(body)[:length])
     except orjson.JSONDecodeError as error:
         raise bad_request(f"The request is not JSON: {error.msg} at character {error.pos}.") from None
+
+
+def check_parts(body: bytes, length: int | None = None) -> None:
+    """Refuse JSON of very many small parts, which would take seconds to parse; numbers are counted by nobody.
+
+    Texts may hold brackets and quotes too, so texts that hold very many are refused with them.
+    """
+    if len(body) <= LARGE:
+        return
+    for what, signs, most in (("lists and objects", (b"[", b"{"), MOST_LISTS), ("texts", (b'"',), 2 * MOST_TEXTS)):
+        if sum(body.count(sign, 0, length) for sign in signs) > most:
+            message = f"The JSON has too many {what}; send fewer rows at a time, flat lists, or tensors in binary."
+            raise Refusal(413, message, "parts")
 
 
 def fitted(tree: Any, kind: type[T]) -> T:
@@ -128,19 +144,23 @@ def read_request(
     passed: frozenset[str] = frozenset(),
     most_rows: int | None = None,
     read_numbers: bool = True,
+    declared: Sequence[TensorSpec] = (),
 ) -> InferenceRequest:
-    """A request, checked; `passed` are the parameters that may go to the model.
+    """A request, checked; `passed` are the parameters that may go to the model, `declared` the inputs it takes.
 
     `header` is the value of Inference-Header-Content-Length. Without `read_numbers`, long lists of them stay as they
     came.
     """
     lists: list[bytes] = []
     if not read_numbers and header is None and len(body) > unread.SHORT:
+        check_parts(body)
         body, lists = unread.cut(body)
     tree, rest = split(body, header)
     message = fitted(tree, RequestMessage)
     parameters = _parameters(message.parameters, "binary_data_output", passed)
     binary = _flag(parameters, "binary_data_output")
+    if declared:
+        check_inputs(message.inputs, declared)
     for i, tensor in enumerate(message.inputs):
         if most_rows is not None and tensor.shape[0] > most_rows:
             raise too_many_rows(tensor.shape[0], most_rows)

@@ -33,8 +33,7 @@ def from_json(data: Any, datatype: Datatype, shape: tuple[int, ...], name: str) 
     """A flat or nested list as an array of the datatype; no text becomes a number, and none leaves its range."""
     if not isinstance(data, list):
         raise bad_request(f"The data of tensor {name!r} is not a list.")
-    flat = _flat(data, shape, name) if data and isinstance(data[0], list) else data
-    check_count(len(flat), shape, name)
+    flat = flattened(data, shape, name)
     if datatype == "BYTES":
         if not all(isinstance(each, str) for each in flat):
             raise bad_request(f"Tensor {name!r} is declared as BYTES, but its data are not all texts.")
@@ -54,6 +53,13 @@ def from_json(data: Any, datatype: Datatype, shape: tuple[int, ...], name: str) 
 def check_count(count: int, shape: tuple[int, ...], name: str) -> None:
     if count != math.prod(shape):
         raise bad_request(f"Tensor {name!r} has {count} values; its shape {list(shape)} says {math.prod(shape)}.")
+
+
+def flattened(data: list[Any], shape: tuple[int, ...], name: str) -> list[Any]:
+    """The values of a flat list, or of nested lists that have this very shape."""
+    flat = _flat(data, shape, name) if data and isinstance(data[0], list) else data
+    check_count(len(flat), shape, name)
+    return flat
 
 
 def _flat(data: list[Any], shape: tuple[int, ...], name: str) -> list[Any]:

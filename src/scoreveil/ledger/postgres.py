@@ -112,6 +112,7 @@ INSERT INTO scoreveil_requests (request, model, client, fingerprint) VALUES ($1,
 ON CONFLICT DO NOTHING RETURNING true
 """
 ANSWER = "UPDATE scoreveil_requests SET grants = $2 WHERE request = $1"
+FREE = "DELETE FROM scoreveil_requests WHERE request = $1"
 WRITABLE = "SELECT current_setting('transaction_read_only') = 'off' AND to_regclass('scoreveil_records') IS NOT NULL"
 
 UNDONE = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
@@ -233,7 +234,10 @@ async def _charge_once(connection: Any, charge: Charge) -> list[Grant]:
             fingerprint = charge.fingerprint()
             if await connection.fetchval(RESERVE, charge.request, charge.model, charge.client, fingerprint):
                 grants = await _charge(connection, charge)
-                await connection.execute(ANSWER, charge.request, wire.grants_body(grants, charge.limit))
+                if any(grant.granted for grant in grants):
+                    await connection.execute(ANSWER, charge.request, wire.grants_body(grants, charge.limit))
+                else:  # a refusal writes nothing, or anyone could fill the disk with them
+                    await connection.execute(FREE, charge.request)
                 return grants
             found = await connection.fetchrow(ANSWERED, charge.request)
     if found is None:  # forgotten just now

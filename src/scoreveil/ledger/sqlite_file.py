@@ -3,9 +3,9 @@
 - `records` holds a counter for every record. Spending only ever grows.
 - `journal` has one entry for every charge that granted something, with a checksum; nothing but `forget` alters it.
   The counters are its sums, which is what `verify` checks.
-- `requests` keeps the answers to requests that carry an idempotency key.
+- `requests` keeps the answers to requests that carry an idempotency key and were granted something.
 
-A refusal without an idempotency key writes nothing. Times are there to be read by people; nothing is decided by them.
+A refusal writes nothing. Times are there to be read by people; nothing is decided by them.
 """
 
 import os
@@ -22,6 +22,7 @@ from scoreveil.ledger.errors import IdempotencyConflict, LedgerUnavailable
 APPLICATION = 0x53636F76  # "Scov"
 VERSION = 1
 CACHE = 64 << 10  # KiB of pages kept in memory
+PAGE = 4096  # bytes: what a record may take in the log, since keys are random
 CHECKPOINT = 16384  # pages: keys are random, so the same pages come again before they need to be copied back
 
 SCHEMA = """
@@ -81,6 +82,7 @@ class LedgerFile:
         self._create = create
         self._connection: sqlite3.Connection | None = None
         self._identity: tuple[int, int] | None = None  # of the file that was opened first
+        self._asked = self._failed = 0  # bytes that charges may take: in this transaction; in the largest that failed
 
     def __enter__(self) -> None:
         """Begin a transaction; the file is opened first where an earlier trouble closed it."""
@@ -88,6 +90,7 @@ class LedgerFile:
             # a ledger that was moved away or replaced would take charges that nobody finds again
             if self._identity is not None and self._identity != identity(self.path):
                 raise LedgerUnavailable("its file was moved or replaced")
+            self._asked = 0
             if self._connection is None:
                 self._connection = self._open()
             self._connection.execute("BEGIN IMMEDIATE")
@@ -101,14 +104,19 @@ class LedgerFile:
             if error is None and self._connection is not None:
                 self._connection.execute("COMMIT")
         except BaseException:
+            self._failed = max(self._failed, self._asked)
             self.close()
             raise
         if error is not None:
+            self._failed = max(self._failed, self._asked)
             self.close()
+        elif self._asked >= self._failed:
+            self._failed = 0
 
     def charge(self, charge: Charge) -> bytes:
         """Grant row by row, within the transaction. The grants, as `wire` writes them."""
         assert self._connection is not None
+        self._asked += PAGE * len(charge)
         if charge.request is not None:
             found = self._connection.execute(ANSWERED, (charge.request,)).fetchall()
             if found:
@@ -125,7 +133,7 @@ class LedgerFile:
             digest = entry_digest(model, client, units, limit, keys)
             self._connection.execute(ENTRY, (now, model, client, units, limit, keys, digest))
         body = wire.grants_body(grants, limit)
-        if charge.request is not None:
+        if charge.request is not None and granted:
             answer = charge.request, now, model, client, charge.fingerprint(), body
             self._connection.execute(ANSWER, answer)
         return body
@@ -162,9 +170,12 @@ class LedgerFile:
         return {key: (releases, spent) for key, releases, spent in rows}
 
     def beat(self) -> None:
-        """Write something, to know that charges can be written."""
+        """Write something, to know that charges can be written: as much as the largest one that failed would take."""
         assert self._connection is not None
-        self._connection.execute("UPDATE pulse SET beats = beats + 1")
+        self._asked += self._failed
+        self._connection.execute(
+            "UPDATE pulse SET beats = " + ("zeroblob(?)" if self._failed else "beats + ?"), (self._failed or 1,)
+        )
 
     def close(self) -> None:
         connection, self._connection = self._connection, None

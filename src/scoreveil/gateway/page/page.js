@@ -214,7 +214,7 @@ function number(label, value, note = "") {
   return pair;
 }
 
-function modelState(model, chunk) {
+function modelState(model) {
   const box = element("div", "model");
   const title = element("h3", "", model.model);
   const repeats = model.repeats === "budget" ? `at most ${count(model.releases)} releases a record` : "repeats get the same answer";
@@ -227,7 +227,6 @@ function modelState(model, chunk) {
     number("Rows released", count(model.rows)),
     number("Refusals", count(refused), refusals.slice(0, 3).map(([why, times]) => `${why.replaceAll("_", " ")} ${count(times)}`).join(", ")),
     number("Budget spent", model.repeats === "budget" ? count(model.charged) : "–", model.repeats === "budget" ? `${count(model.replayed)} replayed` : "not counted"),
-    number("Distortion", model.distortion === null ? "–" : model.distortion.toFixed(2), model.distortion === null ? `after ${count(chunk)} rows` : "mean ‖z − y‖₂"),
     number("Latency", model.requests ? `${milliseconds(model.latency.p50)} ms` : "–", model.requests ? `p99 ${milliseconds(model.latency.p99)} ms` : ""),
   );
   box.append(title, numbers);
@@ -240,7 +239,7 @@ async function refresh() {
     const answer = await fetch("/api/state");
     if (!answer.ok) throw new Error();
     const state = await answer.json();
-    find("models").replaceChildren(...state.models.map((model) => modelState(model, state.chunk)));
+    find("models").replaceChildren(...state.models.map(modelState));
     offerFitted(state.models);
     pulse("live", "live");
   } catch {

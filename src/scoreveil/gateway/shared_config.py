@@ -1,0 +1,84 @@
+"""The configuration that the processes of one gateway share, in a file without a name.
+
+It may hold the address of a database, with its password: whatever kills the gateway, nothing of it stays behind.
+
+    main      shared.offer(config)        at SIGHUP: read and checked, not yet opened
+    workers   shared.offered()            open what it names, then `keep` it, or `reject` it
+              shared.good()               what a worker starts with: the last that was kept
+"""
+
+import os
+import pickle
+import struct
+import tempfile
+from multiprocessing import reduction
+from typing import Any, NamedTuple
+
+from scoreveil.gateway.config import Config
+
+PLACE = struct.Struct("<QQ")  # where an entry begins, and its length; entries are appended and never change
+GOOD, OFFERED = 0, PLACE.size
+
+
+class Version(NamedTuple):
+    """A configuration, and its place: later ones have larger places."""
+
+    place: int
+    config: Config
+
+
+class SharedConfig:
+    """Travels to workers as they are spawned, through an inherited file descriptor."""
+
+    def __init__(self, file: int) -> None:
+        self._file = file
+
+    @classmethod
+    def of(cls, config: Config) -> "SharedConfig":
+        with tempfile.TemporaryFile() as unnamed:
+            shared = cls(os.dup(unnamed.fileno()))
+        os.pwrite(shared._file, bytes(2 * PLACE.size), 0)
+        shared.offer(config)
+        shared._point(GOOD, OFFERED)
+        return shared
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _arrived, (reduction.DupFd(self._file),)
+
+    def good(self) -> Version:
+        return self._read(GOOD)
+
+    def offered(self) -> Version:
+        return self._read(OFFERED)
+
+    def offer(self, config: Config) -> None:
+        entry = pickle.dumps(config)
+        place = os.fstat(self._file).st_size
+        os.pwrite(self._file, entry, place)
+        os.pwrite(self._file, PLACE.pack(place, len(entry)), OFFERED)
+
+    def keep(self, version: Version) -> None:
+        """A worker serves this one, so a later one can start with it."""
+        offered = self._place(OFFERED)
+        if offered[0] == version.place > self._place(GOOD)[0]:
+            self._point(GOOD, OFFERED)
+
+    def reject(self, version: Version) -> None:
+        """What it names cannot be opened; the last good one stays."""
+        if self._place(OFFERED)[0] == version.place:
+            self._point(OFFERED, GOOD)
+
+    def _place(self, which: int) -> tuple[int, int]:
+        place, length = PLACE.unpack(os.pread(self._file, PLACE.size, which))
+        return place, length
+
+    def _point(self, which: int, at: int) -> None:
+        os.pwrite(self._file, PLACE.pack(*self._place(at)), which)
+
+    def _read(self, which: int) -> Version:
+        place, length = self._place(which)
+        return Version(place, pickle.loads(os.pread(self._file, length, place)))  # written by the main process alone
+
+
+def _arrived(file: Any) -> SharedConfig:
+    return SharedConfig(file.detach())

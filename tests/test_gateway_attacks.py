@@ -1,0 +1,208 @@
+"""Attacks on the gateway that cost others their answers: each is refused, and the others are served."""
+
+import concurrent.futures
+import contextlib
+import json
+import os
+import resource
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gateway_servers import SLOW, Behind, Gateway, gateway, until, v2
+from scoreveil.gateway.auth import key_hash
+
+pytestmark = pytest.mark.slow
+
+KEY = "sv_the-key-of-alice-in-the-tests-0001"
+MIB = 1 << 20
+INFER = "/v2/models/slow/infer"
+X = np.float32([[1, 0]])
+
+
+class Asked:
+    """What asks the model behind whether it is ready: how often, and how many at a time."""
+
+    def __init__(self) -> None:
+        self.times = self.now = self.most = 0
+        self._lock = threading.Lock()
+
+    def __call__(self, method: str, path: str, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        with self._lock:
+            self.times += 1
+            self.now += 1
+            self.most = max(self.most, self.now)
+        time.sleep(0.2)
+        with self._lock:
+            self.now -= 1
+        return 200, {"Content-Type": "application/json"}, b"{}"
+
+
+@pytest.fixture(scope="module")
+def asked() -> Asked:
+    return Asked()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, asked: Asked) -> Iterator[Gateway]:
+    folder = tmp_path_factory.mktemp("attacked")
+    (folder / "slow_model.py").write_text(SLOW)
+    behind = Behind(asked)
+    toml = f"""
+    [auth]
+    mode = "keys"
+    clients = [{{ name = "alice", sha256 = "{key_hash(KEY.encode())}" }}]
+    [limits]
+    body_bytes = {2 * MIB}
+    bytes_in_flight = {4 * MIB}
+    [models.slow]
+    python = "slow_model:make"
+    epsilon = 1.0
+    [models.counted]
+    python = "slow_model:make"
+    epsilon = 1.0
+    repeats = "budget"
+    total = 1.0
+    [models.behind]
+    epsilon = 1.0
+    upstream = {{ url = "{behind.url}" }}
+    """
+    with gateway(folder, toml, PYTHONPATH=f"{folder}:{os.environ.get('PYTHONPATH', '')}") as made:
+        yield made
+    behind.close()
+
+
+def ask(server: Gateway, body: Any, path: str = INFER, **headers: str) -> tuple[int, dict[str, str], bytes]:
+    return server.request("POST", path, body, authorization=f"Bearer {KEY}", **headers)
+
+
+def raw(server: Gateway, *lines: str, body: bytes = b"") -> bytes:
+    """The first line that comes back for a request written by hand."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+        connection.sendall("\r\n".join([*lines, "Host: x", "", ""]).encode() + body)
+        return connection.makefile("rb").readline()
+
+
+# Connections
+
+
+def test_idle_connections_lock_nobody_out_and_end(server: Gateway) -> None:
+    """1,500 of them, some of which have begun a request: others are answered, and in the end all are closed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    with contextlib.ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        idle = []
+        for i in range(1500):
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=30))
+            if i % 3 == 0:
+                connection.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\nX-")
+            idle.append(connection)
+        assert server.request("GET", "/v2/health/live")[0] == 200
+        assert ask(server, v2(X))[0] == 200
+        for connection in idle:
+            connection.settimeout(60)
+            with contextlib.suppress(ConnectionResetError):
+                while connection.recv(4096):  # a refusal, perhaps, and then the end
+                    pass
+
+
+# Headers
+
+
+def test_headers_that_cannot_be_are_refused(server: Gateway) -> None:
+    bearer = f"Authorization: Bearer {KEY}"
+    assert b" 400 " in raw(server, f"POST {INFER} HTTP/1.1", bearer, f"Content-Length: {'9' * 5000}")
+    assert b" 400 " in raw(server, "GET /v2 HTTP/1.1", bearer, "Authorization: Bearer another")
+    assert b" 400 " in raw(server, "GET /v2 HTTP/1.1", "Authorization: Bearer another", bearer)
+    assert b" 400 " in raw(server, "GET /v2 HTTP/1.1", "X-API-Key: another", f"X-API-Key: {KEY}")
+    assert b" 401 " in raw(server, "GET /v2 HTTP/1.1", "Authorization: Bearer ")
+    assert b" 200 " in raw(server, "GET /v2 HTTP/1.1", bearer, "X-Other: 1", "X-Other: 2")
+
+
+# Bodies
+
+
+def filled(start: bytes, part: bytes, end: bytes) -> bytes:
+    """As many parts as a body may have."""
+    return start + b",".join([part] * ((2 * MIB - len(start) - len(end)) // (len(part) + 1))) + end
+
+
+def test_very_many_small_parts_are_refused_before_they_are_parsed(server: Gateway) -> None:
+    tensor = b'{"name":"x","shape":[1,2],"datatype":"FP32","data":[1,0]}'
+    bodies = [
+        filled(b'{"inputs":[{"name":"x","shape":[1,2],"datatype":"FP32","data":[', b"[]", b"]}]}"),
+        filled(b'{"inputs":[{"name":"x","shape":[1,2],"datatype":"FP32","data":[', b"[[[[]]]]", b"]}]}"),
+        filled(b'{"inputs":[' + tensor + b'],"outputs":[', b"{}", b"]}"),
+        filled(b'{"inputs":[{"name":"x","shape":[1,2],"datatype":"BYTES","data":[', b'""', b"]}]}"),
+    ]
+    for body in bodies:
+        status, _, answer = ask(server, body)
+        assert (status, json.loads(answer)["error"].partition(";")[0].startswith("The JSON has too many")) == (
+            413,
+            True,
+        )
+    # fewer parts than that are read, and refused for what they are
+    status, _, answer = ask(server, filled(b'{"inputs":[', tensor, b"]}"))
+    assert status == 400, answer
+    assert b"length <= 1024" in answer
+    status, _, answer = ask(
+        server, filled(b'{"inputs":[{"name":"x","shape":[1,2],"datatype":"BYTES","data":[', b'"abc"', b"]}]}")
+    )
+    assert (status, b"the model takes FP32" in answer) == (400, True)
+    # long requests are answered as short ones are
+    many = np.zeros((4096, 2), dtype=np.float32)
+    spaced = json.dumps(v2(many)).encode() + b" " * MIB
+    assert ask(server, spaced)[0] == 200
+
+
+def test_held_bodies_are_bounded_and_give_way(server: Gateway) -> None:
+    """Whoever sends nearly all of many bodies takes no more memory than is allowed; the others come later."""
+    whole = b'{"inputs":[]}' + b" " * (2 * MIB - 13)
+    assert ask(server, whole)[0] == 400
+    head = f"POST {INFER} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\nContent-Length: {len(whole)}\r\n\r\n"
+    with contextlib.ExitStack() as stack:
+        for _ in range(2):
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=30))
+            connection.sendall(head.encode() + whole[: -MIB // 8])
+
+        def busy() -> bool:
+            status, headers, _ = ask(server, whole)
+            return (status, headers.get("retry-after")) == (503, "1")
+
+        until(busy)
+        assert server.request("GET", "/v2/health/live")[0] == 200
+        assert ask(server, v2(X))[0] == 200  # a small one finds room
+    until(lambda: ask(server, whole)[0] == 400)
+
+
+def test_refused_requests_with_fresh_keys_do_not_grow_the_ledger(server: Gateway) -> None:
+    path, spent = "/v2/models/counted/infer", v2(np.float32([[i, 0] for i in range(1000)]))
+    assert ask(server, spent, path)[0] == 200
+
+    def size() -> int:
+        return sum(file.stat().st_size for file in server.folder.glob("scoreveil-ledger.db*") if file.is_file())
+
+    before = size()
+    for i in range(20):
+        assert ask(server, spent, path, idempotency_key=f"key {i}")[0] == 429
+    assert size() - before < 100_000  # at 20 times 1,000 records
+
+
+# Readiness
+
+
+def test_the_model_is_asked_whether_it_is_ready_once_at_a_time(server: Gateway, asked: Asked) -> None:
+    """However many ask, and nobody needs a key for it."""
+    start = time.monotonic()
+    before = asked.times
+    with concurrent.futures.ThreadPoolExecutor(20) as pool:
+        statuses = list(pool.map(lambda _: server.request("GET", "/v2/health/ready")[0], range(60)))
+    assert statuses == [200] * 60
+    assert asked.most == 1
+    assert asked.times - before <= 1 + (time.monotonic() - start) / 0.5

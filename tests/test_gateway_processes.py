@@ -1,0 +1,92 @@
+"""The gateway's processes under attack: what is killed is replaced or gone, and nothing of it stays behind."""
+
+import os
+import signal
+import socket
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gateway import cmdline
+from gateway_servers import SLOW, Gateway, gateway, until
+
+pytestmark = [pytest.mark.slow, pytest.mark.linux]
+
+TOML = '[models.slow]\npython = "slow_model:make"\nepsilon = 2.0\n'
+X = np.float32([[i, 0] for i in range(1, 101)])  # so many that two sets of answers are never the same by chance
+
+
+def workers(server: Gateway) -> list[int]:
+    children = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
+    return [int(pid) for pid in children if b"spawn_main" in cmdline(pid)]
+
+
+def slow(folder: Path, toml: str, **environ: str) -> AbstractContextManager[Gateway]:
+    """A gateway with a model that starts quickly, and answers as slowly as it is asked to."""
+    (folder / "slow_model.py").write_text(SLOW)
+    return gateway(folder, toml, PYTHONPATH=f"{folder}:{os.environ.get('PYTHONPATH', '')}", **environ)
+
+
+def said(server: Gateway, event: str) -> list[str]:
+    return [each.get("message", "") for each in server.events() if each["event"] == event]
+
+
+def test_a_configuration_that_cannot_be_opened_is_never_served_and_deaths_are_survived(tmp_path: Path) -> None:
+    with slow(tmp_path, TOML) as server:
+        before = server.infer(X, "slow")[2]
+        server.config.write_text('[models.slow]\nonnx = "missing.onnx"\nepsilon = 1.0\n')
+        server.process.send_signal(signal.SIGHUP)
+        server.wait_for("reload_failed")
+        assert "missing.onnx" in said(server, "reload_failed")[0]
+        assert server.infer(X, "slow")[2] == before
+        # what starts later starts with what was served; a second death within seconds is survived too
+        for deaths in (1, 2):
+            (worker,) = workers(server)
+            os.kill(worker, signal.SIGKILL)
+            server.wait_for("serving", 1 + deaths)
+            until(lambda: server.listening() and server.request("GET", "/v2/health/live")[0] == 200)
+            assert server.infer(X, "slow")[2] == before
+        assert all("by SIGKILL while it served" in words for words in said(server, "worker_died"))
+        assert len(said(server, "worker_died")) == 2
+        # and a good configuration is taken
+        server.config.write_text(TOML.replace("2.0", "1.0"))
+        server.process.send_signal(signal.SIGHUP)
+        server.wait_for("reloaded")
+        assert server.infer(X, "slow")[2] != before
+        assert server.stop() == 0
+
+
+def test_what_cannot_start_says_why_and_ends(tmp_path: Path) -> None:
+    server = Gateway(tmp_path, '[models.m]\nonnx = "missing.onnx"\nepsilon = 1.0\n').start(wait=False)
+    assert server.process.wait(timeout=120) != 0
+    assert "missing.onnx" in server.log.read_text()
+    assert len(said(server, "start_failed")) <= 1
+
+
+def test_a_killed_gateway_leaves_no_worker_and_no_configuration(tmp_path: Path) -> None:
+    """Not even while a client holds a request, and whoever finds its folder finds no address of a database."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    toml = """
+    server = { drain_seconds = 1 }
+    [ledger]
+    url = "postgresql://scoreveil:the-password@127.0.0.1:9/none"
+    [models.slow]
+    python = "slow_model:make"
+    epsilon = 1.0
+    """
+    with slow(tmp_path, toml, TMPDIR=str(temporary)) as server:
+        (worker,) = workers(server)
+        files = [file for file in temporary.rglob("*") if file.is_file()]
+        assert files
+        assert not [file for file in files if b"the-password" in file.read_bytes()]
+        with socket.create_connection(("127.0.0.1", server.port)) as held:
+            held.sendall(b"POST /v2/models/slow/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+            server.process.send_signal(signal.SIGKILL)
+            server.process.wait()
+            until(lambda: not cmdline(str(worker)))
+        assert not server.listening()
+        assert not list(temporary.rglob("worker-*"))
+        assert b"the-password" not in b"".join(file.read_bytes() for file in temporary.rglob("*") if file.is_file())
