@@ -18,6 +18,7 @@ import numpy as np
 from msgspec import Meta
 
 from scoreveil import accounting
+from scoreveil.gateway.probabilities import Outputs
 from scoreveil.inference_protocol.tensors import TensorSpec
 from scoreveil.veil import Veil
 
@@ -192,6 +193,7 @@ class Model(ConfigTable, frozen=True):
     upstream: Upstream | None = None
     version: str = "1"
     scores: Annotated[tuple[str, ...], Meta(min_length=1)] = ("scores",)  # outputs that are veiled
+    outputs: Outputs = "scores"  # what these are: probabilities, or logits
     passes: tuple[str, ...] = ()  # outputs that are passed as they are: labels, never logits
     parameters: tuple[str, ...] = ()  # request parameters that the upstream may see
     inputs: tuple[TensorSpec, ...] = ()
@@ -209,6 +211,7 @@ class Model(ConfigTable, frozen=True):
         _require(len(set(offered)) == len(offered), "scores and passes name an output twice; once is enough")
         _require(offered == self.scores or self.is_v2, "passes is for v2 and embedded models; remove it")
         _require(len(self.scores) == 1 or self.is_v2, "MLflow and TF Serving models have one output of scores")
+        _require(self.outputs == "scores" or self.skops is None, "a .skops model has predict_proba; remove outputs")
         if self.budgeted:
             _require(self.total is not None, "repeats = 'budget' needs total: the ε that all releases may add up to")
             _require(self.knows_records, "repeats = 'budget' needs inputs here, so that a record is one")

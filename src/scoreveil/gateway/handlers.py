@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import orjson
 
 from scoreveil import __version__
+from scoreveil.gateway.probabilities import probabilities
 from scoreveil.gateway.served import ServedModel, request_digest
 from scoreveil.inference_protocol.messages import HEADER_LENGTH
 from scoreveil.inference_protocol.refusals import Refusal, bad_request, upstream_failed
@@ -92,7 +93,7 @@ async def infer(exchange: Exchange) -> Answer:
     found = await source.infer(query, served.limits.seconds)
     if any(len(array) != query.rows for array in found.values()):
         raise upstream_failed("rows")
-    scores = {name: array for name, array in found.items() if name in model.scores}
+    scores = {name: probabilities(array, model.outputs) for name, array in found.items() if name in model.scores}
     passed = {name: array for name, array in found.items() if name in model.passes}
     veiled = await served.release(scores, query, gateway.ledger, exchange.client, _idempotency(exchange))
     written, length = source.write(query, {**passed, **veiled})
