@@ -33,6 +33,7 @@ def serve(
     demo: Annotated[bool, typer.Option("--demo", help="Serve the digits of the demo, as model digits.")] = False,
     host: Annotated[str | None, typer.Option("--host", help="Where to listen; by default 127.0.0.1.")] = None,
     port: Annotated[int | None, typer.Option("--port", help="By default 8080.")] = None,
+    grpc_port: Annotated[int | None, typer.Option("--grpc-port", help="Speak gRPC too; by default not.")] = None,
     admin_port: Annotated[int | None, typer.Option("--admin-port", help="Page and metrics; by default 9090.")] = None,
     workers: Annotated[int | None, typer.Option("--workers", metavar="N", help="Processes; by default 1.")] = None,
 ) -> None:
@@ -40,7 +41,8 @@ def serve(
 
     Speaks the Open Inference Protocol (KServe, Triton, MLServer). SIGHUP reads the configuration again.
     """
-    given = {"server/host": host, "server/port": port, "server/admin_port": admin_port, "server/workers": workers}
+    given = {"server/host": host, "server/port": port, "server/grpc_port": grpc_port}
+    given |= {"server/admin_port": admin_port, "server/workers": workers}
     overrides: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if demo:
         overrides |= _table("digits", DEMO if epsilon is None else {**DEMO, "epsilon": epsilon})
@@ -103,6 +105,8 @@ def _say(config: "Config", found: list[str]) -> None:
         promise = model.bare_veil.guarantee
         typer.echo(f"Model {name}: ε = {promise.epsilon:g} a release, repeats {_repeats(model)}.")
     typer.echo(f"Gateway  {scheme}://{settings.host}:{settings.port}/v2")
+    if settings.grpc_port is not None:
+        typer.echo(f"gRPC     {settings.host}:{settings.grpc_port}")
     typer.echo(f"Page     http://{settings.admin_host}:{settings.admin_port}/")
 
 

@@ -51,6 +51,7 @@ class Server(ConfigTable, frozen=True):
 
     host: str = "127.0.0.1"
     port: Port = 8080
+    grpc_port: Port | None = None  # where gRPC is spoken too, if anywhere
     admin_host: str = "127.0.0.1"
     admin_port: Port = 9090
     workers: Annotated[int, Meta(ge=1, le=256)] = 1
@@ -60,7 +61,10 @@ class Server(ConfigTable, frozen=True):
     drain_seconds: Count = 30  # how long SIGTERM waits for requests that are under way
 
     def __post_init__(self) -> None:
-        _require(self.port != self.admin_port, f"port and admin_port are both {self.port}; give each its own")
+        ports = [port for port in (self.port, self.grpc_port, self.admin_port) if port is not None]
+        _require(
+            len(set(ports)) == len(ports), "port, grpc_port and admin_port are not all different; give each its own"
+        )
         _require((self.tls_cert is None) == (self.tls_key is None), "tls_cert and tls_key need each other; set both")
         _require(self.tls_client_ca is None or self.tls_cert is not None, "tls_client_ca needs tls_cert and tls_key")
 

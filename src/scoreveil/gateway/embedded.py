@@ -28,7 +28,7 @@ class Embedded(TensorSource):
     def __init__(self, name: str, model: Model, limits: Limits) -> None:
         self.loaded = load(name, model)
         super().__init__(name, model, limits, self.loaded.inputs)
-        self.platform = self.loaded.platform
+        self.platform, self.classes = self.loaded.platform, self.loaded.classes
         self._per_row = SHORT  # seconds, as last measured; the first call is not trusted to be short
         self._pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="model")
 

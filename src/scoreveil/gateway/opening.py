@@ -7,15 +7,18 @@ also asks the upstreams and the ledger.
 import asyncio
 import os
 import ssl
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 
+from scoreveil.extras import needs
 from scoreveil.gateway import embedded, loaded, secrets
 from scoreveil.gateway.auth import authenticator
 from scoreveil.gateway.config import SQLITE, Config, ConfigError, Model, Server
@@ -27,6 +30,8 @@ from scoreveil.inference_protocol.tensors import Array, TensorSpec
 from scoreveil.ledger import LedgerUnavailable, open_books, open_ledger
 from scoreveil.mechanisms.scores import check_layout, check_rows
 
+# this process has no threads yet, so that it can be copied, which is fastest; macOS cannot bear that
+CHILD = "fork" if sys.platform == "linux" else "spawn"
 MOST_NAMED = 12  # classes that are named
 
 
@@ -39,7 +44,7 @@ def before_serving(config: Config) -> list[str]:
     if all(model.upstream is not None for model in config.models.values()):
         return here(config)
     # a model may take memory, start threads or crash: none of that shall happen to the process that stays
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(1, mp_context=get_context(CHILD)) as pool:
         try:
             return pool.submit(here, config).result()
         except BrokenProcessPool:
@@ -52,6 +57,9 @@ def here(config: Config) -> list[str]:
         authenticator(config.auth)
     with _said_of("server"):
         _open_certificates(config.server)
+        if config.server.grpc_port is not None:
+            with needs("grpc"):
+                import_module("scoreveil.gateway.grpc_service")
     lines = []
     for name, model in config.models.items():
         with _said_of(f"models.{name}"):

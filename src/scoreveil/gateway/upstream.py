@@ -116,7 +116,6 @@ class TensorUpstream(TensorSource):
         self._path = versioned_path("/v2", name, upstream)
         self._infer = f"{self._path}/infer"
         self._binary = upstream.binary
-        self._scores = frozenset(model.scores)
         self._pool = UpstreamPool(upstream, limits)
 
     async def infer(self, query: TensorQuery, seconds: float) -> Arrays:
