@@ -75,6 +75,8 @@ def test_the_smallest_configuration_is_two_lines() -> None:
         (merged(limits=3), "limits: Expected `object`, got `int`"),
         (merged(server__port=99999), "server.port: Expected `int` <= 65535"),
         (merged(server__port=9090), "server: port and admin_port are both 9090"),
+        (merged(server__grpc_port=8080), "server: grpc_port is 8080, which another port is already"),
+        (merged(models__m__outputs="margins"), "outputs"),
         (merged(server__workers=0), "server.workers: Expected `int` >= 1"),
         (merged(server__host="0.0.0.0"), "others can connect to server.host 0.0.0.0: set auth.mode"),
         (merged(server__tls_cert="c.pem"), "tls_cert and tls_key need each other"),

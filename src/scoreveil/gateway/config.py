@@ -61,10 +61,9 @@ class Server(ConfigTable, frozen=True):
     drain_seconds: Count = 30  # how long SIGTERM waits for requests that are under way
 
     def __post_init__(self) -> None:
-        ports = [port for port in (self.port, self.grpc_port, self.admin_port) if port is not None]
-        _require(
-            len(set(ports)) == len(ports), "port, grpc_port and admin_port are not all different; give each its own"
-        )
+        _require(self.port != self.admin_port, f"port and admin_port are both {self.port}; give each its own")
+        taken = self.grpc_port in (self.port, self.admin_port)
+        _require(not taken, f"grpc_port is {self.grpc_port}, which another port is already; give each its own")
         _require((self.tls_cert is None) == (self.tls_key is None), "tls_cert and tls_key need each other; set both")
         _require(self.tls_client_ca is None or self.tls_cert is not None, "tls_client_ca needs tls_cert and tls_key")
 
