@@ -19,6 +19,7 @@ from sklearn import (
     feature_selection,
     gaussian_process,
     impute,
+    linear_model,
     model_selection,
     neighbors,
     neural_network,
@@ -218,6 +219,25 @@ def shouting(x: np.ndarray) -> np.ndarray:
 def test_a_function_of_someone_elses_is_not_read(made: Any, foreign: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=f"m.skops holds .*{foreign}.* are not built here"):
         asked(saved(tmp_path, made), X)
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (LogisticRegression(), "a LogisticRegression that was not trained"),
+        (linear_model.RidgeClassifier().fit(X, Y), "no predict_proba; .* CalibratedClassifierCV"),
+        ({"a": 1}, "holds a dict, which has no predict_proba"),
+    ],
+)
+def test_what_is_no_trained_classifier_is_called_what_it_is(made: Any, words: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=words):
+        asked(saved(tmp_path, made), X)
+
+
+def test_a_file_that_skops_did_not_write_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "m.skops").write_bytes(b"a pickle, perhaps")
+    with pytest.raises(ValueError, match="is not a file that skops"):
+        asked(tmp_path / "m.skops", X)
 
 
 def test_nothing_that_is_trusted_is_a_function_but_those_of_arrays() -> None:

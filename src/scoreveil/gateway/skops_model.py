@@ -12,6 +12,7 @@ at all such contents before anything is predicted, and builds neighbours' trees 
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -84,8 +85,13 @@ def load(path: Path, model: Model) -> LoadedModel:
     """The classifier in a file, checked."""
     classifier = read(path)
     if not hasattr(classifier, "predict_proba"):
-        raise ValueError(f"{path.name} holds a {type(classifier).__name__}, which has no predict_proba.")
+        raise ValueError(
+            f"{path.name} holds a {type(classifier).__name__}, which has no predict_proba; "
+            "scikit-learn's CalibratedClassifierCV gives one to a classifier that has none."
+        )
     classes = getattr(classifier, "classes_", None)
+    if classes is None:
+        raise ValueError(f"{path.name} holds a {type(classifier).__name__} that was not trained.")
     if not isinstance(classes, np.ndarray) or classes.ndim != 1 or _many_labels(classifier):
         raise ValueError(
             f"{path.name} holds a {type(classifier).__name__} of several labels; serve a classifier for each of them."
@@ -114,7 +120,11 @@ def read(path: Path) -> Any:
         from skops.io import load as load_skops
     except ModuleNotFoundError:
         raise ValueError("A .skops model needs skops: pip install 'scoreveil[skops]'") from None
-    foreign = sorted(set(get_untrusted_types(file=path)) - set(TRUSTED))
+    try:
+        named = get_untrusted_types(file=path)
+    except (BadZipFile, KeyError, UnicodeDecodeError):
+        raise ValueError(f"{path.name} is not a file that skops.io.dump wrote.") from None
+    foreign = sorted(set(named) - set(TRUSTED))
     if foreign:
         raise ValueError(
             f"{path.name} holds {', '.join(foreign)}, and types and functions that are not among scikit-learn's own "
