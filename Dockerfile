@@ -7,7 +7,7 @@ COPY src src
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 
 FROM python:3.12-slim
-ARG EXTRAS=serve,postgres,onnx,skops,traces
+ARG EXTRAS=serve,grpc,postgres,onnx,skops,traces
 COPY --from=build /wheels /wheels
 COPY constraints.txt /wheels/
 RUN pip install --no-cache-dir --constraint /wheels/constraints.txt "$(ls /wheels/*.whl)[$EXTRAS]" \
@@ -18,7 +18,7 @@ RUN pip install --no-cache-dir --constraint /wheels/constraints.txt "$(ls /wheel
 ENV NUMBA_CACHE_DIR=/tmp/numba
 USER 10001:10001
 WORKDIR /var/lib/scoreveil
-EXPOSE 8080 9090
+EXPOSE 8080 8081 9090
 HEALTHCHECK --interval=10s --start-period=30s \
     CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:8080/v2/health/ready')"]
 CMD ["scoreveil", "serve", "--config", "/etc/scoreveil/gateway.toml"]

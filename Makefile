@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install -q -c constraints.txt
 
 .PHONY: help demo test test-fast slowest coverage check docs dist spark bench bench-extras bench-ray bench-gateway bench-ledger soak \
-	soak-ledger conformance browser clean
+	soak-ledger conformance proto browser clean
 
 help:
 	@echo "make demo   install what the demo needs and run it"
@@ -80,6 +80,11 @@ soak-ledger: $(VENV)/dev.stamp
 		$(BIN)/python benchmarks/kills.py $$kind --kills 1000 --idempotent && \
 		$(BIN)/python benchmarks/retries.py $$kind --tries 100000 || exit 1; \
 	done
+
+# the messages of gRPC, compiled from their description
+proto: $(VENV)/dev.stamp
+	cd src/scoreveil/inference_protocol && $(abspath $(BIN))/python -m grpc_tools.protoc -I. \
+		--descriptor_set_out=open_inference.binpb open_inference.proto
 
 # the tests look at the audit's report in a real browser
 browser:

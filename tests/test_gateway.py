@@ -95,7 +95,7 @@ def test_the_demo_speaks_the_protocol(demo: Gateway) -> None:
     about = json.loads(demo.request("GET", "/v2/models/digits")[2])
     assert about["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, 64]}]
     assert about["outputs"] == [{"name": "scores", "datatype": "FP32", "shape": [-1, 10]}]
-    assert json.loads(demo.request("GET", "/v2")[2])["extensions"] == ["binary_tensor_data"]
+    assert json.loads(demo.request("GET", "/v2")[2])["extensions"][0] == "binary_tensor_data"
 
 
 def test_the_demo_veils_and_keeps_the_label(demo: Gateway) -> None:

@@ -76,6 +76,8 @@ def test_the_smallest_configuration_is_two_lines() -> None:
         (merged(limits=3), "limits: Expected `object`, got `int`"),
         (merged(server__port=99999), "server.port: Expected `int` <= 65535"),
         (merged(server__port=9090), "server: port and admin_port are both 9090"),
+        (merged(server__grpc_port=8080), "server: grpc_port is 8080, which another port is already"),
+        (merged(models__m__outputs="margins"), "outputs"),
         (merged(server__workers=0), "server.workers: Expected `int` >= 1"),
         (merged(server__host="0.0.0.0"), "others can connect to server.host 0.0.0.0: set auth.mode"),
         (merged(server__tls_cert="c.pem"), "tls_cert and tls_key need each other"),
@@ -210,7 +212,7 @@ def test_config_check_and_key(tmp_path: Path) -> None:
     table = made.stdout.split("For the file:\n")[1]
     file = tmp_path / "g.toml"
     file.write_text(f'auth.mode = "keys"\n{table}\n[models.m]\nonnx = "m.onnx"\nepsilon = 2\n')
-    checked = run("check", str(file))
+    checked = run("check", "--offline", str(file))
     assert checked.returncode == 0, checked.stderr
     assert "The configuration holds." in checked.stdout
     assert key_hash(key.encode()) in table

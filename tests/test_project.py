@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 import yaml
@@ -70,6 +71,17 @@ def test_what_the_image_and_the_compose_file_copy_exists():
             assert source in compose["volumes"] or (ROOT / "deploy" / source).exists(), volume
         if "build" in service:
             assert (ROOT / "deploy" / service["build"] / "Dockerfile").exists()
+
+
+def test_linters_pass_what_is_deployed():
+    """Kubernetes' own schemas, strictly; a custom resource of KServe's has none there. And Compose's."""
+    tools = Path(sys.executable).parent
+    for command in (
+        [tools / "kubernetes-validate", "--strict", ROOT / "deploy" / "kubernetes.yaml"],
+        [tools / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", ROOT / "deploy" / "compose.yaml"],
+    ):
+        ran = subprocess.run(command, capture_output=True, text=True)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
 def test_the_slowest_tests_become_a_table(tmp_path):

@@ -26,12 +26,16 @@ def serve(
     fitted: Annotated[
         Path | None, typer.Option("--veil", metavar="FILE", help="In place of --epsilon: a veil that `fit` wrote.")
     ] = None,
+    outputs: Annotated[
+        str | None, typer.Option("--outputs", metavar="logits", help="What the MODEL gives, if not probabilities.")
+    ] = None,
     config: ConfigOption = None,
     demo: Annotated[bool, typer.Option("--demo", help="Serve the digits of the demo, as model digits.")] = False,
     host: Annotated[
         str | None, typer.Option("--host", metavar="HOST", help="Where to listen; by default 127.0.0.1.")
     ] = None,
     port: Annotated[int | None, typer.Option("--port", help="By default 8080.")] = None,
+    grpc_port: Annotated[int | None, typer.Option("--grpc-port", help="Speak gRPC too; by default not.")] = None,
     admin_port: Annotated[int | None, typer.Option("--admin-port", help="Page and metrics; by default 9090.")] = None,
     workers: Annotated[int | None, typer.Option("--workers", metavar="N", help="Processes; by default 1.")] = None,
 ) -> None:
@@ -39,12 +43,15 @@ def serve(
 
     Speaks the Open Inference Protocol (KServe, Triton, MLServer). SIGHUP reads the configuration again.
     """
-    given = {"server/host": host, "server/port": port, "server/admin_port": admin_port, "server/workers": workers}
+    given = {"server/host": host, "server/port": port, "server/grpc_port": grpc_port}
+    given |= {"server/admin_port": admin_port, "server/workers": workers}
     overrides: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if demo:
         overrides |= _table("digits", DEMO if epsilon is None else {**DEMO, "epsilon": epsilon})
     if model is not None:
-        overrides |= _table(_model_name(model), _model(model, epsilon, fitted))
+        overrides |= _table(_model_name(model), _model(model, epsilon, fitted, outputs))
+    elif outputs is not None:
+        raise ValueError("--outputs needs a MODEL to apply to; in a --config file it stands in the model's table.")
     elif fitted is not None:
         raise ValueError("--veil needs a MODEL to apply to; in a --config file it stands in the model's table.")
     elif epsilon is not None and not demo:
@@ -52,8 +59,11 @@ def serve(
     if not overrides.keys() - given.keys() and config is None:
         raise ValueError("What shall be served? Name a MODEL, a --config file, or --demo.")
     server = _gateway()
+    from scoreveil.gateway import opening
+
     setup = server.Setup(config, overrides)
-    _say(setup.load())
+    loaded = setup.load()
+    _say(loaded, opening.before_serving(loaded))
     server.run(setup)
 
 
@@ -70,7 +80,7 @@ def _table(name: str, settings: dict[str, Any]) -> dict[str, Any]:
     return {f"models/{name}/{key}": value for key, value in settings.items()}
 
 
-def _model(path: Path, epsilon: float | None, fitted: Path | None) -> dict[str, Any]:
+def _model(path: Path, epsilon: float | None, fitted: Path | None, outputs: str | None) -> dict[str, Any]:
     kind = path.suffix.removeprefix(".")
     if kind not in ("onnx", "skops"):
         raise ValueError(f"{path.name} is not a model that can be served: its name ends in neither .onnx nor .skops.")
@@ -79,20 +89,26 @@ def _model(path: Path, epsilon: float | None, fitted: Path | None) -> dict[str, 
     if (epsilon is None) == (fitted is None):
         raise ValueError("Say how much may show through: either --epsilon, such as 2, or a fitted --veil.")
     shown = {"epsilon": epsilon} if fitted is None else {"veil": str(fitted.absolute())}
-    return {kind: str(path.absolute()), **shown}
+    given = {} if outputs is None else {"outputs": outputs}
+    return {kind: str(path.absolute()), **shown, **given}
 
 
 def _model_name(path: Path) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "-", path.stem).lstrip("._-") or "model"
 
 
-def _say(config: "Config") -> None:
+def _say(config: "Config", found: list[str]) -> None:
+    """What was found where the configuration was opened, and what it means."""
     settings = config.server
+    for line in found:
+        typer.echo(line)
     scheme = "http" if settings.tls_cert is None else "https"
     for name, model in config.models.items():
         promise = model.bare_veil.guarantee
         typer.echo(f"Model {name}: ε = {promise.epsilon:g} a release, repeats {_repeats(model)}.")
     typer.echo(f"Gateway  {scheme}://{settings.host}:{settings.port}/v2")
+    if settings.grpc_port is not None:
+        typer.echo(f"gRPC     {settings.host}:{settings.grpc_port}")
     typer.echo(f"Page     http://{settings.admin_host}:{settings.admin_port}/")
 
 
@@ -103,11 +119,25 @@ def _repeats(model: Any) -> str:
 
 
 @config_app.command("check")
-def check(config: Annotated[Path, typer.Argument(metavar="FILE", help="The TOML file.")]) -> None:
-    """Read a configuration as `serve` would, environment included, and say what it means."""
+def check(
+    config: Annotated[Path, typer.Argument(metavar="FILE", help="The TOML file.")],
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Read the file alone; open nothing that it names.")
+    ] = False,
+) -> None:
+    """Read a configuration as `serve` would, environment included, open all that it names, and say what was found.
+
+    Models and veils are loaded, upstreams and the ledger are asked. Files are not made; PostgreSQL's tables are.
+    """
     from scoreveil.gateway import config_file
 
-    _say(config_file.load(config))
+    loaded = config_file.load(config)
+    if offline:
+        _say(loaded, [])
+    else:
+        from scoreveil.gateway import opening
+
+        _say(loaded, opening.check(loaded))
     typer.echo("The configuration holds.")
 
 

@@ -10,7 +10,9 @@ itself, and no client ever sees a raw score. What is not allow-listed does not p
     sources.py   where scores come from, in one shape    limits.py       how much, how often
     upstream.py  a model behind, over HTTP               metrics.py      what is counted
     rows.py      MLflow and TF Serving behind            admin.py        the page, /metrics, /openapi.json
-    embedded.py  a model inside: ONNX, skops, Python     worker.py       the life of one worker
-    openapi.py   the routes, described                   server.py       processes and signals
-                                                         shared_config.py    what the processes share
+    embedded.py  a model inside                          worker.py       the life of one worker
+    onnx_model.py, skops_model.py, loaded.py             server.py       processes and signals
+                 how it is read                          shared_config.py    what the processes share
+    probabilities.py  logits as scores                   grpc_service.py the same over gRPC
+    openapi.py   the routes, described                   opening.py      what is opened before all that
 """

@@ -19,6 +19,7 @@ import numpy as np
 from msgspec import Meta
 
 from scoreveil import accounting
+from scoreveil.gateway.probabilities import Outputs
 from scoreveil.inference_protocol.tensors import TensorSpec
 from scoreveil.veil import Veil
 
@@ -76,6 +77,7 @@ class Server(ConfigTable, frozen=True):
 
     host: str = "127.0.0.1"
     port: Port = 8080
+    grpc_port: Port | None = None  # where gRPC is spoken too, if anywhere
     admin_host: str = "127.0.0.1"
     admin_port: Port = 9090
     admin_names: tuple[str, ...] = ()  # host names with a dot under which the admin port answers
@@ -87,6 +89,8 @@ class Server(ConfigTable, frozen=True):
 
     def __post_init__(self) -> None:
         _require(self.port != self.admin_port, f"port and admin_port are both {self.port}; give each its own")
+        taken = self.grpc_port in (self.port, self.admin_port)
+        _require(not taken, f"grpc_port is {self.grpc_port}, which another port is already; give each its own")
         _require((self.tls_cert is None) == (self.tls_key is None), "tls_cert and tls_key need each other; set both")
         _require(self.tls_client_ca is None or self.tls_cert is not None, "tls_client_ca needs tls_cert and tls_key")
 
@@ -232,6 +236,7 @@ class Model(ConfigTable, frozen=True):
     upstream: Upstream | None = None
     version: str = "1"
     scores: Annotated[tuple[str, ...], Meta(min_length=1)] = ("scores",)  # outputs that are veiled
+    outputs: Outputs = "scores"  # what these are: probabilities, or logits
     passes: tuple[str, ...] = ()  # outputs that are passed as they are: labels, never logits
     parameters: tuple[str, ...] = ()  # request parameters that the upstream may see
     inputs: tuple[TensorSpec, ...] = ()
@@ -258,6 +263,7 @@ class Model(ConfigTable, frozen=True):
             )
             rows = all(spec.shape[:1] == (-1,) for spec in self.inputs)
             _require(rows, "the shape of an input of MLflow and TF Serving begins with -1, the number of rows")
+        _require(self.outputs == "scores" or self.skops is None, "a .skops model has predict_proba; remove outputs")
         if self.budgeted:
             _require(self.total is not None, "repeats = 'budget' needs total: the ε that all releases may add up to")
             _require(self.knows_records, "repeats = 'budget' needs inputs here, so that a record is one")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import orjson
 
 from scoreveil import __version__
+from scoreveil.gateway.probabilities import probabilities
 from scoreveil.gateway.served import ServedModel, request_digest
 from scoreveil.inference_protocol.messages import HEADER_LENGTH, LARGE
 from scoreveil.inference_protocol.refusals import Refusal, bad_request, upstream_failed
@@ -20,7 +21,8 @@ Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Headers = dict[bytes, bytes]
 
-SERVER = orjson.dumps({"name": "scoreveil", "version": __version__, "extensions": ["binary_tensor_data"]})
+EXTENSIONS = ["binary_tensor_data", "classification", "model_configuration"]
+SERVER = orjson.dumps({"name": "scoreveil", "version": __version__, "extensions": EXTENSIONS})
 READERS = ThreadPoolExecutor(max_workers=2, thread_name_prefix="reading")  # of long requests, so many at a time
 LONGEST_KEY = 255  # bytes of an Idempotency-Key
 LONGEST_NUMBER = 20  # digits of a Content-Length
@@ -71,11 +73,49 @@ async def metadata(exchange: Exchange) -> Answer:
 
 
 async def model_ready(exchange: Exchange) -> Answer:
-    served, ledger = exchange.served, exchange.gateway.ledger
+    ready = await _is_ready(exchange.gateway, exchange.served)
+    return Answer(orjson.dumps({"name": exchange.served.name, "ready": ready}), status=200 if ready else 503)
+
+
+async def _is_ready(gateway: "Gateway", served: ServedModel) -> bool:
     ready = await served.source.ready()
-    if ready and served.model.budgeted and ledger is not None:
-        ready = await ledger.ready()
-    return Answer(orjson.dumps({"name": served.name, "ready": ready}), status=200 if ready else 503)
+    if ready and served.model.budgeted and gateway.ledger is not None:
+        ready = await gateway.ledger.ready()
+    return ready
+
+
+async def model_config(exchange: Exchange) -> Answer:
+    """What Triton's clients ask of a model's configuration: its tensors, and how many rows a request may have."""
+    about = await exchange.served.metadata()
+    inputs, outputs = about["inputs"], about["outputs"]
+    batched = all(tuple(spec["shape"][:1]) == (-1,) for spec in (*inputs, *outputs))
+
+    def listed(specs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        kinds = {"BYTES": "STRING"}
+        return [
+            {
+                "name": spec["name"],
+                "data_type": f"TYPE_{kinds.get(spec['datatype'], spec['datatype'])}",
+                "dims": spec["shape"][1:] if batched else spec["shape"],
+            }
+            for spec in specs
+        ]
+
+    rows = exchange.served.limits.rows if batched else 0
+    tree = {"name": about["name"], "platform": about["platform"], "max_batch_size": rows}
+    return Answer(orjson.dumps({**tree, "input": listed(inputs), "output": listed(outputs)}))
+
+
+async def repository_index(exchange: Exchange) -> Answer:
+    """The models that are served by this protocol, and whether they are ready."""
+    gateway = exchange.gateway
+    found = [served for served in gateway.models.values() if served.model.is_v2]
+    ready = await asyncio.gather(*(_is_ready(gateway, served) for served in found))
+    index = [
+        {"name": served.name, "version": served.model.version, "state": "READY" if up else "UNAVAILABLE", "reason": ""}
+        for served, up in zip(found, ready, strict=True)
+    ]
+    return Answer(orjson.dumps(index))
 
 
 async def version_status(exchange: Exchange) -> Answer:
@@ -104,7 +144,7 @@ async def _infer(exchange: Exchange, body: bytes) -> Answer:
     found = await source.infer(query, served.limits.seconds)
     if any(len(array) != query.rows for array in found.values()):
         raise upstream_failed("rows")
-    scores = {name: array for name, array in found.items() if name in model.scores}
+    scores = {name: probabilities(array, model.outputs) for name, array in found.items() if name in model.scores}
     passed = {name: array for name, array in found.items() if name in model.passes}
     veiled = await served.release(scores, query, gateway.ledger, exchange.client, _idempotency(exchange))
     written, length = source.write(query, {**passed, **veiled})

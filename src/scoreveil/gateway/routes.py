@@ -46,6 +46,8 @@ SERVER = ServedRoute("GET", handlers.server, "The server", OBJECT)
 LIVE = ServedRoute("GET", handlers.live, "Whether the server lives", OBJECT, open=True)
 READY = ServedRoute("GET", handlers.server_ready, "Whether it is ready", OBJECT, open=True, tells_readiness=True)
 METADATA = ServedRoute("GET", handlers.metadata, "What the model is", OBJECT)
+CONFIG = ServedRoute("GET", handlers.model_config, "The model's tensors, as Triton's clients ask for them", OBJECT)
+INDEX = ServedRoute("POST", handlers.repository_index, "The models", {"type": "array", "items": OBJECT})
 MODEL_READY = ServedRoute("GET", handlers.model_ready, "Whether the model is ready", OBJECT, tells_readiness=True)
 INFER = ServedRoute("POST", handlers.infer, "Veiled scores", RESPONSE, RequestMessage)
 INVOKE = ServedRoute("POST", handlers.infer, "Veiled scores, as MLflow gives them", PREDICTIONS, InvocationMessage)
@@ -56,13 +58,15 @@ PREDICT = ServedRoute("POST", handlers.infer, "Veiled scores, as TF Serving give
 def route_table(models: Mapping[str, Model]) -> dict[str, ServedRoute]:
     """All routes of a gateway, by path."""
     table = {"/v2": SERVER, "/v2/": SERVER, "/v2/health/live": LIVE, "/v2/health/ready": READY}
+    table["/v2/repository/index"] = INDEX
     for name, model in models.items():
         if model.upstream is not None and model.upstream.protocol == "mlflow":
             found = {"/invocations": INVOKE, "/ping": READY, "/health": READY}
         elif model.upstream is not None and model.upstream.protocol == "tfserving":
             found = _both(f"/v1/models/{name}", model, {"": STATUS, ":predict": PREDICT})
         else:
-            found = _both(f"/v2/models/{name}", model, {"": METADATA, "/ready": MODEL_READY, "/infer": INFER})
+            ends = {"": METADATA, "/ready": MODEL_READY, "/config": CONFIG, "/infer": INFER}
+            found = _both(f"/v2/models/{name}", model, ends)
         table |= {path: replace(route, model=name) for path, route in found.items()}
     return table
 

@@ -63,8 +63,11 @@ def run(setup: Setup) -> None:
     """Serve until told to stop."""
     config = setup.load()
     secrets.load(config.secrets.file)
-    for host, port in ((config.server.host, config.server.port), (config.server.admin_host, config.server.admin_port)):
-        _check_free(host, port)
+    settings = config.server
+    _check_free(settings.host, settings.port)
+    _check_free(settings.admin_host, settings.admin_port)
+    if settings.grpc_port is not None:
+        _check_free(settings.host, settings.grpc_port)
     # workers start from nothing: threads of this process, such as the admin port's, do not survive a fork
     multiprocessing.set_start_method("spawn", force=True)
     folder = Path(tempfile.mkdtemp(prefix="scoreveil-"))

@@ -14,6 +14,7 @@ from scoreveil import record_bytes
 from scoreveil.gateway.config import Limits, Model
 from scoreveil.inference_protocol import messages
 from scoreveil.inference_protocol.messages import InferenceRequest
+from scoreveil.inference_protocol.refusals import not_allowed
 from scoreveil.inference_protocol.tensors import Array, TensorSpec
 
 Arrays = Mapping[str, Array]
@@ -85,10 +86,13 @@ class TensorQuery:
 class TensorSource(Source[TensorQuery]):
     """A model whose clients speak the Open Inference Protocol."""
 
+    classes: tuple[str, ...] = ()  # their names, where they are known
+
     def __init__(self, name: str, model: Model, limits: Limits, inputs: tuple[TensorSpec, ...]) -> None:
         self.inputs = inputs
         self._about = {"model_name": name, "model_version": model.version}
         self._offered = (*model.scores, *model.passes)
+        self._scores = frozenset(model.scores)
         self._passed = frozenset(model.parameters)
         self._most = limits.rows
         self._budgeted = model.budgeted
@@ -98,6 +102,8 @@ class TensorSource(Source[TensorQuery]):
     def read(self, body: bytes, header: bytes | None) -> TensorQuery:
         request = messages.read_request(body, header, self._passed, self._most, self._reads_numbers, self.inputs)
         wanted = request.wanted(self._offered)
+        if not request.classified.keys() <= self._scores:
+            raise not_allowed(f"Classification is for scores alone: {', '.join(sorted(self._scores))}.")
         # a release counts for all score outputs, so all are asked for, whatever the client wants to see
         return TensorQuery(request, wanted, list(self._offered if self._budgeted else wanted))
 
@@ -105,4 +111,4 @@ class TensorSource(Source[TensorQuery]):
         about: Mapping[str, Any] = self._about
         if query.request.id is not None:
             about = {**about, "id": query.request.id}
-        return messages.write_response(about, outputs, query.wanted)
+        return messages.write_response(about, query.request.shaped(outputs, self.classes), query.wanted)

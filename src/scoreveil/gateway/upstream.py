@@ -15,6 +15,7 @@ from yarl import URL
 
 from scoreveil import secret_file, typed
 from scoreveil.gateway.config import Limits, Model, Upstream
+from scoreveil.gateway.probabilities import declared
 from scoreveil.gateway.sources import Arrays, TensorQuery, TensorSource
 from scoreveil.inference_protocol import messages
 from scoreveil.inference_protocol.refusals import Refusal, model_too_slow, upstream_failed
@@ -137,7 +138,7 @@ class TensorUpstream(TensorSource):
             inputs, outputs = ([_spec(each) for each in said.get(kind) or []] for kind in ("inputs", "outputs"))
         except (ValueError, LookupError, TypeError, AttributeError):
             raise upstream_failed("malformed") from None
-        return self.inputs or inputs, outputs
+        return self.inputs or inputs, [declared(each) if each.name in self._scores else each for each in outputs]
 
     async def ready(self) -> bool:
         status, _ = await self._pool.get(f"{self._path}/ready")

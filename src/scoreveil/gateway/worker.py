@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from scoreveil.gateway import logs, secrets
-from scoreveil.gateway.app import Gateway, Send
+from scoreveil.gateway.app import App, Gateway, Send
 from scoreveil.gateway.config import Config
 from scoreveil.gateway.handlers import Receive
 from scoreveil.gateway.ledger_link import LedgerLink
@@ -43,6 +43,7 @@ class Worker:
         loading.start()  # kernels load beside what is opened, not beside the first requests
         try:
             self.gateway = await self._open(self._version.config)
+            grpc = await self._listen_to_grpc()
         except Exception as error:
             logs.failure("start_failed", error, message=_words(error))
             await send({"type": "lifespan.startup.failed", "message": ""})
@@ -58,8 +59,19 @@ class Worker:
         gc.set_threshold(20_000, 20, 50)
         await send({"type": "lifespan.startup.complete"})
         await receive()
+        if grpc is not None:
+            await grpc.stop(self.gateway.config.server.drain_seconds)
         await self._close()
         await send({"type": "lifespan.shutdown.complete"})
+
+    async def _listen_to_grpc(self) -> Any:
+        """gRPC beside HTTP, in the same event loop, where a port is configured for it."""
+        config = self.gateway.config
+        if config.server.grpc_port is None:
+            return None
+        from scoreveil.gateway import grpc_service
+
+        return await grpc_service.start(App(self), config.server, config.limits)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -5,7 +5,7 @@ passed on. Answers are written from named arrays alone.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -14,6 +14,7 @@ from msgspec import Meta
 
 from scoreveil import typed
 from scoreveil.inference_protocol import unread
+from scoreveil.inference_protocol.classification import top_classes
 from scoreveil.inference_protocol.refusals import Refusal, bad_request, not_allowed, too_many_rows
 from scoreveil.inference_protocol.tensors import (
     CODES,
@@ -32,6 +33,7 @@ T = TypeVar("T")
 HEADER_LENGTH = b"inference-header-content-length"
 LARGE = 1 << 18  # bytes: what is smaller is parsed in milliseconds, whatever it holds
 MOST_LISTS, MOST_TEXTS, MOST_TENSORS = 200_000, 500_000, 1024
+CLASSIFICATION = frozenset(["classification"])
 NUMPY = orjson.OPT_SERIALIZE_NUMPY
 
 Name = Annotated[str, Meta(min_length=1, max_length=256)]
@@ -72,7 +74,8 @@ class RequestMessage(msgspec.Struct, forbid_unknown_fields=True):
 class InferenceRequest:
     """What a client asks: inputs with the same number of rows, and the outputs it wants, each in binary or not.
 
-    Without `outputs` it wants all of them, as `binary` says. `parameters` are those that may go to the model.
+    Without `outputs` it wants all of them, as `binary` says. `parameters` are those that may go to the model;
+    `classified` are outputs of which it wants the top classes, and how many.
     """
 
     id: str | None
@@ -80,6 +83,7 @@ class InferenceRequest:
     outputs: dict[str, bool] | None
     binary: bool
     parameters: dict[str, Any]
+    classified: dict[str, int] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -93,6 +97,12 @@ class InferenceRequest:
             if name not in offered:
                 raise not_allowed(f"Output {name!r} is not served; ask for {', '.join(offered)}.")
         return self.outputs
+
+    def shaped(self, arrays: Mapping[str, Array], names: Sequence[str] = ()) -> Mapping[str, Array]:
+        """Outputs as they were asked for: veiled scores, or the top classes by them, which may have names."""
+        if not self.classified:
+            return arrays
+        return {**arrays, **{name: top_classes(arrays[name], n, names) for name, n in self.classified.items()}}
 
 
 # Reading
@@ -170,8 +180,8 @@ def read_request(
     if len(rest):
         raise bad_request(f"The body is {len(rest)} bytes longer than the inputs' binary_data_size add up to.")
     _check_together(message.inputs)
-    outputs = _read_outputs(message.outputs, binary)
-    return InferenceRequest(message.id, message.inputs, outputs, binary, parameters)
+    outputs, classified = _read_outputs(message.outputs, binary)
+    return InferenceRequest(message.id, message.inputs, outputs, binary, parameters, classified)
 
 
 def _check_together(inputs: list[InputTensor]) -> None:
@@ -188,16 +198,21 @@ def _check_together(inputs: list[InputTensor]) -> None:
         raise bad_request("Two inputs have the same name; give each its own.")
 
 
-def _read_outputs(given: list[WantedOutput] | None, default: bool) -> dict[str, bool] | None:
-    if not given:
-        return None
+def _read_outputs(given: list[WantedOutput] | None, default: bool) -> tuple[dict[str, bool] | None, dict[str, int]]:
+    """The outputs that are wanted, in binary or not, and how many top classes of which."""
     wanted: dict[str, bool] = {}
-    for output in given:
+    classified: dict[str, int] = {}
+    for output in given or ():
         if output.name in wanted:
             raise bad_request(f"Output {output.name!r} is asked for twice; once is enough.")
-        parameters = _parameters(output.parameters, "binary_data", frozenset())
-        wanted[output.name] = _flag(parameters, "binary_data") if parameters else default
-    return wanted
+        parameters = _parameters(output.parameters, "binary_data", CLASSIFICATION)
+        wanted[output.name] = _flag(parameters, "binary_data") if "binary_data" in parameters else default
+        if "classification" in parameters:
+            count = parameters["classification"]
+            if type(count) is not int or count < 1:
+                raise bad_request("Parameter classification is not a number of classes, 1 or more.")
+            classified[output.name] = count
+    return wanted or None, classified
 
 
 def _read_values(

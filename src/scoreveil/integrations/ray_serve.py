@@ -77,7 +77,7 @@ class VeiledEndpoint:
         except Exception:  # whatever the model said, it might quote a score
             raise upstream_failed() from None
         about = {"model_name": self._name, **({} if asked.id is None else {"id": asked.id})}
-        body, length = messages.write_response(about, {SCORES: veiled}, wanted)
+        body, length = messages.write_response(about, asked.shaped({SCORES: veiled}), wanted)
         if not length:
             return Response(body, media_type="application/json")
         return Response(body, media_type="application/octet-stream", headers={HEADER: str(length)})

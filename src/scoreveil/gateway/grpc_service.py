@@ -1,0 +1,346 @@
+"""The Open Inference Protocol over gRPC, beside HTTP: each call is the HTTP request that means the same.
+
+So there is one place where a client is known, limited, charged, answered and refused, and one veil. Tensors go there
+as the binary tensor extension writes them, which is what gRPC's raw contents are.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+import grpc
+import numpy as np
+import orjson
+from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
+from google.protobuf.message import DecodeError, Message
+
+from scoreveil import secret_file
+from scoreveil.gateway import logs
+from scoreveil.gateway.config import Limits, Server
+from scoreveil.gateway.handlers import Receive, Scope
+from scoreveil.inference_protocol.messages import HEADER_LENGTH
+from scoreveil.inference_protocol.refusals import Refusal, bad_request
+from scoreveil.inference_protocol.tensors import DTYPES, from_binary, to_binary
+
+App = Callable[[Scope, Receive, Any], Awaitable[None]]
+
+SERVICE = "inference.GRPCInferenceService"
+HEADERS = ("authorization", "x-api-key", "idempotency-key")  # what is read of a call's metadata
+MOST_CALLS = 256  # at a time, for each worker
+IDLE_SECONDS = 120  # after which a connection without calls is closed
+LONG = 100_000  # values that are read in a thread
+CODES = {
+    400: grpc.StatusCode.INVALID_ARGUMENT,
+    401: grpc.StatusCode.UNAUTHENTICATED,
+    403: grpc.StatusCode.PERMISSION_DENIED,
+    404: grpc.StatusCode.NOT_FOUND,
+    408: grpc.StatusCode.DEADLINE_EXCEEDED,
+    409: grpc.StatusCode.ALREADY_EXISTS,
+    413: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    429: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    503: grpc.StatusCode.UNAVAILABLE,
+    504: grpc.StatusCode.DEADLINE_EXCEEDED,
+}  # any other: INTERNAL
+# the field of typed contents that has the values of a datatype; FP16 has none
+FIELDS = {
+    "BOOL": "bool_contents",
+    **dict.fromkeys(("INT8", "INT16", "INT32"), "int_contents"),
+    "INT64": "int64_contents",
+    **dict.fromkeys(("UINT8", "UINT16", "UINT32"), "uint_contents"),
+    "UINT64": "uint64_contents",
+    "FP32": "fp32_contents",
+    "FP64": "fp64_contents",
+    "BYTES": "bytes_contents",
+}
+WIDE = {"i": np.int64, "u": np.uint64}
+
+
+def _message_classes() -> dict[str, Any]:
+    """The protocol's messages, in a pool of their own: a client library in the same process has its own as well."""
+    compiled = files("scoreveil.inference_protocol").joinpath("open_inference.binpb").read_bytes()
+    (file,) = descriptor_pb2.FileDescriptorSet.FromString(compiled).file
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(file.SerializeToString())
+    found = (pool.FindMessageTypeByName(f"{file.package}.{each.name}") for each in file.message_type)
+    return {each.name: message_factory.GetMessageClass(each) for each in found}
+
+
+MESSAGES = _message_classes()
+
+
+class HttpAnswer(NamedTuple):
+    """What the application answered to the request that a call became."""
+
+    status: int
+    headers: dict[bytes, bytes]
+    body: bytes
+
+    def tree(self) -> Any:
+        return orjson.loads(self.body)
+
+
+async def start(app: App, server: Server, limits: Limits) -> grpc.aio.Server:
+    """Listen in this worker; all workers share the port."""
+    options = [
+        ("grpc.so_reuseport", 1),
+        ("grpc.max_receive_message_length", limits.body_bytes),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_connection_idle_ms", IDLE_SECONDS * 1000),
+        ("grpc.max_concurrent_streams", MOST_CALLS),
+    ]
+    started = grpc.aio.server(options=options, maximum_concurrent_rpcs=MOST_CALLS)
+    started.add_generic_rpc_handlers((Service(app).handler(),))
+    host = f"[{server.host}]" if ":" in server.host else server.host
+    address = f"{host}:{server.grpc_port}"
+    if server.tls_cert is None or server.tls_key is None:
+        started.add_insecure_port(address)
+    else:
+        started.add_secure_port(address, _credentials(server))
+    await started.start()
+    return started
+
+
+def _credentials(server: Server) -> grpc.ServerCredentials:
+    assert server.tls_cert is not None  # `start` looked
+    assert server.tls_key is not None
+    authority = None if server.tls_client_ca is None else server.tls_client_ca.read_bytes()
+    pair = (secret_file.read(server.tls_key), server.tls_cert.read_bytes())
+    return grpc.ssl_server_credentials([pair], authority, require_client_auth=authority is not None)
+
+
+class Service:
+    """Answers calls with an ASGI application."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        calls = {
+            "ServerLive": self._reads(lambda asked: ("GET", "/v2/health/live")),
+            "ServerReady": self._reads(lambda asked: ("GET", "/v2/health/ready")),
+            "ServerMetadata": self._reads(lambda asked: ("GET", "/v2")),
+            "ModelReady": self._reads(lambda asked: ("GET", f"{_path(asked.name, asked.version)}/ready")),
+            "ModelMetadata": self._reads(lambda asked: ("GET", _path(asked.name, asked.version))),
+            "ModelConfig": self._reads(
+                lambda asked: ("GET", f"{_path(asked.name, asked.version)}/config"), lambda tree: {"config": tree}
+            ),
+            "RepositoryIndex": self._reads(
+                lambda asked: ("POST", "/v2/repository/index"), lambda tree: {"models": tree}
+            ),
+            "ModelInfer": self._infer,
+        }
+        return grpc.method_handlers_generic_handler(
+            SERVICE, {name: grpc.unary_unary_rpc_method_handler(_guarded(name, call)) for name, call in calls.items()}
+        )
+
+    def _reads(
+        self, request: Callable[[Any], tuple[str, str]], shaped: Callable[[Any], Any] = lambda tree: tree
+    ) -> Any:
+        """A call that is a request without a body, whose JSON becomes the message."""
+
+        async def call(asked: Any, answer: Message, context: Any) -> Message:
+            method, path = request(asked)
+            found = await self._asked(method, path, {}, _nothing, context)
+            # who is not ready answers so, with 503
+            if found.status != 200 and not (found.status == 503 and b'"ready"' in found.body):
+                raise _refusal(found)
+            return json_format.ParseDict(shaped(found.tree()), answer, ignore_unknown_fields=True)
+
+        return call
+
+    async def _infer(self, asked: Any, answer: Any, context: Any) -> Message:
+        raw = bool(asked.raw_input_contents)
+        sizes = [len(each) for each in asked.raw_input_contents] if raw else [_size(each) for each in asked.inputs]
+        head = _head(asked, sizes)
+        headers = {HEADER_LENGTH: b"%d" % len(head), b"content-length": b"%d" % (len(head) + sum(sizes))}
+
+        async def receive() -> dict[str, Any]:  # called when the client is known and within its limits
+            _check_contents(asked)
+            if raw:
+                blobs = list(asked.raw_input_contents)
+            elif sum(map(_count, asked.inputs)) > LONG:
+                blobs = await asyncio.to_thread(_typed_blobs, asked.inputs)
+            else:
+                blobs = _typed_blobs(asked.inputs)
+            return {"type": "http.request", "body": b"".join([head, *blobs]), "more_body": False}
+
+        path = f"{_path(asked.model_name, asked.model_version)}/infer"
+        found = await self._asked("POST", path, headers, receive, context)
+        if found.status != 200:
+            raise _refusal(found)
+        _fill(answer, found, raw)
+        return answer
+
+    async def _asked(
+        self, method: str, path: str, headers: Mapping[bytes, bytes], receive: Receive, context: Any
+    ) -> HttpAnswer:
+        given = [(key, value) for key, value in context.invocation_metadata() or () if key in HEADERS]
+        shown = [(key.encode(), value if isinstance(value, bytes) else value.encode()) for key, value in given]
+        scope = {
+            "type": "http",
+            "http_version": "2",
+            "scheme": "grpc",
+            "method": method,
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"",
+            "root_path": "",
+            "headers": [*shown, *headers.items()],
+            "client": None,
+            "server": None,
+        }
+        sent: list[dict[str, Any]] = []
+
+        async def send(message: dict[str, Any]) -> None:
+            sent.append(message)
+
+        await self._app(scope, receive, send)
+        return HttpAnswer(
+            sent[0]["status"], dict(sent[0]["headers"]), b"".join(part.get("body", b"") for part in sent[1:])
+        )
+
+
+async def _nothing() -> dict[str, Any]:
+    return {"type": "http.request", "body": b"", "more_body": False}
+
+
+def _path(name: str, version: str) -> str:
+    return f"/v2/models/{name}/versions/{version}" if version else f"/v2/models/{name}"
+
+
+def _guarded(name: str, call: Any) -> Any:
+    """A call from bytes to bytes. Whatever goes wrong ends it with a status that says no more than HTTP would."""
+
+    async def guarded(data: bytes, context: Any) -> bytes:
+        try:
+            try:
+                asked = MESSAGES[f"{name}Request"].FromString(data)
+            except DecodeError:
+                raise bad_request(f"The request is not a {name}Request.") from None
+            answer = await call(asked, MESSAGES[f"{name}Response"](), context)
+            return bytes(answer.SerializeToString())
+        except Refusal as refusal:
+            code, words, more = CODES.get(refusal.status, grpc.StatusCode.INTERNAL), refusal.message, refusal.headers
+        except Exception as error:  # gRPC would tell the client what it says
+            request = secrets.token_hex(4)
+            logs.failure("error", error, call=name, request=request)
+            code, words, more = (
+                grpc.StatusCode.INTERNAL,
+                f"Internal error; see the server log, request id {request}.",
+                {},
+            )
+        return bytes(await context.abort(code, words, tuple(more.items())))
+
+    return guarded
+
+
+def _refusal(found: HttpAnswer) -> Refusal:
+    """What HTTP answered, for a client that knows no paths."""
+    words = "There is no such model, or not this version of it." if found.status == 404 else found.tree()["error"]
+    wait = found.headers.get(b"retry-after")
+    return Refusal(found.status, words, "", {} if wait is None else {"retry-after": wait.decode()})
+
+
+# A request: protobuf to JSON and blobs
+
+
+def _head(asked: Any, sizes: Sequence[int]) -> bytes:
+    """The JSON part of a request, which asks for binary outputs."""
+    inputs = []
+    for tensor, size in zip(asked.inputs, sizes, strict=False):  # `_check_contents` compares their numbers
+        about = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
+        inputs.append({**about, "parameters": {**_parameters(tensor), "binary_data_size": size}})
+    tree: dict[str, Any] = {"inputs": inputs, "parameters": {**_parameters(asked), "binary_data_output": True}}
+    if asked.id:
+        tree["id"] = asked.id
+    if asked.outputs:
+        tree["outputs"] = [
+            {"name": each.name, "parameters": {**_parameters(each), "binary_data": True}} for each in asked.outputs
+        ]
+    return orjson.dumps(tree)
+
+
+def _parameters(holder: Any) -> dict[str, Any]:
+    return {
+        name: None if (kind := given.WhichOneof("parameter_choice")) is None else getattr(given, kind)
+        for name, given in holder.parameters.items()
+    }
+
+
+def _check_contents(asked: Any) -> None:
+    """Refuse what could be read in two ways, or would not be read."""
+    if asked.raw_input_contents:
+        if len(asked.raw_input_contents) != len(asked.inputs):
+            raise bad_request(
+                f"There are {len(asked.inputs)} inputs and {len(asked.raw_input_contents)} raw_input_contents; "
+                "send one for each input."
+            )
+        if any(tensor.HasField("contents") for tensor in asked.inputs):
+            raise bad_request("An input has contents beside raw_input_contents; send one of them.")
+    for tensor in asked.inputs:
+        if not asked.raw_input_contents and tensor.datatype in DTYPES:
+            field = FIELDS.get(tensor.datatype)
+            if field is None:
+                raise bad_request(f"{tensor.datatype} has no typed contents; send raw_input_contents.")
+            others = [name.name for name, _ in tensor.contents.ListFields() if name.name != field]
+            if others:
+                raise bad_request(f"Input {tensor.name!r} is {tensor.datatype}, and has {others[0]}; send {field}.")
+
+
+def _values(tensor: Any) -> Any:
+    field = FIELDS.get(tensor.datatype)
+    return () if field is None else getattr(tensor.contents, field)
+
+
+def _count(tensor: Any) -> int:
+    return len(_values(tensor))
+
+
+def _size(tensor: Any) -> int:
+    """How many bytes an input's typed contents make."""
+    if tensor.datatype == "BYTES":
+        return sum(4 + len(each) for each in _values(tensor))
+    return _count(tensor) * DTYPES[tensor.datatype].itemsize if tensor.datatype in FIELDS else 0
+
+
+def _typed_blobs(inputs: Any) -> list[bytes]:
+    return [_typed_blob(tensor) for tensor in inputs]
+
+
+def _typed_blob(tensor: Any) -> bytes:
+    values = _values(tensor)
+    dtype = DTYPES.get(tensor.datatype)
+    if dtype is None:
+        return b""  # the application refuses the datatype
+    if dtype == np.dtype(object):
+        return b"".join(len(each).to_bytes(4, "little") + each for each in values)
+    wide = np.fromiter(values, dtype=WIDE.get(dtype.kind, dtype), count=len(values))
+    if dtype.kind in WIDE and len(wide):
+        limits = np.iinfo(dtype)
+        if wide.min() < limits.min or wide.max() > limits.max:
+            raise bad_request(f"Input {tensor.name!r} holds a number outside the range of {tensor.datatype}.")
+    return to_binary(wide.astype(dtype))
+
+
+# An answer: JSON and blobs to protobuf
+
+
+def _fill(answer: Any, found: HttpAnswer, raw: bool) -> None:
+    """Write the outputs as the inputs came: raw, or typed where every output can be."""
+    length = int(found.headers.get(HEADER_LENGTH, len(found.body)))
+    tree = orjson.loads(found.body[:length])
+    answer.model_name, answer.model_version = tree["model_name"], tree["model_version"]
+    answer.id = tree.get("id", "")
+    rest = memoryview(found.body)[length:]
+    raw = raw or any(each["datatype"] not in FIELDS for each in tree["outputs"])
+    for each in tree["outputs"]:
+        output = answer.outputs.add(name=each["name"], datatype=each["datatype"], shape=each["shape"])
+        size = each["parameters"]["binary_data_size"]
+        data, rest = rest[:size], rest[size:]
+        if raw:
+            answer.raw_output_contents.append(bytes(data))
+        else:
+            array = from_binary(data, each["datatype"], tuple(each["shape"]), each["name"])
+            getattr(output.contents, FIELDS[each["datatype"]]).extend(array.ravel().tolist())

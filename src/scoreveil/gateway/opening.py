@@ -1,0 +1,225 @@
+"""What a configuration names, opened before anything listens: what cannot be served is said here, once.
+
+`serve` opens what is on this machine, in a process of its own that ends when all is said. `scoreveil config check`
+also asks the upstreams and the ledger.
+"""
+
+import asyncio
+import os
+import ssl
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from importlib import import_module
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+
+from scoreveil.extras import needs
+from scoreveil.gateway import embedded, loaded, secrets
+from scoreveil.gateway.auth import authenticator
+from scoreveil.gateway.config import SQLITE, Config, ConfigError, Model, Server
+from scoreveil.gateway.loaded import LoadedModel
+from scoreveil.gateway.probabilities import probabilities
+from scoreveil.gateway.served import open_source
+from scoreveil.inference_protocol.refusals import Refusal
+from scoreveil.inference_protocol.tensors import Array, TensorSpec
+from scoreveil.ledger import LedgerUnavailable, open_books, open_ledger
+from scoreveil.mechanisms.scores import check_layout, check_rows
+
+# this process has no threads yet, so that it can be copied, which is fastest; macOS cannot bear that
+CHILD = "fork" if sys.platform == "linux" else "spawn"
+MOST_NAMED = 12  # classes that are named
+
+
+def before_serving(config: Config) -> list[str]:
+    """Open all that is on this machine; what was found, in lines to show.
+
+    Raises:
+        ConfigError: Something cannot be served.
+    """
+    if all(model.upstream is not None for model in config.models.values()):
+        return here(config)
+    # a model may take memory, start threads or crash: none of that shall happen to the process that stays
+    with ProcessPoolExecutor(1, mp_context=get_context(CHILD)) as pool:
+        try:
+            return pool.submit(here, config).result()
+        except BrokenProcessPool:
+            raise ConfigError("A model ended the process that opened it; its file may be damaged.") from None
+
+
+def here(config: Config) -> list[str]:
+    """Open models, veils, keys and certificates in this process; what was found."""
+    with _said_of("auth.jwt"):
+        authenticator(config.auth)
+    with _said_of("server"):
+        _open_certificates(config.server)
+        if config.server.grpc_port is not None:
+            with needs("grpc"):
+                import_module("scoreveil.gateway.grpc_service")
+    lines = []
+    for name, model in config.models.items():
+        with _said_of(f"models.{name}"):
+            model.make_veil()
+            if model.upstream is None:
+                lines += _describe(name, model, embedded.load(name, model))
+    return lines
+
+
+async def everything(config: Config) -> list[str]:
+    """As `here`, and the secret, the ledger and every upstream too."""
+    lines = here(config)
+    with _said_of("secrets"):
+        lines.append(_secret(config.secrets.file))
+    if config.budgeted:
+        with _said_of("ledger"):
+            lines.append(await _ledger(config.ledger.url))
+    for name, model in config.models.items():
+        if model.upstream is not None:
+            with _said_of(f"models.{name}"):
+                lines += await _upstream(name, model, config)
+    return lines
+
+
+@contextmanager
+def _said_of(place: str) -> Iterator[None]:
+    """Whatever cannot be opened is an error of the configuration, which names the place."""
+    try:
+        yield
+    except OSError as error:
+        shown = f"{error.strerror or type(error).__name__}{f': {error.filename}' if error.filename else ''}"
+        raise ConfigError(f"{place}: {shown}.") from None
+    except (ValueError, ModuleNotFoundError) as error:
+        raise ConfigError(f"{place}: {error}") from None
+    except LedgerUnavailable:
+        raise ConfigError(f"{place}: it does not answer, or is not a ledger.") from None
+    except Exception as error:  # of libraries that read files; what they say may quote them
+        raise ConfigError(f"{place}: what it names cannot be opened ({type(error).__name__}).") from None
+
+
+# Models
+
+
+def _describe(name: str, model: Model, opened: LoadedModel) -> list[str]:
+    """What was found in a model, after it was tried."""
+    file = next(str(each) for each in (model.onnx, model.skops, model.python) if each is not None)
+    _try(model, opened, Path(file).name)
+    lines = [f"Model {name}: {Path(file).name}, run by {opened.platform}."]
+    lines += [f"  input   {_shape(spec)}" for spec in opened.inputs]
+    for spec in opened.outputs.values():
+        called = opened.own_names.get(spec.name, spec.name)
+        shown = _shape(spec).replace(spec.name, called, 1)
+        if spec.name in model.scores:
+            words = f"veiled{f' as {spec.name}' if called != spec.name else ''}{_reading(model)}{_classes(opened)}"
+        else:
+            words = "passed as it is" if spec.name in model.passes else f"not served (passes = [{spec.name!r}] would)"
+        lines.append(f"  output  {shown}: {words}")
+    return lines
+
+
+def _shape(spec: TensorSpec) -> str:
+    return f"{spec.name} {spec.datatype} {list(spec.shape)}"
+
+
+def _reading(model: Model) -> str:
+    return ", made from logits" if model.outputs == "logits" else ""
+
+
+def _classes(opened: LoadedModel) -> str:
+    if not opened.classes:
+        return ""
+    more = ", …" if len(opened.classes) > MOST_NAMED else ""
+    return f"; classes {', '.join(opened.classes[:MOST_NAMED])}{more}"
+
+
+def _try(model: Model, opened: LoadedModel, file: str) -> None:
+    """Refuse a model whose outputs are not what the configuration says they are, where a trial can tell."""
+    found = loaded.tried(lambda arrays: opened.run(arrays, list(model.scores)), opened.inputs)
+    for name, rows in (found or {}).items():
+        own = f"Output {opened.own_names.get(name, name)} of {file}"
+        if rows.ndim != 2:
+            raise ValueError(f"{own} has {rows.ndim} dimensions; scores are a row of numbers for each record.")
+        told = rows[np.isfinite(rows).all(axis=1)]  # far from all data a model may know no probability
+        if model.outputs == "logits" and _are_scores(told):
+            raise ValueError(f'{own} holds probabilities already; remove outputs = "logits".')
+        if not _are_scores(probabilities(told, model.outputs)):
+            raise ValueError(
+                f"{own} does not hold probabilities that add up to 1 in each row. If they are logits, say "
+                'outputs = "logits" in the model\'s table, or --outputs logits on the command line.'
+            )
+
+
+def _are_scores(rows: Array) -> bool:
+    try:
+        check_layout(rows)
+        check_rows(rows)
+    except ValueError:
+        return False
+    return True
+
+
+async def _upstream(name: str, model: Model, config: Config) -> list[str]:
+    """Ask a model server whether it is ready, and whether it has the outputs that are named."""
+    source = open_source(name, model, config.limits)
+    try:
+        if not await source.ready():
+            raise ValueError("the upstream does not answer that it is ready; --offline does not ask it.")
+        _, outputs = await source.declared()
+    except Refusal as refusal:
+        raise ValueError(refusal.message) from None
+    finally:
+        await source.close()
+    said = [spec.name for spec in outputs]
+    missing = sorted({*model.scores, *model.passes} - set(said))
+    if said and missing:
+        raise ValueError(
+            f"the upstream has the outputs {', '.join(said)}; scores and passes name {', '.join(missing)}."
+        )
+    told = f"it has the outputs {', '.join(said)}" if said else "it does not say which outputs it has"
+    return [f"Model {name}: the upstream is ready; {told}."]
+
+
+# Secrets, ledger, certificates
+
+
+def _secret(path: Path) -> str:
+    if secrets.VARIABLE not in os.environ and not path.exists():
+        _check_writable(path)
+        return f"Secret {path} is not there; it is made at the first start."
+    keys = secrets.load(path)
+    return f"Secret: read, with {keys.rotations} rotation{'' if keys.rotations == 1 else 's'}."
+
+
+async def _ledger(url: str) -> str:
+    if not url.startswith(SQLITE):
+        await (await open_ledger(url)).close()
+        return "Ledger: PostgreSQL answers."
+    path = Path(url.removeprefix(SQLITE))
+    if not path.exists():
+        _check_writable(path)
+        return f"Ledger {path} is not there; it is made at the first start."
+    totals = await (await open_books(url)).totals()
+    return f"Ledger {path}: {sum(total.releases for total in totals):,} releases so far."
+
+
+def _check_writable(path: Path) -> None:
+    folder = next(parent for parent in path.parents if parent.exists())
+    if not os.access(folder, os.W_OK):
+        raise ValueError(f"{path} is not there, and cannot be made: {folder} is not writable.")
+
+
+def _open_certificates(server: Server) -> None:
+    if server.tls_cert is None:
+        return
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(server.tls_cert, server.tls_key)
+    if server.tls_client_ca is not None:
+        context.load_verify_locations(server.tls_client_ca)
+
+
+def check(config: Config) -> list[str]:
+    """`everything`, for who has no event loop."""
+    return asyncio.run(everything(config))
