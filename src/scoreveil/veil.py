@@ -27,7 +27,7 @@ from scoreveil.mechanisms import channel, isotonic, published  # noqa: F401  (im
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.mechanism import DEFAULT_MECHANISM, Mechanism, Rows, make
 from scoreveil.mechanisms.reference import Reference
-from scoreveil.mechanisms.scores import Array, check_layout, namespace, to_numpy
+from scoreveil.mechanisms.scores import Array, check_layout, check_rows, namespace, to_numpy
 from scoreveil.randomness import KeyedDraws
 from scoreveil.secret_file import Secret
 
@@ -146,6 +146,26 @@ class Veil:
             return cast(Scores, xp.asarray(self(to_numpy(scores)), device=scores.device))
         rows = scores[None, :] if scores.ndim == 1 else scores
         return cast(Scores, xp.reshape(blocks.on_device(mechanism, rows, draws, self._rng), scores.shape))
+
+    def outcomes(self, scores: Rows, tags: Sequence[bytes]) -> Rows:
+        """What is drawn for a numpy batch with these tags, before it becomes scores: (n, j) whole numbers below 2^16.
+
+        `answers(scores, outcomes)` are then what `veil(scores, tags)` gives. Outcomes hold nothing that the answer does
+        not show, so they may be kept, and given again to another question.
+
+        Raises:
+            ValueError: These are not score vectors, there is no secret, or the mechanism has no such outcomes.
+        """
+        draws = self._keyed_draws()
+        if draws is None:
+            raise ValueError("Tagged answers need a secret; this veil has none.")
+        check_layout(scores)
+        check_rows(scores)
+        return self._used.outcomes(scores, blocks.keyed_uniforms(self._used, scores, draws, _hashed(tags, len(scores))))
+
+    def answers(self, scores: Rows, outcomes: Rows) -> Rows:
+        """The answers to a numpy batch that these outcomes stand for; the label is the row's own."""
+        return self._used.answers(scores, outcomes)
 
     def fingerprints(self, rows: int, inputs: Iterable[Any]) -> list[bytes]:
         """Tags for records: near-duplicates share one, other records hardly ever do.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import orjson
 
 from scoreveil import __version__
-from scoreveil.gateway.served import ServedModel, request_digest
+from scoreveil.gateway.served import Asker, ServedModel, request_digest
 from scoreveil.inference_protocol.messages import HEADER_LENGTH
 from scoreveil.inference_protocol.refusals import Refusal, bad_request, upstream_failed
 
@@ -70,7 +70,7 @@ async def metadata(exchange: Exchange) -> Answer:
 async def model_ready(exchange: Exchange) -> Answer:
     served, ledger = exchange.served, exchange.gateway.ledger
     ready = await served.source.ready()
-    if ready and served.model.budgeted and ledger is not None:
+    if ready and served.remembers and ledger is not None:
         ready = await ledger.ready()
     return Answer(orjson.dumps({"name": served.name, "ready": ready}), status=200 if ready else 503)
 
@@ -94,7 +94,8 @@ async def infer(exchange: Exchange) -> Answer:
         raise upstream_failed("rows")
     scores = {name: array for name, array in found.items() if name in model.scores}
     passed = {name: array for name, array in found.items() if name in model.passes}
-    veiled = await served.release(scores, query, gateway.ledger, exchange.client, _idempotency(exchange))
+    asker = Asker(exchange.client, gateway.epsilon_limit(exchange.client), _idempotency(exchange))
+    veiled = await served.release(scores, query, gateway.ledger, asker)
     written, length = source.write(query, {**passed, **veiled})
     return Answer(written, query.rows, length)
 

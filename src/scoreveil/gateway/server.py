@@ -27,9 +27,10 @@ from granian.constants import Interfaces, RuntimeModes
 from granian.server.embed import Server as EmbeddedGranian
 
 from scoreveil import atomic
-from scoreveil.gateway import config_file, logs, metrics, secrets
+from scoreveil.gateway import config_file, logs, metrics
 from scoreveil.gateway.app import App
 from scoreveil.gateway.config import Config, ConfigError
+from scoreveil.gateway.ledger_link import load_keys
 from scoreveil.gateway.worker import Worker
 
 
@@ -62,7 +63,7 @@ def _keep(folder: Path, config: Config) -> None:
 def run(setup: Setup) -> None:
     """Serve until told to stop."""
     config = setup.load()
-    secrets.load(config.secrets.file)
+    load_keys(config)
     for host, port in ((config.server.host, config.server.port), (config.server.admin_host, config.server.admin_port)):
         _check_free(host, port)
     # workers start from nothing: threads of this process, such as the admin port's, do not survive a fork

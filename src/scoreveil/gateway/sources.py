@@ -91,7 +91,7 @@ class TensorSource(Source[TensorQuery]):
         self._offered = (*model.scores, *model.passes)
         self._passed = frozenset(model.parameters)
         self._most = limits.rows
-        self._budgeted = model.budgeted
+        self._remembers = model.remembers
         # the gateway itself needs the inputs to run a model, to know a record, and to write tensors in binary
         self._reads_numbers = model.knows_records or model.upstream is None or model.upstream.binary
 
@@ -101,7 +101,7 @@ class TensorSource(Source[TensorQuery]):
             messages.check_inputs(request.inputs, self.inputs)
         wanted = request.wanted(self._offered)
         # a release counts for all score outputs, so all are asked for, whatever the client wants to see
-        return TensorQuery(request, wanted, list(self._offered if self._budgeted else wanted))
+        return TensorQuery(request, wanted, list(self._offered if self._remembers else wanted))
 
     def write(self, query: TensorQuery, outputs: Arrays) -> tuple[bytes, int]:
         about: Mapping[str, Any] = self._about

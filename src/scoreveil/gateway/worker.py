@@ -12,7 +12,7 @@ from scoreveil.gateway import logs, secrets
 from scoreveil.gateway.app import Gateway, Send
 from scoreveil.gateway.config import Config
 from scoreveil.gateway.handlers import Receive
-from scoreveil.gateway.ledger_link import LedgerLink
+from scoreveil.gateway.ledger_link import LedgerLink, LedgerMismatch
 from scoreveil.gateway.limits import Buckets
 from scoreveil.gateway.metrics import Metrics
 from scoreveil.gateway.served import ServedModel, open_source
@@ -64,12 +64,13 @@ class Worker:
 
     async def _open(self) -> Gateway:
         config = await asyncio.to_thread(self._load)
-        keys = await asyncio.to_thread(secrets.load, config.secrets.file)
+        keys = await asyncio.to_thread(secrets.load, config.secrets.file, create=False)
         if self._metrics is None:
             self._metrics = Metrics()
         ledger = None
-        if config.budgeted:  # one that is open stays open, with all that was charged
+        if config.remembers:  # one that is open stays open, with all that was charged
             ledger = self._ledgers.setdefault(config.ledger.url, LedgerLink(config.ledger.url))
+            await ledger.require(keys, config.models)
         models = {}
         for name, model in config.models.items():
             counters = self._metrics.add(name)
@@ -89,7 +90,7 @@ class Worker:
             try:
                 self.gateway = await self._open()
             except Exception as error:
-                logs.failure("reload_failed", error)
+                logs.failure("reload_failed", error, message=str(error) if isinstance(error, LedgerMismatch) else "")
                 return
             logs.event("reloaded")
         try:
