@@ -15,8 +15,9 @@ from tritonclient.utils import InferenceServerException
 
 from gateway_servers import PIXELS, SLOW, Gateway, gateway, scores_of, until, v2
 from postgres_server import PostgresServer
-from scoreveil import Veil
+from scoreveil import Veil, record_bytes
 from scoreveil.gateway.auth import key_hash
+from scoreveil.ledger import record_key
 
 pytestmark = pytest.mark.slow
 
@@ -165,11 +166,12 @@ def test_onnx_and_skops_models_are_served(locked: Gateway, models: Path) -> None
 
 
 def test_sticky_answers_are_those_of_the_veil(locked: Gateway, models: Path) -> None:
-    """Whoever holds the secret can draw them again: nothing else goes into them."""
+    """Whoever holds the secret can draw them again: should the ledger be lost, they come out the same."""
     secret = bytes.fromhex((locked.folder / "scoreveil.secret").read_text().split()[-1])
     raw = np.load(models / "raw.npy")[:30].astype(np.float32)
     veil = Veil(2.0, keep="all", secret=secret, model="saved/1/scores")
-    expected = veil(raw, veil.fingerprints(30, [PIXELS[:30]]))
+    records = record_bytes.of_tensors([("x", "FP32", PIXELS[:30])])
+    expected = veil(raw, [record_key(secret, "saved", "1", record) for record in records])
     np.testing.assert_array_equal(scores_of(asked(locked, PIXELS[:30], "saved")), expected)
     near = PIXELS[:30] * np.float32(1 + 1e-6)
     assert (near != PIXELS[:30]).any()
