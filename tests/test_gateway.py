@@ -3,6 +3,7 @@
 import base64
 import concurrent.futures
 import json
+import os
 import signal
 import time
 from collections.abc import Iterator
@@ -70,7 +71,7 @@ def locked(tmp_path_factory: pytest.TempPathFactory, models: Path) -> Iterator[G
     """
     folder = tmp_path_factory.mktemp("locked")
     (folder / "slow_model.py").write_text(SLOW)
-    with gateway(folder, toml, "--workers", "2", PYTHONPATH=str(folder)) as made:
+    with gateway(folder, toml, "--workers", "2", PYTHONPATH=f"{folder}:{os.environ.get('PYTHONPATH', '')}") as made:
         yield made
 
 

@@ -25,7 +25,7 @@ CANCER = load_breast_cancer().data
 def asked(*rows: tuple[Any, tuple[int, ...], bytes], **options: Any) -> Questions:
     """Rows of (name, marks, outcome)."""
     names, marks, outcomes = zip(*rows, strict=True)
-    given = {"settings": SETTINGS, "limit": 2, "units": 1, "price": 10, "repeats": "sticky"} | options
+    given = {"settings": SETTINGS, "limit": 2, "units": 1, "price": 10**13, "repeats": "sticky"} | options
     keys = b"".join(key(name) for name in names)
     return Questions(model="m", keys=keys, marks=joined_marks(marks), outcomes=b"".join(outcomes), **given)
 
@@ -164,7 +164,7 @@ def test_a_retry_is_answered_the_same_and_not_under_other_settings(ledger_url: s
 
 def test_a_client_is_refused_beyond_its_limit_and_still_gets_what_it_has(ledger_url: str) -> None:
     async def work(ledger: Any) -> None:
-        limited = {"client": "alice", "client_limit": 25}
+        limited = {"client": "alice", "client_limit": 25 * 10**12}
         for name in (1, 2):
             assert (await ledger.answer(asked((name, (name, -name), b"A"), **limited)))[0].granted
         assert told(await ledger.answer(asked((3, (3, -3), b"A"), **limited))) == [(b"", False, "client")]
@@ -172,7 +172,7 @@ def test_a_client_is_refused_beyond_its_limit_and_still_gets_what_it_has(ledger_
         assert [answer.outcome for answer in both] == [b"", b""]
         assert told(await ledger.answer(asked((1, (1, -1), b"X"), **limited))) == [(b"A", False, "")]
         # others have their own, and it does not matter to them who asked before
-        assert told(await ledger.answer(asked((3, (3, -3), b"B"), client="bob", client_limit=10))) == [(b"B", True, "")]
+        assert told(await ledger.answer(asked((3, (3, -3), b"B"), client="bob", client_limit=10**13))) == [(b"B", True, "")]
         assert (await ledger.answer(asked((5, (5, -5), b"A"), client="alice")))[0].granted
         from scoreveil.ledger import Scope
 

@@ -27,7 +27,9 @@ from scoreveil.fingerprint import read_records
 from scoreveil.randomness import Floats, KeyedDraws
 
 TABLES, DIRECTIONS = 8, 8  # marks of a record, and directions that make one
-WIDTH = 0.015  # of a cell, where no typical inputs are given
+WIDTH, WIDE = 0.0185, 0.21  # of a cell, where no typical inputs are given: features of their own units, and of one
+MIXED, FEW = (2.0, 4.0), (-8.0, -4.0)  # between which a record passes from the one to the other
+LEAST_APART = 0.01  # of the norm: where all numbers are the same
 NEAREST = 0.01  # the share of typical inputs that may be as near to another as the radius is
 NEAR = 0.85  # of a width: the distance that so many typical inputs are allowed to have
 MOST_TYPICAL = 2000  # inputs that distances are measured between
@@ -61,9 +63,11 @@ class Neighbourhoods:
 
     def _cells(self, numbers: Floats) -> NDArray[np.int64]:
         """(n, TABLES · DIRECTIONS) cells of (n, d) numbers."""
-        t = self._placed(_clean(numbers))
+        numbers = _clean(numbers)
+        t = self._placed(numbers)
+        width = self.width if self._typical is not None else _width(numbers)
         along = t @ self._first_directions(t.shape[1])
-        cells: NDArray[np.int64] = np.floor(along / self.width + self._offsets).astype("<i8")
+        cells: NDArray[np.int64] = np.floor(along / width + self._offsets).astype("<i8")
         return cells
 
     def _placed(self, numbers: Floats) -> Floats:
@@ -76,7 +80,8 @@ class Neighbourhoods:
         sizes = np.abs(numbers)
         size = np.einsum("ij,ij->i", sizes, sizes) / np.maximum(sizes.sum(axis=1), TINY)
         t = np.arcsinh(numbers / np.clip(size, TINY, 1.0)[:, None])
-        return np.asarray(t / np.maximum(np.sqrt(np.einsum("ij,ij->i", t, t)), TINY)[:, None])
+        norm, apart = (np.sqrt(np.einsum("ij,ij->i", v, v)) for v in (t, t - t.mean(axis=1, keepdims=True)))
+        return np.asarray(t / np.maximum(np.maximum(apart, norm * LEAST_APART), TINY)[:, None])
 
     def _marks(self, cells: NDArray[np.int64], texts: list[bytes]) -> Marks:
         """One hash for each table, over its number, its cells, and the texts."""
@@ -104,6 +109,27 @@ def _clean(numbers: Floats) -> Floats:
     return np.clip(
         np.nan_to_num(np.asarray(numbers, dtype=np.float64), posinf=LARGEST, neginf=-LARGEST), -LARGEST, LARGEST
     )
+
+
+def _width(numbers: Floats) -> Floats:
+    """The width of cells for each row, (n, 1), by what the record itself tells of its scale."""
+    sizes = np.abs(numbers)
+    fourth = sizes**0.25
+    matter = _count(sizes, sizes * sizes)
+    mixed = _count(fourth, fourth * fourth) / np.maximum(matter, 1.0)
+    alike = _ramp(mixed, MIXED) * _ramp(-matter, FEW)
+    return np.asarray(WIDTH * (WIDE / WIDTH) ** alike)[:, None]
+
+
+def _count(values: Floats, squares: Floats) -> Floats:
+    """(Σv)² / Σv²: how many values matter."""
+    return np.asarray(values.sum(axis=1) ** 2 / np.maximum(squares.sum(axis=1), TINY))
+
+
+def _ramp(value: Floats, between: tuple[float, float]) -> Floats:
+    """1 up to the first of two values, 0 from the second on."""
+    first, second = between
+    return np.clip((second - value) / (second - first), 0.0, 1.0)
 
 
 def _spread(typical: Floats) -> tuple[Floats, Floats]:

@@ -169,7 +169,8 @@ SPENT = "SELECT coalesce((SELECT spent FROM scoreveil_clients WHERE model = $1 A
 # last in its transaction: everyone else with this client's name waits for it
 PAY = """
 INSERT INTO scoreveil_clients AS c (model, client, spent) VALUES ($1, $2, $3)
-ON CONFLICT (model, client) DO UPDATE SET spent = c.spent + $3 WHERE $4 = 0 OR c.spent + $3 <= $4 RETURNING true
+ON CONFLICT (model, client) DO UPDATE SET spent = c.spent + excluded.spent
+WHERE $4::bigint = 0 OR c.spent + excluded.spent <= $4 RETURNING true
 """
 WRITABLE = "SELECT current_setting('transaction_read_only') = 'off' AND to_regclass('scoreveil_records') IS NOT NULL"
 
