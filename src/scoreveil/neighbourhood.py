@@ -3,17 +3,18 @@
 Every record has a few *marks*, numbers of 64 bits. Two records that share one are taken for neighbours. The numbers x
 of a record become
 
-    t = asinh(x / s) / ‖asinh(x / s)‖,  s = min(1, Σx² / Σ|x|)      without typical inputs
-    t = (x - mean) / (spread · √d)                                  with typical inputs, feature by feature
+    t = (x - mean) / (spread · √d)               with typical inputs, feature by feature
+    t = a / ‖a - mean of a‖,  a = asinh(x / s)   without, with s = min(1, Σx² / Σ|x|)
 
-so that neither units nor one large value decide. Each of the TABLES marks is a keyed hash of the cells that t falls
-into along a few random directions, ⌊g·t / width + offset⌋. Directions, offsets and hash are functions of the secret:
-who does not have it cannot aim, and marks tell nothing about a record but which others it is near to.
+and each of the TABLES marks is a keyed hash of the cells that t falls into along a few random directions,
+⌊g·t / width + offset⌋. Directions, offsets and hash are functions of the secret: who does not have it cannot aim, and
+marks tell nothing about a record but which others it is near to.
 
-Without typical inputs the width suits tables of raw measurements, where records differ by a hundredth of their norm.
-With some, it is taken from them: the distance that one in a hundred of them has to its nearest neighbour.
-Texts must be the same, and what is missing counts as 0. How often neighbours part and strangers meet:
-benchmarks/walk.py, docs/decisions/neighbourhoods.md.
+With typical inputs the width is taken from them: the distance that one in a hundred of them has to its nearest
+neighbour. Without, it is judged by the record itself. Features of one unit, as pixels or standardised ones are, get
+WIDE cells; where a few large numbers stand beside many small ones, units are mixed, each feature's own spread is not
+known, and cells are a tenth of that. Texts must be the same, and what is missing counts as 0. How often neighbours part and
+strangers meet: benchmarks/walk.py, docs/decisions/neighbourhoods.md.
 """
 
 import hashlib
@@ -35,6 +36,7 @@ NEAR = 0.85  # of a width: the distance that so many typical inputs are allowed 
 MOST_TYPICAL = 2000  # inputs that distances are measured between
 FAR = 4.0  # spreads from the mean: one feature alone leads no further
 LARGEST = 1e30
+FURTHEST = 2**31 - 1  # cell
 TINY = 1e-30
 
 Marks = NDArray[np.int64]
@@ -48,7 +50,7 @@ class Neighbourhoods:
         self._draws, self._hash = draws, KeyedDraws(secret, b"neighbourhood marks\0" + context)
         self._offsets = self._uniforms(b"offsets", TABLES * DIRECTIONS)
         self._directions = np.empty((0, TABLES * DIRECTIONS))
-        self._typical, self.width = None, WIDTH
+        self._typical: tuple[Floats, Floats] | None = None
         if typical is not None:
             self._typical = _spread(typical)
             nearest = _nearest(self._placed(_clean(typical)))
@@ -61,14 +63,14 @@ class Neighbourhoods:
         made = [self._marks(self._cells(numbers), texts) for numbers, texts in read_records(rows, inputs)]
         return np.concatenate(made) if made else np.empty((0, TABLES), dtype=np.int64)
 
-    def _cells(self, numbers: Floats) -> NDArray[np.int64]:
+    def _cells(self, numbers: Floats) -> NDArray[np.int32]:
         """(n, TABLES · DIRECTIONS) cells of (n, d) numbers."""
         numbers = _clean(numbers)
         t = self._placed(numbers)
         width = self.width if self._typical is not None else _width(numbers)
         along = t @ self._first_directions(t.shape[1])
-        cells: NDArray[np.int64] = np.floor(along / width + self._offsets).astype("<i8")
-        return cells
+        cells = np.floor(along / width + self._offsets)
+        return np.minimum(np.maximum(cells, -FURTHEST), FURTHEST).astype(np.int32)
 
     def _placed(self, numbers: Floats) -> Floats:
         """t, for each row."""
@@ -79,14 +81,15 @@ class Neighbourhoods:
             return np.asarray(np.clip((numbers - mean) / spread, -FAR, FAR) / np.sqrt(len(mean)))
         sizes = np.abs(numbers)
         size = np.einsum("ij,ij->i", sizes, sizes) / np.maximum(sizes.sum(axis=1), TINY)
-        t = np.arcsinh(numbers / np.clip(size, TINY, 1.0)[:, None])
-        norm, apart = (np.sqrt(np.einsum("ij,ij->i", v, v)) for v in (t, t - t.mean(axis=1, keepdims=True)))
-        return np.asarray(t / np.maximum(np.maximum(apart, norm * LEAST_APART), TINY)[:, None])
+        t = np.arcsinh(numbers / np.minimum(np.maximum(size, TINY), 1.0)[:, None])
+        squares = np.einsum("ij,ij->i", t, t)
+        apart = squares - t.sum(axis=1) ** 2 / max(1, t.shape[1])  # ‖t - mean of t‖²
+        return np.asarray(t / np.sqrt(np.maximum(np.maximum(apart, squares * LEAST_APART**2), TINY))[:, None])
 
-    def _marks(self, cells: NDArray[np.int64], texts: list[bytes]) -> Marks:
+    def _marks(self, cells: NDArray[np.int32], texts: list[bytes]) -> Marks:
         """One hash for each table, over its number, its cells, and the texts."""
         n = len(cells)
-        message = np.empty((n, TABLES, DIRECTIONS + 3), dtype="<i8")
+        message = np.empty((n, TABLES, DIRECTIONS + 3), dtype="<i4")
         message[:, :, 0] = np.arange(TABLES)
         message[:, :, 1 : DIRECTIONS + 1] = cells.reshape(n, TABLES, DIRECTIONS)
         message[:, :, DIRECTIONS + 1 :] = _digests(texts)[:, None]
@@ -106,17 +109,19 @@ class Neighbourhoods:
 
 def _clean(numbers: Floats) -> Floats:
     """Finite numbers: what is missing is 0."""
-    return np.clip(
-        np.nan_to_num(np.asarray(numbers, dtype=np.float64), posinf=LARGEST, neginf=-LARGEST), -LARGEST, LARGEST
-    )
+    cleaned = np.minimum(np.maximum(numbers, -LARGEST), LARGEST)
+    missing = np.isnan(cleaned)
+    if missing.any():
+        cleaned[missing] = 0.0
+    return np.asarray(cleaned, dtype=np.float64)
 
 
 def _width(numbers: Floats) -> Floats:
     """The width of cells for each row, (n, 1), by what the record itself tells of its scale."""
     sizes = np.abs(numbers)
-    fourth = sizes**0.25
-    matter = _count(sizes, sizes * sizes)
-    mixed = _count(fourth, fourth * fourth) / np.maximum(matter, 1.0)
+    half = np.sqrt(sizes)
+    matter, fourth = _count(sizes, sizes * sizes), np.sqrt(half)
+    mixed = _count(fourth, half) / np.maximum(matter, 1.0)
     alike = _ramp(mixed, MIXED) * _ramp(-matter, FEW)
     return np.asarray(WIDTH * (WIDE / WIDTH) ** alike)[:, None]
 
@@ -129,7 +134,7 @@ def _count(values: Floats, squares: Floats) -> Floats:
 def _ramp(value: Floats, between: tuple[float, float]) -> Floats:
     """1 up to the first of two values, 0 from the second on."""
     first, second = between
-    return np.clip((second - value) / (second - first), 0.0, 1.0)
+    return np.minimum(np.maximum((second - value) / (second - first), 0.0), 1.0)
 
 
 def _spread(typical: Floats) -> tuple[Floats, Floats]:
@@ -152,10 +157,10 @@ def _nearest(t: Floats) -> Floats:
     return np.asarray(np.sqrt(np.maximum(distances.min(axis=1), 0.0)))
 
 
-def _digests(texts: list[bytes]) -> NDArray[np.int64]:
+def _digests(texts: list[bytes]) -> NDArray[np.int32]:
     """(n, 2): a hash of each record's texts; 0 for none."""
-    made = np.zeros((len(texts), 2), dtype="<i8")
+    made = np.zeros((len(texts), 2), dtype="<i4")
     for i, text in enumerate(texts):
         if text:
-            made[i] = np.frombuffer(hashlib.sha256(text).digest()[:16], dtype="<i8")
+            made[i] = np.frombuffer(hashlib.sha256(text).digest()[:8], dtype="<i4")
     return made

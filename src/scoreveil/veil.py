@@ -28,6 +28,7 @@ from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.mechanism import DEFAULT_MECHANISM, Mechanism, Rows, make
 from scoreveil.mechanisms.reference import Reference
 from scoreveil.mechanisms.scores import Array, check_layout, check_rows, namespace, to_numpy
+from scoreveil.outcomes import Outcomes
 from scoreveil.randomness import KeyedDraws
 from scoreveil.secret_file import Secret
 
@@ -108,6 +109,7 @@ class Veil:
         self._used = self.mechanism if secret is None else self.mechanism.keyed()
         self._draws: KeyedDraws | None = None
         self._fingerprints: Fingerprints | None = None
+        self._outcomes = Outcomes(self._used)
         self._keyed_draws()
 
     def __call__(self, scores: Scores, tags: Sequence[bytes] | None = None) -> Scores:
@@ -161,11 +163,11 @@ class Veil:
             raise ValueError("Tagged answers need a secret; this veil has none.")
         check_layout(scores)
         check_rows(scores)
-        return self._used.outcomes(scores, blocks.keyed_uniforms(self._used, scores, draws, _hashed(tags, len(scores))))
+        return self._outcomes.drawn(np.ascontiguousarray(scores), draws, _hashed(tags, len(scores)))
 
     def answers(self, scores: Rows, outcomes: Rows) -> Rows:
         """The answers to a numpy batch that these outcomes stand for; the label is the row's own."""
-        return self._used.answers(scores, outcomes)
+        return self._outcomes.answers(scores, outcomes)
 
     def fingerprints(self, rows: int, inputs: Iterable[Any]) -> list[bytes]:
         """Tags for records: near-duplicates share one, other records hardly ever do.

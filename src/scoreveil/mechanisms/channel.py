@@ -101,6 +101,10 @@ class Channel(Mechanism, name="channel"):
         _, bins = self.read(rows)
         return np.asarray(choose(bins, uniforms[..., 0], self._plan_for(rows))[:, None], dtype=np.uint16)
 
+    @property
+    def different_answers(self) -> int | None:
+        return len(self.announced) if self.keep == 1 else None
+
     def answers(self, rows: Rows, outcomes: Rows) -> Rows:
         kept, _ = self.read(rows)
         return np.asarray(release(kept, outcomes[:, 0].astype(np.int64), self._plan_for(rows), rows.dtype))

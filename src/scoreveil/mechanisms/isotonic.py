@@ -100,6 +100,10 @@ class Isotonic(Mechanism, name="isotonic"):
         order, tops = top_scores(rows, plan)
         return np.asarray(choose(tops, order[..., -1], plan, uniforms), dtype=np.uint16)
 
+    @property
+    def different_answers(self) -> int | None:
+        return self.levels if self.keep == 1 else None
+
     def answers(self, rows: Rows, outcomes: Rows) -> Rows:
         plan = self.plan(rows.shape[-1])
         order, _ = top_scores(rows, plan)

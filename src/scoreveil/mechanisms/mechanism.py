@@ -79,6 +79,11 @@ class Mechanism(ABC):
         """
         raise ValueError(f"Answers of the {self.name} mechanism cannot be kept as whole numbers.")
 
+    @property
+    def different_answers(self) -> int | None:
+        """How many outcomes there are, where the label is all that is kept; None where more is."""
+        return None
+
     def answers(self, rows: Rows, outcomes: Rows) -> Rows:
         """The answers to a batch with these outcomes: of the rows' scores only the kept classes count."""
         raise ValueError(f"Answers of the {self.name} mechanism cannot be made from whole numbers.")
