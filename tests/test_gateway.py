@@ -3,6 +3,7 @@
 import base64
 import concurrent.futures
 import json
+import os
 import signal
 import time
 from collections.abc import Iterator
@@ -15,8 +16,9 @@ from tritonclient.utils import InferenceServerException
 
 from gateway_servers import PIXELS, SLOW, Gateway, gateway, scores_of, until, v2
 from postgres_server import PostgresServer
-from scoreveil import Veil
+from scoreveil import Veil, record_bytes
 from scoreveil.gateway.auth import key_hash
+from scoreveil.ledger import record_key
 
 pytestmark = pytest.mark.slow
 
@@ -69,7 +71,7 @@ def locked(tmp_path_factory: pytest.TempPathFactory, models: Path) -> Iterator[G
     """
     folder = tmp_path_factory.mktemp("locked")
     (folder / "slow_model.py").write_text(SLOW)
-    with gateway(folder, toml, "--workers", "2", PYTHONPATH=str(folder)) as made:
+    with gateway(folder, toml, "--workers", "2", PYTHONPATH=f"{folder}:{os.environ.get('PYTHONPATH', '')}") as made:
         yield made
 
 
@@ -165,11 +167,12 @@ def test_onnx_and_skops_models_are_served(locked: Gateway, models: Path) -> None
 
 
 def test_sticky_answers_are_those_of_the_veil(locked: Gateway, models: Path) -> None:
-    """Whoever holds the secret can draw them again: nothing else goes into them."""
+    """Whoever holds the secret can draw them again: should the ledger be lost, they come out the same."""
     secret = bytes.fromhex((locked.folder / "scoreveil.secret").read_text().split()[-1])
     raw = np.load(models / "raw.npy")[:30].astype(np.float32)
     veil = Veil(2.0, keep="all", secret=secret, model="saved/1/scores")
-    expected = veil(raw, veil.fingerprints(30, [PIXELS[:30]]))
+    records = record_bytes.of_tensors([("x", "FP32", PIXELS[:30])])
+    expected = veil(raw, [record_key(secret, "saved", "1", record) for record in records])
     np.testing.assert_array_equal(scores_of(asked(locked, PIXELS[:30], "saved")), expected)
     near = PIXELS[:30] * np.float32(1 + 1e-6)
     assert (near != PIXELS[:30]).any()

@@ -126,7 +126,7 @@ def test_a_newer_format_is_refused(postgres, postgres_url):
 
     with_ledger(postgres_url, nothing)
     postgres.sql(f"UPDATE {postgres_url.rpartition('=')[2]}.scoreveil_version SET version = 7")
-    with pytest.raises(LedgerUnavailable, match="its tables have format 7, and this is a program for format 1"):
+    with pytest.raises(LedgerUnavailable, match="its tables have format 7, and this is a program for format 2"):
         asyncio.run(open_ledger(postgres_url))
 
 

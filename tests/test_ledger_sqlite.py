@@ -413,7 +413,7 @@ def test_a_newer_format_is_refused(path, url):
     charged(url, 1000)
     with closing(sqlite3.connect(path)) as other:
         other.execute("PRAGMA user_version = 7")
-    with pytest.raises(LedgerUnavailable, match="its file has format 7, and this is a program for format 1"):
+    with pytest.raises(LedgerUnavailable, match="its file has format 7, and this is a program for format 2"):
         asyncio.run(open_ledger(url))
 
 

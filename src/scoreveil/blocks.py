@@ -56,7 +56,7 @@ def keyed(mechanism: Mechanism, rows: Rows, draws: KeyedDraws, tags: Rows | None
         answers = None if kernel is None else kernel(block, draws, hashed)
         if answers is None:
             check_rows(block, first_row)
-            answers = mechanism.perturb(block, _keyed_uniforms(mechanism, block, draws, hashed))
+            answers = mechanism.perturb(block, keyed_uniforms(mechanism, block, draws, hashed))
         out[...] = answers
 
     return _in_blocks(rows, run, None, threads)
@@ -73,7 +73,7 @@ def on_device(
         block = rows[start : min(start + size, n), :]
         check_rows(block, start)
         if draws is not None:
-            uniforms = _keyed_uniforms(mechanism, to_numpy(xp.astype(block, xp.float64)), draws)
+            uniforms = keyed_uniforms(mechanism, to_numpy(xp.astype(block, xp.float64)), draws)
         elif rng is not None:
             uniforms = rng.random((block.shape[0], count))
         else:
@@ -87,7 +87,8 @@ def block_rows(classes: int) -> int:
     return max(16, BLOCK // classes // 64 * 64)
 
 
-def _keyed_uniforms(mechanism: Mechanism, rows: Rows, draws: KeyedDraws, tags: Rows | None = None) -> Floats:
+def keyed_uniforms(mechanism: Mechanism, rows: Rows, draws: KeyedDraws, tags: Rows | None = None) -> Floats:
+    """The draws of each row of a batch; `tags` are hashed ones."""
     return draws.uniforms(messages(rows, *mechanism.cells(rows), tags), mechanism.draws(rows.shape[1]))
 
 

@@ -40,14 +40,9 @@ class Fingerprints:
 
         An input with another number of rows, as for one record or a setting for all, belongs to each of them whole.
         """
-        parts = [_readable(given, rows) for each in inputs for given in _columns(each)]
-        step = max(1, BLOCK // max(1, sum(part[:1].size for part in parts)))
         made: list[bytes] = []
-        for start in range(0, rows, step):
-            read = [_read(part[start : start + step]) for part in parts]
-            cells = self._cells(np.hstack([np.empty((min(step, rows - start), 0)), *(numbers for numbers, _ in read)]))
-            texts = zip(*(texts for _, texts in read), strict=True) if read else [()] * len(cells)
-            made += [cell.tobytes() + b"".join(text) for cell, text in zip(cells, texts, strict=True)]
+        for numbers, texts in read_records(rows, inputs):
+            made += [cell.tobytes() + text for cell, text in zip(self._cells(numbers), texts, strict=True)]
         return made
 
     def _cells(self, numbers: Floats) -> NDArray[np.int64]:
@@ -77,6 +72,17 @@ class Fingerprints:
 
     def _uniforms(self, purpose: bytes, count: int) -> Floats:
         return self._draws.uniforms(np.frombuffer(purpose, dtype=np.uint8)[None], count).ravel()
+
+
+def read_records(rows: int, inputs: Iterable[Any]) -> Iterator[tuple[Floats, list[bytes]]]:
+    """The numbers (n, d) of some records at a time, and the texts of each as bytes."""
+    parts = [_readable(given, rows) for each in inputs for given in _columns(each)]
+    step = max(1, BLOCK // max(1, sum(part[:1].size for part in parts)))
+    for start in range(0, rows, step):
+        read = [_read(part[start : start + step]) for part in parts]
+        numbers = np.hstack([np.empty((min(step, rows - start), 0)), *(numbers for numbers, _ in read)])
+        texts = zip(*(texts for _, texts in read), strict=True) if read else [()] * len(numbers)
+        yield numbers, [b"".join(text) for text in texts]
 
 
 def _columns(given: Any) -> list[Any]:

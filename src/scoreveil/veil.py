@@ -27,7 +27,8 @@ from scoreveil.mechanisms import channel, isotonic, published  # noqa: F401  (im
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.mechanism import DEFAULT_MECHANISM, Mechanism, Rows, make
 from scoreveil.mechanisms.reference import Reference
-from scoreveil.mechanisms.scores import Array, check_layout, namespace, to_numpy
+from scoreveil.mechanisms.scores import Array, check_layout, check_rows, namespace, to_numpy
+from scoreveil.outcomes import Outcomes
 from scoreveil.randomness import KeyedDraws
 from scoreveil.secret_file import Secret
 
@@ -108,6 +109,7 @@ class Veil:
         self._used = self.mechanism if secret is None else self.mechanism.keyed()
         self._draws: KeyedDraws | None = None
         self._fingerprints: Fingerprints | None = None
+        self._outcomes = Outcomes(self._used)
         self._keyed_draws()
 
     def __call__(self, scores: Scores, tags: Sequence[bytes] | None = None) -> Scores:
@@ -146,6 +148,26 @@ class Veil:
             return cast(Scores, xp.asarray(self(to_numpy(scores)), device=scores.device))
         rows = scores[None, :] if scores.ndim == 1 else scores
         return cast(Scores, xp.reshape(blocks.on_device(mechanism, rows, draws, self._rng), scores.shape))
+
+    def outcomes(self, scores: Rows, tags: Sequence[bytes]) -> Rows:
+        """What is drawn for a numpy batch with these tags, before it becomes scores: (n, j) whole numbers below 2^16.
+
+        `answers(scores, outcomes)` are then what `veil(scores, tags)` gives. Outcomes hold nothing that the answer does
+        not show, so they may be kept, and given again to another question.
+
+        Raises:
+            ValueError: These are not score vectors, there is no secret, or the mechanism has no such outcomes.
+        """
+        draws = self._keyed_draws()
+        if draws is None:
+            raise ValueError("Tagged answers need a secret; this veil has none.")
+        check_layout(scores)
+        check_rows(scores)
+        return self._outcomes.drawn(np.ascontiguousarray(scores), draws, _hashed(tags, len(scores)))
+
+    def answers(self, scores: Rows, outcomes: Rows) -> Rows:
+        """The answers to a numpy batch that these outcomes stand for; the label is the row's own."""
+        return self._outcomes.answers(scores, outcomes)
 
     def fingerprints(self, rows: int, inputs: Iterable[Any]) -> list[bytes]:
         """Tags for records: near-duplicates share one, other records hardly ever do.

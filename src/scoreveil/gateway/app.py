@@ -63,11 +63,19 @@ class Gateway:
     def limit_rows(self, client: str, rows: int) -> None:
         self._limit(client, "rows", rows)
 
+    def epsilon_limit(self, client: str) -> float:
+        """What all fresh answers to the client may add up to; 0: no limit."""
+        return self._of_client(client, "epsilon")
+
+    def _of_client(self, client: str, key: str) -> float:
+        """A client's own limit, or that of all."""
+        own = getattr(self._clients.get(client), key, None)
+        found: float = getattr(self.config.limits, key) if own is None else own
+        return found
+
     def _limit(self, client: str, what: str, count: int) -> None:
         """Take tokens, or refuse with 429 and the time to wait."""
-        key = f"{what}_per_second"
-        own = getattr(self._clients.get(client), key, None)
-        rate: float = getattr(self.config.limits, key) if own is None else own
+        rate = self._of_client(client, f"{what}_per_second")
         if rate:
             wait = self._buckets.take(f"{what}\0{client}", rate, count)
             if wait:

@@ -9,7 +9,9 @@ Field names are the file's keys. `config_file` reads it.
 
 import hashlib
 import ipaddress
+import math
 import re
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -24,6 +26,7 @@ from scoreveil.inference_protocol.tensors import TensorSpec
 from scoreveil.veil import Veil
 
 SQLITE = "sqlite:///"
+BILLION = 10**9  # units of the ledger in an ε
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 NAME_WORDS = "begins with a letter or digit and goes on with letters, digits, '.', '_' or '-', 128 at most"
 SYMMETRIC = {"HS256", "HS384", "HS512"}
@@ -117,6 +120,7 @@ class Limits(ConfigTable, frozen=True):
     rows_per_second: Rate = 0.0
     upstream_bytes: Count = 64 * 2**20  # of an upstream's answer
     bytes_in_flight: Count = 256 * 2**20  # of all requests that a worker holds at a time
+    epsilon: Rate = 20_000.0  # what all fresh answers of one model to one client may add up to; 0: no limit
 
     def __post_init__(self) -> None:
         fits = self.bytes_in_flight >= self.body_bytes
@@ -130,6 +134,7 @@ class Client(ConfigTable, frozen=True):
     sha256: str
     requests_per_second: Rate | None = None
     rows_per_second: Rate | None = None
+    epsilon: Rate | None = None
 
     def __post_init__(self) -> None:
         _require(NAME.fullmatch(self.name), f"a client's name {NAME_WORDS}")
@@ -245,6 +250,7 @@ class Model(ConfigTable, frozen=True):
     rule: accounting.ClosedForm = "pure"
     delta: float | None = None
     exhausted: Literal["replay", "refuse"] = "refuse"
+    typical: Path | None = None  # inputs as clients send them, .npy: they tell how near a near-duplicate is
 
     def __post_init__(self) -> None:
         sources = sum(source is not None for source in (self.onnx, self.skops, self.python, self.upstream))
@@ -267,12 +273,19 @@ class Model(ConfigTable, frozen=True):
         if self.budgeted:
             _require(self.total is not None, "repeats = 'budget' needs total: the ε that all releases may add up to")
             _require(self.knows_records, "repeats = 'budget' needs inputs here, so that a record is one")
-        else:
+        _require(self.typical is None or self.knows_records, "typical needs inputs here, so that a record is one")
+        if not self.budgeted:
             _require((self.total, self.delta) == (None, None), "total and delta are only used with repeats = 'budget'")
 
     @property
     def budgeted(self) -> bool:
         return self.repeats == "budget"
+
+    @property
+    def remembers(self) -> bool:
+        """Whether records, their answers and what they spent are kept in the ledger: where they are known, and a
+        release has a price."""
+        return self.knows_records and math.isfinite(self.bare_veil.guarantee.epsilon)
 
     @property
     def is_v2(self) -> bool:
@@ -318,6 +331,27 @@ class Model(ConfigTable, frozen=True):
         each = accounting.query_bound(self.bare_veil.guarantee, self.total, self.rule, self.delta)
         return each // len(self.scores)
 
+    @property
+    def unit(self) -> str:
+        """What the ledger counts a record's releases in: ε, or ρ under the rule "zcdp"."""
+        return "rho" if self.budgeted and self.rule == "zcdp" else "epsilon"
+
+    @property
+    def price(self) -> int:
+        """What one release costs its record, in billionths of the unit; each veils every score output."""
+        promise = self.bare_veil.guarantee
+        return _billionths((promise.rho if self.unit == "rho" else promise.epsilon) * len(self.scores))
+
+    @property
+    def client_price(self) -> int:
+        """What one release costs the client: ε, in billionths."""
+        return _billionths(self.bare_veil.guarantee.epsilon * len(self.scores))
+
+
+def _billionths(amount: float) -> int:
+    """Rounded up, as decimals: 0.1 is exactly a tenth."""
+    return max(1, math.ceil(Fraction(repr(float(amount))) * BILLION))
+
 
 class Config(ConfigTable, frozen=True):
     """The whole file."""
@@ -343,5 +377,6 @@ class Config(ConfigTable, frozen=True):
         )
 
     @property
-    def budgeted(self) -> bool:
-        return any(model.budgeted for model in self.models.values())
+    def remembers(self) -> bool:
+        """Whether a ledger is needed."""
+        return any(model.remembers for model in self.models.values())

@@ -10,7 +10,7 @@ import orjson
 
 from scoreveil import __version__
 from scoreveil.gateway.probabilities import probabilities
-from scoreveil.gateway.served import ServedModel, request_digest
+from scoreveil.gateway.served import Asker, ServedModel, request_digest
 from scoreveil.inference_protocol.messages import HEADER_LENGTH, LARGE
 from scoreveil.inference_protocol.refusals import Refusal, bad_request, upstream_failed
 
@@ -79,7 +79,7 @@ async def model_ready(exchange: Exchange) -> Answer:
 
 async def _is_ready(gateway: "Gateway", served: ServedModel) -> bool:
     ready = await served.source.ready()
-    if ready and served.model.budgeted and gateway.ledger is not None:
+    if ready and served.remembers and gateway.ledger is not None:
         ready = await gateway.ledger.ready()
     return ready
 
@@ -146,7 +146,8 @@ async def _infer(exchange: Exchange, body: bytes) -> Answer:
         raise upstream_failed("rows")
     scores = {name: probabilities(array, model.outputs) for name, array in found.items() if name in model.scores}
     passed = {name: array for name, array in found.items() if name in model.passes}
-    veiled = await served.release(scores, query, gateway.ledger, exchange.client, _idempotency(exchange))
+    asker = Asker(exchange.client, gateway.epsilon_limit(exchange.client), _idempotency(exchange))
+    veiled = await served.release(scores, query, gateway.ledger, asker)
     written, length = source.write(query, {**passed, **veiled})
     return Answer(written, query.rows, length)
 

@@ -1,9 +1,34 @@
-"""The ledger, opened when it can be: a gateway whose ledger is down starts, answers 503 and waits for it."""
+"""The ledger, opened when it can be: a gateway whose ledger is down starts, answers 503 and waits for it.
+
+A ledger belongs to one secret and counts each model in one unit. Under another secret every record would be a new one,
+with nothing spent, so a gateway whose secret is missing or another does not start.
+"""
 
 import asyncio
+from collections.abc import Mapping
+from pathlib import Path
 
-from scoreveil.gateway import logs
+from scoreveil.gateway import logs, secrets
+from scoreveil.gateway.config import SQLITE, Config, Model
+from scoreveil.gateway.secrets import Keys
 from scoreveil.ledger import Ledger, LedgerUnavailable, open_ledger
+
+OTHER_SECRET = (
+    "The ledger was begun with another secret, so it would know no record again. Put the secret file of its backup "
+    "back; or give ledger.url a new place, which forgives all that was spent."
+)
+NO_SECRET = (
+    "There is no secret file {path}, but the ledger holds what was spent under one. Put the file of the backup back; "
+    "or give ledger.url a new place, which forgives all that was spent."
+)
+OTHER_UNIT = (
+    "The ledger counts what was spent on model {model} in {held}; its rule now counts in {asked}. Set the rule back, "
+    "give the model a new version, or forget it (scoreveil ledger forget --model {model})."
+)
+
+
+class LedgerMismatch(ValueError):
+    """The ledger belongs to another secret, or counts otherwise."""
 
 
 class LedgerLink:
@@ -13,6 +38,19 @@ class LedgerLink:
         self._url = url
         self._ledger: Ledger | None = None
         self._opening = asyncio.Lock()
+        self._required: tuple[Keys, Mapping[str, Model]] | None = None
+
+    async def require(self, keys: Keys, models: Mapping[str, Model]) -> None:
+        """From now on the ledger must be that of these keys and models.
+
+        Raises:
+            LedgerMismatch: It is not; where it cannot be reached, this shows later.
+        """
+        self._required = keys, models
+        try:
+            await self._agree(await self.opened())
+        except LedgerUnavailable:
+            return
 
     async def ready(self) -> bool:
         try:
@@ -30,8 +68,55 @@ class LedgerLink:
             async with self._opening:
                 if self._ledger is None:
                     try:
-                        self._ledger = await open_ledger(self._url)
+                        ledger = await open_ledger(self._url)
                     except (OSError, ValueError, ModuleNotFoundError) as error:
                         logs.failure("ledger_not_opened", error)
                         raise LedgerUnavailable("it cannot be opened") from None
+                    try:
+                        await self._agree(ledger)
+                    except LedgerMismatch as error:
+                        await ledger.close()
+                        logs.failure("ledger_mismatch", error, message=str(error))
+                        raise
+                    self._ledger = ledger
         return self._ledger
+
+    async def _agree(self, ledger: Ledger) -> None:
+        if self._required is None:
+            return
+        keys, models = self._required
+        if (await ledger.bind({"secret": keys.fingerprint}))["secret"] != keys.fingerprint:
+            raise LedgerMismatch(OTHER_SECRET)
+        for name, model in models.items():
+            if model.remembers:
+                held = await ledger.convert(name, model.unit, model.price)
+                if held != model.unit:
+                    raise LedgerMismatch(OTHER_UNIT.format(model=name, held=held, asked=model.unit))
+
+
+def load_keys(config: Config) -> Keys:
+    """The keys of a gateway that is about to start; made where there are neither keys nor a ledger.
+
+    Raises:
+        ValueError: The ledger belongs to other keys, or the keys are missing beside a ledger.
+    """
+    path = config.secrets.file
+    if config.remembers and not secrets.is_there(path):
+        try:
+            is_used = asyncio.run(_is_used(config.ledger.url))
+        except LedgerUnavailable as error:
+            why = f"There is no secret file {path}, and whether the ledger was begun with one cannot be told"
+            raise ValueError(f"{why}: {error.reason}.") from None
+        if is_used:
+            raise ValueError(NO_SECRET.format(path=path))
+    return secrets.load(path)
+
+
+async def _is_used(url: str) -> bool:
+    if url.startswith(SQLITE) and not Path(url.removeprefix(SQLITE)).exists():
+        return False
+    ledger = await open_ledger(url)
+    try:
+        return bool(await ledger.bind({}) or await ledger.books.totals())
+    finally:
+        await ledger.close()

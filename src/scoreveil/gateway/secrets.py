@@ -8,6 +8,7 @@ The file holds one secret a line, 64 hex digits each, oldest first.
   each rotation is one more release for every record: n lines promise n·ε in all.
 """
 
+import hmac
 import os
 import re
 import secrets
@@ -27,12 +28,24 @@ class Keys:
     answers: bytes
     rotations: int
 
+    @property
+    def fingerprint(self) -> str:
+        """Tells whether a ledger belongs to these keys, and nothing else about them."""
+        return hmac.digest(self.records, b"scoreveil ledger check 1", "sha256").hex()[:32]
 
-def load(path: Path) -> Keys:
-    """The keys; a file that is not there is made."""
+
+def is_there(path: Path) -> bool:
+    return VARIABLE in os.environ or path.exists()
+
+
+def load(path: Path, create: bool = True) -> Keys:
+    """The keys; a file that is not there is made, or else ValueError."""
     text = os.environ.get(VARIABLE)
     if text is None:
-        secret_file.create(path, secrets.token_hex(32) + "\n")
+        if create:
+            secret_file.create(path, secrets.token_hex(32) + "\n")
+        elif not path.exists():
+            raise ValueError(f"There is no secret file {path}; put it back.")
         # a group may read it: that is how Kubernetes mounts secrets for a pod's fsGroup
         if secret_file.readable_by(path, 0o007):
             raise ValueError(f"Others can read the secret file {path}; chmod 600 it.")

@@ -1,29 +1,43 @@
 """One model as it is served: where its scores come from, and what becomes of them before they leave.
 
-    scores -> checked -> (charged) -> veiled -> released
+    scores -> checked -> drawn -> charged, or replaced by the answer to an earlier question nearby -> released
 
 Nothing but `release` lets scores out.
 """
 
 import hashlib
-from collections.abc import Sequence
-from typing import Any
+import hmac
+import secrets
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 
-from scoreveil.gateway.config import Limits, Model
+from scoreveil import record_bytes, storage
+from scoreveil.gateway.config import BILLION, Limits, Model
 from scoreveil.gateway.embedded import Embedded
-from scoreveil.gateway.ledger_link import LedgerLink
+from scoreveil.gateway.ledger_link import LedgerLink, LedgerMismatch
 from scoreveil.gateway.metrics import ModelMetrics
 from scoreveil.gateway.rows import MlflowUpstream, TfServingUpstream
 from scoreveil.gateway.secrets import Keys
 from scoreveil.gateway.sources import Arrays, Query, Source
 from scoreveil.gateway.upstream import TensorUpstream
-from scoreveil.inference_protocol.refusals import Refusal, upstream_failed
+from scoreveil.inference_protocol.refusals import Refusal, bad_request, upstream_failed
 from scoreveil.inference_protocol.tensors import Array
-from scoreveil.ledger import Grant, IdempotencyConflict, LedgerUnavailable, record_key
-from scoreveil.mechanisms.scores import check_layout, check_rows
+from scoreveil.ledger import Answered, IdempotencyConflict, LedgerUnavailable, Questions, Repeats, record_key
+from scoreveil.ledger.charges import KEY, MOST_UNITS, joined_keys
+from scoreveil.ledger.releases import SETTINGS
+from scoreveil.neighbourhood import Neighbourhoods
 from scoreveil.veil import Veil
+
+
+class Asker(NamedTuple):
+    """Who asks, within which limit of ε, and the hash of the request's idempotency key, if it has one."""
+
+    client: str
+    epsilon: float
+    request: bytes | None
 
 
 class ServedModel:
@@ -36,72 +50,88 @@ class ServedModel:
         secret = keys.records if model.budgeted else keys.answers
         self._veils = {score: model.make_veil(secret, f"{name}/{model.version}/{score}") for score in model.scores}
         self._secret = keys.records
-        self._allowed = model.allowed_releases if model.budgeted else 0
+        self.remembers = model.remembers
+        if self.remembers:
+            typical = None if model.typical is None else np.load(model.typical, allow_pickle=False)
+            self._near = Neighbourhoods(keys.records, f"{name}/{model.version}".encode(), typical)
+            self._settings = _settings(self._veils.values(), secret)
+            self._price, self._client_price = model.price, model.client_price
+            self._limit = min(model.allowed_releases * self._price, MOST_UNITS) if model.budgeted else 0
+            self._repeats: Repeats = model.exhausted if model.budgeted else "sticky"
 
-    async def release(
-        self, scores: Arrays, query: Query, link: LedgerLink | None, client: str, request: bytes | None
-    ) -> dict[str, Array]:
-        """Veiled scores: sticky, or charged first. What is no score vector is neither charged nor released.
-
-        `link` is needed with a budget; `request` is the hash of an idempotency key.
-        """
+    async def release(self, scores: Arrays, query: Query, link: LedgerLink | None, asker: Asker) -> dict[str, Array]:
+        """Veiled scores. Where records are known, near-duplicates of an earlier question share its record, and what is
+        fresh is charged first. What is no score vector is neither charged nor released."""
         try:
             if any(rows.ndim != 2 for rows in scores.values()):  # one vector might be many rows of something else
                 raise ValueError("Rows of scores have two dimensions.")
-            if not self.model.budgeted:
-                veiled = {name: self._sticky(self._veils[name], rows, query) for name, rows in scores.items()}
+            if not self.remembers:
+                veiled = {name: self._by_scores(self._veils[name], rows, query) for name, rows in scores.items()}
             else:
-                for rows in scores.values():
-                    check_layout(rows)
-                    check_rows(rows)
+                keys = [record_key(self._secret, self.name, self.model.version, record) for record in query.records()]
+                # a budget's releases are drawn anew each time; a sticky one again, should the ledger be lost
+                tags = [secrets.token_bytes(KEY) for _ in keys] if self.model.budgeted else keys
+                drawn = {name: self._veils[name].outcomes(rows, tags) for name, rows in scores.items()}
         except ValueError:
             raise upstream_failed("not_scores") from None
-        if self.model.budgeted:
-            assert link is not None  # a gateway with a budgeted model has one
-            tags = await self._charge(query.records(), link, client, request)
-            veiled = {name: self._veils[name](rows, tags) for name, rows in scores.items()}
+        if self.remembers:
+            assert link is not None  # a gateway with such a model has one
+            marks = self._marks(query)
+            outcomes = await self._remembered(keys, marks, list(drawn.values()), link, asker)
+            veiled = {
+                name: self._veils[name].answers(rows, found)
+                for (name, rows), found in zip(scores.items(), outcomes, strict=True)
+            }
         return veiled
 
-    def _sticky(self, veil: Veil, rows: Array, query: Query) -> Array:
-        """The same answer for a record and its near-duplicates; by scores alone where records are not known."""
+    def _by_scores(self, veil: Veil, rows: Array, query: Query) -> Array:
+        """The same answer for the same scores, and the same fingerprint where the mechanism alone has no price."""
         return veil(rows, veil.fingerprints(query.rows, query.inputs()) if self.model.knows_records else None)
 
-    async def _charge(
-        self, records: Sequence[bytes], link: LedgerLink, client: str, request: bytes | None
-    ) -> list[bytes]:
-        """Charge every record once, durably; the tags of the releases. A record twice in a request is one release."""
-        keys = [record_key(self._secret, self.name, self.model.version, record) for record in records]
-        distinct = list(dict.fromkeys(keys))
-        refuses = self.model.exhausted == "refuse"
+    def _marks(self, query: Query) -> bytes:
         try:
-            ledger = await link.opened()
-            if refuses and len(distinct) > 1 and request is None:
-                # a limit of 0 charges nothing, and tells what is spent: one spent record shall not cost the others
-                for grant in await ledger.charge(self.name, distinct, 0, client=client):
-                    if grant.spent >= self._allowed:
-                        raise self._spent(grant)
-            grants = await ledger.charge(self.name, distinct, self._allowed, client=client, request=request)
-        except LedgerUnavailable:
+            return self._near(query.rows, query.inputs()).astype("<i8").tobytes()
+        except ValueError as error:  # a record of another size than the typical inputs
+            raise bad_request(str(error)) from None
+
+    async def _remembered(
+        self, keys: list[bytes], marks: bytes, drawn: list[Array], link: LedgerLink, asker: Asker
+    ) -> list[Array]:
+        """The outcomes to release: those just drawn, charged durably, or those of earlier questions nearby."""
+        widths = [outcomes.shape[1] for outcomes in drawn]
+        asked = Questions(
+            self.name, self._settings, joined_keys(keys), marks, np.hstack(drawn).astype("<u2").tobytes(),
+            self._limit, self._price, self._client_price, self._repeats,
+            asker.client, round(asker.epsilon * BILLION), asker.request,
+        )  # fmt: skip
+        try:
+            answers = await (await link.opened()).answer(asked)
+        except (LedgerUnavailable, LedgerMismatch):
             message = "The ledger does not answer, so nothing is released; try again later."
             raise Refusal(503, message, "ledger") from None
         except IdempotencyConflict:
-            message = "This Idempotency-Key came with another request before; use a new one."
+            message = "This Idempotency-Key came with another request, or before the settings changed; use a new one."
             raise Refusal(409, message, "idempotency") from None
-        granted = sum(grant.granted for grant in grants)
+        for answer in answers:
+            if answer.refused:
+                raise self._refusal(answer, asker)
+        granted = sum(answer.granted for answer in answers)
         self.metrics.charged.inc(granted)
-        for grant in grants:
-            if not grant.granted and (refuses or grant.number < 1):
-                raise self._spent(grant)
-        self.metrics.replayed.inc(len(grants) - granted)
-        numbers = {grant.key: grant.number for grant in grants}
-        # a release is named by its record and how many came before it: a retry is drawn again, and nothing is stored
-        return [key + numbers[key].to_bytes(8, "little") for key in keys]
+        self.metrics.replayed.inc(len(answers) - granted)
+        found = np.frombuffer(b"".join(answer.outcome for answer in answers), dtype="<u2").reshape(len(keys), -1)
+        return np.split(found, np.cumsum(widths)[:-1], axis=1)
 
-    def _spent(self, grant: Grant) -> Refusal:
-        left = max(0, self._allowed - grant.spent)
+    def _refusal(self, answer: Answered, asker: Asker) -> Refusal:
+        if answer.refused == "client":
+            message = (
+                f"This request would take you beyond ε = {asker.epsilon:g} of fresh answers, the limit of one client. "
+                "What was asked before, or nearly, is still answered; whoever runs the gateway can raise the limit."
+            )
+            return Refusal(429, message, "odometer")
+        left = max(0, self._limit - answer.spent) // self._price
         message = (
-            f"A record of this request has no release left: {self._allowed} are allowed, "
-            f"{grant.spent} are spent, {left} are left."
+            f"A record of this request has no release left: {self.model.allowed_releases} are allowed, "
+            f"{answer.number} were made of it and its near-duplicates, {left} are left."
         )
         return Refusal(429, message, "budget")
 
@@ -129,6 +159,15 @@ def open_source(name: str, model: Model, limits: Limits) -> Source[Any]:
     if upstream.protocol == "tfserving":
         return TfServingUpstream(name, model, upstream, limits)
     return TensorUpstream(name, model, upstream, limits)
+
+
+def _settings(veils: Iterable[Veil], secret: bytes) -> bytes:
+    """A hash of all that answers depend on: an outcome is given again under the same alone."""
+    parts = (storage.fingerprint(veil.mechanism, veil.model) for veil in veils)
+    state = hashlib.sha256(hmac.digest(secret, b"scoreveil settings 1", "sha256"))
+    for part in parts:
+        state.update(record_bytes.with_length(part))
+    return state.digest()[:SETTINGS]
 
 
 def request_digest(client: str, key: bytes) -> bytes:

@@ -28,9 +28,10 @@ from granian.http import HTTP1Settings
 from granian.server.embed import Server as EmbeddedGranian
 from granian.server.mp import MPServer
 
-from scoreveil.gateway import config_file, logs, metrics, secrets
+from scoreveil.gateway import config_file, logs, metrics
 from scoreveil.gateway.app import App
 from scoreveil.gateway.config import Config, ConfigError
+from scoreveil.gateway.ledger_link import load_keys
 from scoreveil.gateway.shared_config import SharedConfig
 from scoreveil.gateway.worker import Worker, leave_with
 
@@ -62,7 +63,7 @@ def worker(shared: SharedConfig, folder: Path, parent: int) -> App:
 def run(setup: Setup) -> None:
     """Serve until told to stop."""
     config = setup.load()
-    secrets.load(config.secrets.file)
+    load_keys(config)
     settings = config.server
     _check_free(settings.host, settings.port)
     _check_free(settings.admin_host, settings.admin_port)

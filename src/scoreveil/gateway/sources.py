@@ -95,7 +95,7 @@ class TensorSource(Source[TensorQuery]):
         self._scores = frozenset(model.scores)
         self._passed = frozenset(model.parameters)
         self._most = limits.rows
-        self._budgeted = model.budgeted
+        self._remembers = model.remembers
         # the gateway itself needs the inputs to run a model, to know a record, and to write tensors in binary
         self._reads_numbers = model.knows_records or model.upstream is None or model.upstream.binary
 
@@ -105,7 +105,7 @@ class TensorSource(Source[TensorQuery]):
         if not request.classified.keys() <= self._scores:
             raise not_allowed(f"Classification is for scores alone: {', '.join(sorted(self._scores))}.")
         # a release counts for all score outputs, so all are asked for, whatever the client wants to see
-        return TensorQuery(request, wanted, list(self._offered if self._budgeted else wanted))
+        return TensorQuery(request, wanted, list(self._offered if self._remembers else wanted))
 
     def write(self, query: TensorQuery, outputs: Arrays) -> tuple[bytes, int]:
         about: Mapping[str, Any] = self._about

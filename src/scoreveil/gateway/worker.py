@@ -79,12 +79,13 @@ class Worker:
         task.add_done_callback(self._tasks.discard)
 
     async def _open(self, config: Config) -> Gateway:
-        keys = await asyncio.to_thread(secrets.load, config.secrets.file)
+        keys = await asyncio.to_thread(secrets.load, config.secrets.file, create=False)
         if self._metrics is None:
             self._metrics = Metrics()
         ledger = None
-        if config.budgeted:  # one that is open stays open, with all that was charged
+        if config.remembers:  # one that is open stays open, with all that was charged
             ledger = self._ledgers.setdefault(config.ledger.url, LedgerLink(config.ledger.url))
+            await ledger.require(keys, config.models)
         models = {}
         for name, model in config.models.items():
             counters = self._metrics.add(name)

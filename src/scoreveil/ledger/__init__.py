@@ -17,8 +17,10 @@ from scoreveil.ledger.books import Books, Forgotten, Head, Record, Scope, Total,
 from scoreveil.ledger.charges import Grant, record_key
 from scoreveil.ledger.errors import IdempotencyConflict, LedgerUnavailable
 from scoreveil.ledger.ledger import Ledger
+from scoreveil.ledger.releases import Answered, Questions, Repeats
 
 __all__ = [
+    "Answered",
     "Books",
     "Forgotten",
     "Grant",
@@ -26,7 +28,9 @@ __all__ = [
     "IdempotencyConflict",
     "Ledger",
     "LedgerUnavailable",
+    "Questions",
     "Record",
+    "Repeats",
     "Scope",
     "Total",
     "Verification",

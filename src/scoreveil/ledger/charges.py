@@ -37,10 +37,13 @@ def record_key(secret: bytes, model: str, version: str, record: bytes) -> bytes:
     """
     if len(secret) < 16:
         raise ValueError(f"Expected a secret of at least 16 bytes, got {len(secret)}.")
-    return hmac.digest(secret, _joined(b"scoreveil record key 1", model.encode(), version.encode(), record), "sha256")
+    return hmac.digest(
+        secret, with_lengths(b"scoreveil record key 1", model.encode(), version.encode(), record), "sha256"
+    )
 
 
-def _joined(*parts: bytes) -> bytes:
+def with_lengths(*parts: bytes) -> bytes:
+    """The parts, each with its length before it, so that no two lists of parts run together."""
     return b"".join(struct.pack("<Q", len(part)) + part for part in parts)
 
 
@@ -103,14 +106,14 @@ class Charge:
 
     def fingerprint(self) -> bytes:
         """What a repeated request must agree on. Not limit and units: a reload between two tries may change them."""
-        parts = _joined(b"scoreveil request 1", self.model.encode(), self.client.encode(), self.keys)
+        parts = with_lengths(b"scoreveil request 1", self.model.encode(), self.client.encode(), self.keys)
         return hashlib.sha256(parts).digest()
 
 
 def entry_digest(model: str, client: str, units: int, limit: int, keys: bytes) -> bytes:
     """The checksum of a journal entry: what was granted, to whom, at what price."""
     numbers = struct.pack("<QQ", units, limit)
-    return hashlib.sha256(_joined(b"scoreveil entry 1", model.encode(), client.encode(), numbers, keys)).digest()
+    return hashlib.sha256(with_lengths(b"scoreveil entry 1", model.encode(), client.encode(), numbers, keys)).digest()
 
 
 def short(key: bytes) -> str:

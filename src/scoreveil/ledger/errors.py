@@ -10,7 +10,7 @@ class LedgerUnavailable(Exception):
 
 
 class IdempotencyConflict(ValueError):
-    """A request's idempotency key came again with another model, client or other records."""
+    """A request's idempotency key came again with another model, client, settings or other records."""
 
     def __init__(self) -> None:
         super().__init__("This idempotency key came with another request before; use a new one.")

@@ -2,10 +2,11 @@
 
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from scoreveil.ledger.books import Books
 from scoreveil.ledger.charges import Charge, Grant, joined_keys
+from scoreveil.ledger.releases import Answered, Questions
 
 
 class Ledger(ABC):
@@ -44,6 +45,31 @@ class Ledger(ABC):
         """
         units, limit = operator.index(units), operator.index(limit)
         return await self.grant(Charge(model, joined_keys(keys), limit, units, client, request))
+
+    @abstractmethod
+    async def answer(self, asked: Questions) -> list[Answered]:
+        """Answer questions by neighbourhood (`releases.py`); what is granted is on disk when this returns.
+
+        Raises:
+            LedgerUnavailable, IdempotencyConflict: As `charge`.
+        """
+
+    @abstractmethod
+    async def bind(self, facts: Mapping[str, str]) -> dict[str, str]:
+        """Write down facts that must never change, such as which secret belongs here; what is there already stays.
+
+        Returns:
+            All the facts that the ledger holds now.
+        """
+
+    @abstractmethod
+    async def convert(self, model: str, unit: str, price: int) -> str:
+        """Say in which unit a model's records are counted. A ledger from before there were units counted releases:
+        these become `price` units each, in counters and journal alike, once.
+
+        Returns:
+            The unit that holds: this one, or the one that was set before.
+        """
 
     @abstractmethod
     async def grant(self, charge: Charge) -> list[Grant]:

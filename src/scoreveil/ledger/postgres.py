@@ -8,24 +8,34 @@ charge and makes none twice: docs/derivations/ledger-postgres.md.
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from typing import Any
 
 import asyncpg
 
 from scoreveil.ledger import wire
 from scoreveil.ledger.books import Books
-from scoreveil.ledger.charges import Charge, Grant
+from scoreveil.ledger.charges import Charge, Grant, entry_digest
 from scoreveil.ledger.errors import IdempotencyConflict, LedgerUnavailable
 from scoreveil.ledger.ledger import Ledger
+from scoreveil.ledger.releases import (
+    Answered,
+    Found,
+    Known,
+    Questions,
+    Settlement,
+    client_hash,
+    settle,
+    unit_fact,
+)
 
-VERSION = 1
+VERSION = 2
 LOCK = 0x53636F7665696C  # the advisory lock under which tables are made: "Scoveil"
 CONNECTIONS = 8  # of one worker
 TRIES = 5  # of a statement that the server gave up for another's sake, and surely undid
 
 # the same tables as in the embedded ledger, told there; `lately`: releases granted by the last statement
-SCHEMA = f"""
+SCHEMA = """
 CREATE TABLE scoreveil_records (
     model text NOT NULL,
     key bytea NOT NULL,
@@ -59,7 +69,21 @@ CREATE TABLE scoreveil_forgotten (
     what text NOT NULL
 );
 CREATE TABLE scoreveil_version (version integer NOT NULL);
-INSERT INTO scoreveil_version VALUES ({VERSION});
+INSERT INTO scoreveil_version VALUES (1);
+"""
+SINCE_1 = f"""
+ALTER TABLE scoreveil_records ADD COLUMN settings bytea NOT NULL DEFAULT '';
+ALTER TABLE scoreveil_records ADD COLUMN outcome bytea NOT NULL DEFAULT '';
+CREATE TABLE scoreveil_marks (mark bigint PRIMARY KEY, key bytea NOT NULL, born bigint NOT NULL);
+CREATE SEQUENCE scoreveil_born;
+CREATE TABLE scoreveil_clients (
+    model text NOT NULL,
+    client bytea NOT NULL,
+    spent bigint NOT NULL,
+    PRIMARY KEY (model, client)
+) WITH (fillfactor = 50);
+CREATE TABLE scoreveil_facts (name text PRIMARY KEY, value text NOT NULL);
+UPDATE scoreveil_version SET version = {VERSION};
 """
 
 
@@ -105,6 +129,11 @@ WITH charged AS (
 )
 SELECT key, releases, spent, lately FROM charged
 """
+CONVERT_JOURNAL = f"""
+UPDATE scoreveil_journal SET units = units * $1::bigint, most = most * $1::bigint,
+    digest = {digest("model", "client", "units * $1::bigint", "most * $1::bigint", "keys")} WHERE model = $2
+"""
+CONVERT_RECORDS = "UPDATE scoreveil_records SET spent = spent * $1::bigint WHERE model = $2"
 COUNTERS = "SELECT key, releases, spent, 0 FROM scoreveil_records WHERE model = $1 AND key = ANY($2::bytea[])"
 ANSWERED = "SELECT fingerprint, grants FROM scoreveil_requests WHERE request = $1"
 RESERVE = """
@@ -113,6 +142,37 @@ ON CONFLICT DO NOTHING RETURNING true
 """
 ANSWER = "UPDATE scoreveil_requests SET grants = $2 WHERE request = $1"
 FREE = "DELETE FROM scoreveil_requests WHERE request = $1"
+KNOWN = "r.key, r.releases, r.spent, r.settings, r.outcome"
+OF_MARKS = f"""
+SELECT m.mark, m.born, {KNOWN} FROM scoreveil_marks AS m JOIN scoreveil_records AS r ON r.model = $1 AND r.key = m.key
+WHERE m.mark = ANY($2::bigint[])
+UNION ALL
+SELECT NULL, 0, {KNOWN} FROM scoreveil_records AS r WHERE r.model = $1 AND r.key = ANY($3::bytea[])
+"""
+HOLD = "SELECT 1 FROM scoreveil_records WHERE model = $1 AND key = ANY($2::bytea[]) ORDER BY key FOR UPDATE"
+MARKED = """
+INSERT INTO scoreveil_marks (mark, key, born)
+SELECT * FROM unnest($1::bigint[], $2::bytea[], $3::bigint[]) AS begun (mark, key, born) ORDER BY mark
+ON CONFLICT DO NOTHING
+"""
+RECORDED = """
+INSERT INTO scoreveil_records (model, key, releases, spent, room, lately, settings, outcome)
+SELECT $1, key, releases, spent, room, 1, settings, outcome
+FROM unnest($2::bytea[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bytea[], $7::bytea[])
+    AS changed (key, releases, spent, room, settings, outcome) ORDER BY key
+ON CONFLICT (model, key) DO UPDATE SET
+    releases = excluded.releases, spent = excluded.spent, room = excluded.room, lately = 1,
+    settings = excluded.settings, outcome = excluded.outcome
+WHERE scoreveil_records.releases = excluded.releases - 1
+"""
+ENTERED = "INSERT INTO scoreveil_journal (model, client, units, most, keys, digest) VALUES ($1, $2, $3, $4, $5, $6)"
+SPENT = "SELECT coalesce((SELECT spent FROM scoreveil_clients WHERE model = $1 AND client = $2), 0)"
+# last in its transaction: everyone else with this client's name waits for it
+PAY = """
+INSERT INTO scoreveil_clients AS c (model, client, spent) VALUES ($1, $2, $3)
+ON CONFLICT (model, client) DO UPDATE SET spent = c.spent + excluded.spent
+WHERE $4::bigint = 0 OR c.spent + excluded.spent <= $4 RETURNING true
+"""
 WRITABLE = "SELECT current_setting('transaction_read_only') = 'off' AND to_regclass('scoreveil_records') IS NOT NULL"
 
 UNDONE = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
@@ -155,6 +215,37 @@ class PostgresLedger(Ledger):
                 with contextlib.suppress(*(UNDONE if left else ())):
                     return await once(connection, charge)
         raise AssertionError("the last try returns or raises")
+
+    async def answer(self, asked: Questions) -> list[Answered]:
+        async with self._connection() as connection:
+            for left in reversed(range(TRIES)):
+                with contextlib.suppress(*((*UNDONE, _Overtaken) if left else ())):
+                    return await _answer(connection, asked)
+        raise AssertionError("the last try returns or raises")
+
+    async def bind(self, facts: Mapping[str, str]) -> dict[str, str]:
+        async with self._connection() as connection:
+            names = sorted(facts)
+            await connection.execute(
+                "INSERT INTO scoreveil_facts SELECT * FROM unnest($1::text[], $2::text[]) ON CONFLICT DO NOTHING",
+                names,
+                [facts[name] for name in names],
+            )
+            found = await connection.fetch("SELECT name, value FROM scoreveil_facts")
+        return dict(tuple(row) for row in found)
+
+    async def convert(self, model: str, unit: str, price: int) -> str:
+        name = unit_fact(model)
+        async with self._connection() as connection, connection.transaction():
+            new = "INSERT INTO scoreveil_facts VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING true"
+            if await connection.fetchval(new, name, unit):
+                await connection.execute("LOCK TABLE scoreveil_records, scoreveil_journal IN SHARE ROW EXCLUSIVE MODE")
+                altered = await connection.execute(CONVERT_JOURNAL, price, model)
+                await connection.execute(CONVERT_RECORDS, price, model)
+                if altered != "UPDATE 0":
+                    await connection.execute("INSERT INTO scoreveil_forgotten (what) VALUES ('releases became units')")
+            held: str = await connection.fetchval("SELECT value FROM scoreveil_facts WHERE name = $1", name)
+        return held
 
     async def ready(self) -> bool:
         try:
@@ -247,6 +338,77 @@ async def _charge_once(connection: Any, charge: Charge) -> list[Grant]:
     return wire.read_grants(charge, found["grants"])
 
 
+class _Overtaken(LedgerUnavailable):
+    """Another call began the same neighbourhood, or charged the same record, at the same moment: look again."""
+
+    def __init__(self) -> None:
+        super().__init__("too many ask the same at once")
+
+
+async def _answer(connection: Any, asked: Questions) -> list[Answered]:
+    """What was answered before is read, in one statement; what is new takes a transaction."""
+    payer = asked.model, client_hash(asked.client)
+    if asked.request is None:
+        made = settle(asked, await _found(connection, asked), 0, 0)
+        if not (made.changed or made.begun or any(answer.refused for answer in made.answers)):
+            return made.answers
+    async with connection.transaction():
+        if asked.request is not None:
+            reserved = asked.request, asked.model, asked.client, asked.fingerprint()
+            if not await connection.fetchval(RESERVE, *reserved):  # waits for whoever is about to answer it
+                stored = await connection.fetchrow(ANSWERED, asked.request)
+                if stored is None:
+                    raise _Overtaken
+                if stored["fingerprint"] != asked.fingerprint():
+                    raise IdempotencyConflict
+                return wire.read_answers(stored["grants"])
+        held = sorted(known.key for known in _all(await _found(connection, asked)))
+        await connection.fetch(HOLD, asked.model, held)
+        born = await connection.fetchval("SELECT nextval('scoreveil_born')") << 20  # with room for a call's records
+        spent = await connection.fetchval(SPENT, *payer)
+        made = settle(asked, await _found(connection, asked), spent, born)
+        await _write(connection, asked, made, payer)
+        if asked.request is not None:
+            if any(answer.refused for answer in made.answers):
+                await connection.execute(FREE, asked.request)
+            else:
+                await connection.execute(ANSWER, asked.request, wire.answers_body(made.answers))
+        return made.answers
+
+
+def _all(found: Found) -> set[Known]:
+    return {*found.by_mark.values(), *found.by_key}
+
+
+async def _found(connection: Any, asked: Questions) -> Found:
+    keys = sorted({key for key, _, _ in asked.rows()})
+    by_mark, own = {}, []
+    for mark, *known in await connection.fetch(OF_MARKS, asked.model, sorted(set(asked.all_marks())), keys):
+        if mark is None:
+            own.append(Known(*known))
+        else:
+            by_mark[mark] = Known(*known)
+    marked = {known.key for known in by_mark.values()}
+    return Found(by_mark, [known for known in own if known.key not in marked])
+
+
+async def _write(connection: Any, asked: Questions, made: Settlement, payer: tuple[str, bytes]) -> None:
+    if made.begun:
+        done = await connection.execute(MARKED, *(list(column) for column in zip(*made.begun, strict=True)))
+        if done != f"INSERT 0 {len(made.begun)}":
+            raise _Overtaken
+    if made.changed:
+        rows = [(k.key, k.number, k.spent, asked.room(k.spent), k.settings, k.outcome) for k in made.changed.values()]
+        done = await connection.execute(RECORDED, asked.model, *(list(column) for column in zip(*rows, strict=True)))
+        if done != f"INSERT 0 {len(rows)}":
+            raise _Overtaken
+        keys = b"".join(sorted(made.changed))
+        digest = entry_digest(asked.model, asked.client, asked.units, asked.limit, keys)
+        await connection.execute(ENTERED, asked.model, asked.client, asked.units, asked.limit, keys, digest)
+        if not await connection.fetchval(PAY, *payer, made.paid, asked.client_limit):
+            raise _Overtaken
+
+
 async def make_tables(connection: Any) -> None:
     """Idempotent, also where many workers start at once, and without the right to make tables once they are there."""
     async with connection.transaction():
@@ -254,6 +416,9 @@ async def make_tables(connection: Any) -> None:
         if await connection.fetchval("SELECT to_regclass('scoreveil_version') IS NULL"):
             await connection.execute(SCHEMA)
         version = await connection.fetchval("SELECT version FROM scoreveil_version")
+        if version == 1:
+            await connection.execute(SINCE_1)
+            version = VERSION
     if version != VERSION:
         raise LedgerUnavailable(f"its tables have format {version}, and this is a program for format {VERSION}")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from scoreveil.ledger import books
 from scoreveil.ledger.errors import LedgerUnavailable
-from scoreveil.ledger.postgres import connect, digest, unavailable
+from scoreveil.ledger.postgres import connect, digest, make_tables, unavailable
 
 RELEASED = """(
     SELECT model, client, units, substring(keys FROM 32 * i + 1 FOR 32) AS key
@@ -59,8 +59,12 @@ class PostgresBooks(books.Books):
     async def forget(self, scope: books.Scope) -> books.Forgotten:
         async with self._connected() as connection, connection.transaction():
             # a charge between two of these statements would leave a counter without its entry
+            await make_tables(connection)  # of an earlier format
             await connection.execute(f"LOCK TABLE {TABLES} IN SHARE ROW EXCLUSIVE MODE")
             if scope.model is not None:
+                of_model = f"key IN (SELECT key FROM scoreveil_records WHERE {OF_MODEL})"
+                await connection.execute(f"DELETE FROM scoreveil_marks WHERE {of_model}", scope.model)
+                await connection.execute(f"DELETE FROM scoreveil_clients WHERE {OF_MODEL}", scope.model)
                 counts = [
                     _count(await connection.execute(f"DELETE FROM scoreveil_{table} WHERE {OF_MODEL}", scope.model))
                     for table in ("requests", "records", "journal")

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
@@ -12,6 +13,7 @@ from scoreveil.ledger.books import Books
 from scoreveil.ledger.charges import Charge, Grant
 from scoreveil.ledger.errors import IdempotencyConflict, LedgerUnavailable
 from scoreveil.ledger.ledger import Ledger
+from scoreveil.ledger.releases import Answered, Questions
 from scoreveil.ledger.sqlite_books import SqliteBooks
 from scoreveil.ledger.writer import Writer, address, try_to_own
 
@@ -89,6 +91,16 @@ class SqliteLedger(Ledger):
 
     async def grant(self, charge: Charge) -> list[Grant]:
         return wire.read_grants(charge, await self._call(wire.CHARGE, wire.charge_body(charge)))
+
+    async def answer(self, asked: Questions) -> list[Answered]:
+        return wire.read_answers(await self._call(wire.ASK, wire.ask_body(asked)))
+
+    async def bind(self, facts: Mapping[str, str]) -> dict[str, str]:
+        return wire.read_facts(await self._call(wire.BIND, wire.facts_body(facts)))
+
+    async def convert(self, model: str, unit: str, price: int) -> str:
+        about = wire.facts_body({"model": model, "unit": unit, "price": str(price)})
+        return (await self._call(wire.CONVERT, about)).decode()
 
     async def ready(self) -> bool:
         try:

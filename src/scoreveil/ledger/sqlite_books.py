@@ -59,6 +59,8 @@ class SqliteBooks(books.Books):
             with contextlib.closing(sqlite_file.connect(self._path, mode, self._patience)) as connection:
                 if not sqlite_file.is_ledger(connection):
                     raise LedgerUnavailable("its file is empty")
+                if mode == "rw":
+                    sqlite_file.upgrade(connection)
                 connection.execute("BEGIN" if mode == "ro" else "BEGIN IMMEDIATE")
                 done = work(connection)
                 connection.execute("COMMIT")
@@ -109,8 +111,11 @@ def verify(connection: sqlite3.Connection, earlier: books.Head | None) -> books.
 def forget(connection: sqlite3.Connection, scope: books.Scope) -> books.Forgotten:
     connection.execute("PRAGMA secure_delete = ON")  # what is forgotten does not stay in the file's free pages
     if scope.model is not None:
+        name = {"name": scope.model}
+        connection.execute(f"DELETE FROM marks WHERE key IN (SELECT key FROM records WHERE {OF_MODEL})", name)
+        connection.execute(f"DELETE FROM clients WHERE {OF_MODEL}", name)
         counts = {
-            table: connection.execute(f"DELETE FROM {table} WHERE {OF_MODEL}", {"name": scope.model}).rowcount
+            table: connection.execute(f"DELETE FROM {table} WHERE {OF_MODEL}", name).rowcount
             for table in ("records", "journal", "requests")
         }
         done, what = books.Forgotten(counts["records"], counts["journal"], counts["requests"]), "a model"

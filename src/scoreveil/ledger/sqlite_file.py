@@ -4,6 +4,8 @@
 - `journal` has one entry for every charge that granted something, with a checksum; nothing but `forget` alters it.
   The counters are its sums, which is what `verify` checks.
 - `requests` keeps the answers to requests that carry an idempotency key and were granted something.
+- `marks` tells which record a question belongs to, `clients` what each client has spent, under a hash of its name.
+- `facts` are written once: which secret belongs here, and in which unit each model is counted.
 
 A refusal writes nothing. Times are there to be read by people; nothing is decided by them.
 """
@@ -18,9 +20,10 @@ from urllib.parse import quote
 from scoreveil.ledger import wire
 from scoreveil.ledger.charges import Charge, Grant, entry_digest
 from scoreveil.ledger.errors import IdempotencyConflict, LedgerUnavailable
+from scoreveil.ledger.releases import Found, Known, Questions, Settlement, client_hash, settle, unit_fact
 
 APPLICATION = 0x53636F76  # "Scov"
-VERSION = 1
+VERSION = 2
 CACHE = 64 << 10  # KiB of pages kept in memory
 PAGE = 4096  # bytes: what a record may take in the log, since keys are random
 CHECKPOINT = 16384  # pages: keys are random, so the same pages come again before they need to be copied back
@@ -60,6 +63,19 @@ CREATE TABLE forgotten (
 CREATE TABLE pulse (beats INTEGER NOT NULL);
 INSERT INTO pulse VALUES (0);
 """
+# what format 2 has beyond format 1
+SINCE_1 = """
+ALTER TABLE records ADD COLUMN settings BLOB NOT NULL DEFAULT x'';  -- that the last outcome was drawn with
+ALTER TABLE records ADD COLUMN outcome BLOB NOT NULL DEFAULT x'';  -- as it was released
+CREATE TABLE marks (mark INTEGER PRIMARY KEY, key BLOB NOT NULL, born INTEGER NOT NULL);
+CREATE TABLE clients (
+    model TEXT NOT NULL,
+    client BLOB NOT NULL,
+    spent INTEGER NOT NULL,
+    PRIMARY KEY (model, client)
+) WITHOUT ROWID;
+CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+"""
 
 # statements of two sizes only, so that SQLite compiles each once
 TOGETHER = 128
@@ -68,6 +84,24 @@ COUNTERS = f"SELECT key, releases, spent FROM records WHERE model = ? AND key IN
 COUNT = """
 INSERT INTO records (model, key, releases, spent, room) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (model, key) DO UPDATE SET releases = excluded.releases, spent = excluded.spent, room = excluded.room
+"""
+KNOWN = "r.key, r.releases, r.spent, r.settings, r.outcome"
+OF_MARKS = f"""
+SELECT m.mark, m.born, {KNOWN} FROM marks AS m JOIN records AS r ON r.model = ? AND r.key = m.key WHERE m.mark IN (%s)
+"""
+OF_8_MARKS, OF_MANY_MARKS = (OF_MARKS % ", ".join("?" * n) for n in (8, TOGETHER))
+OF_KEY = f"SELECT {KNOWN} FROM records AS r WHERE r.model = ? AND r.key = ?"
+RECORD = """
+INSERT INTO records (model, key, releases, spent, room, settings, outcome) VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (model, key) DO UPDATE SET
+    releases = excluded.releases, spent = excluded.spent, room = excluded.room,
+    settings = excluded.settings, outcome = excluded.outcome
+"""
+MARKED = "INSERT INTO marks (mark, key, born) VALUES (?, ?, ?)"
+SPENT = "SELECT spent FROM clients WHERE model = ? AND client = ?"
+PAY = """
+INSERT INTO clients (model, client, spent) VALUES (?, ?, ?)
+ON CONFLICT (model, client) DO UPDATE SET spent = clients.spent + excluded.spent
 """
 ENTRY = "INSERT INTO journal (at, model, client, units, most, keys, digest) VALUES (?, ?, ?, ?, ?, ?, ?)"
 ANSWERED = "SELECT fingerprint, grants FROM requests WHERE request = ?"
@@ -83,6 +117,7 @@ class LedgerFile:
         self._connection: sqlite3.Connection | None = None
         self._identity: tuple[int, int] | None = None  # of the file that was opened first
         self._asked = self._failed = 0  # bytes that charges may take: in this transaction; in the largest that failed
+        self._born = 0  # the age of the next record; 0: not known
 
     def __enter__(self) -> None:
         """Begin a transaction; the file is opened first where an earlier trouble closed it."""
@@ -156,6 +191,87 @@ class LedgerFile:
         self._connection.executemany(COUNT, rows)
         return grants
 
+    def answer(self, asked: Questions) -> bytes:
+        """Answer questions by neighbourhood, within the transaction. The answers, as `wire` writes them."""
+        assert self._connection is not None
+        execute = self._connection.execute
+        self._asked += PAGE * len(asked)
+        if asked.request is not None:
+            for fingerprint, stored in execute(ANSWERED, (asked.request,)).fetchall():
+                if fingerprint != asked.fingerprint():
+                    raise IdempotencyConflict
+                return bytes(stored)
+        payer = asked.model, client_hash(asked.client)
+        spent = execute(SPENT, payer).fetchone() or (0,)
+        (born,) = (
+            execute("SELECT coalesce(max(born), 0) + 1 FROM marks").fetchone() if self._born == 0 else (self._born,)
+        )
+        made = settle(asked, self._found(asked), spent[0], born)
+        self._born = born + len(made.begun)
+        self._write(asked, made, payer)
+        body = wire.answers_body(made.answers)
+        if asked.request is not None and not any(answer.refused for answer in made.answers):
+            now = int(time.time())
+            execute(ANSWER, (asked.request, now, asked.model, asked.client, asked.fingerprint(), body))
+        return body
+
+    def _write(self, asked: Questions, made: Settlement, payer: tuple[str, bytes]) -> None:
+        assert self._connection is not None
+        self._connection.executemany(MARKED, made.begun)
+        if not made.changed:
+            return
+        rows = [
+            (asked.model, known.key, known.number, known.spent, asked.room(known.spent), known.settings, known.outcome)
+            for _, known in sorted(made.changed.items())
+        ]
+        self._connection.executemany(RECORD, rows)
+        keys = b"".join(sorted(made.changed))
+        digest = entry_digest(asked.model, asked.client, asked.units, asked.limit, keys)
+        entry = int(time.time()), asked.model, asked.client, asked.units, asked.limit, keys, digest
+        self._connection.execute(ENTRY, entry)
+        self._connection.execute(PAY, (*payer, made.paid))
+
+    def _found(self, asked: Questions) -> Found:
+        assert self._connection is not None
+        execute = self._connection.execute
+        marks = sorted(set(asked.all_marks()))
+        by_mark: dict[int, Known] = {}
+        while marks:
+            size, statement = (8, OF_8_MARKS) if len(marks) <= 8 else (TOGETHER, OF_MANY_MARKS)
+            some, marks = marks[:size], marks[size:]
+            some += some[-1:] * (size - len(some))  # which changes nothing
+            for mark, *known in execute(statement, (asked.model, *some)):
+                by_mark[mark] = Known(*known)
+        seen = {known.key for known in by_mark.values()}
+        keys = {key for key, _, _ in asked.rows()} - seen
+        own = [Known(0, *known) for key in keys for known in execute(OF_KEY, (asked.model, key))]
+        return Found(by_mark, own)
+
+    def bind(self, facts: dict[str, str]) -> dict[str, str]:
+        """Facts that are not there yet are written; all that are there now."""
+        assert self._connection is not None
+        self._connection.executemany("INSERT OR IGNORE INTO facts (name, value) VALUES (?, ?)", list(facts.items()))
+        return dict(self._connection.execute("SELECT name, value FROM facts").fetchall())
+
+    def convert(self, model: str, unit: str, price: int) -> str:
+        """Releases become units, once for each model, and the books show it."""
+        assert self._connection is not None
+        execute = self._connection.execute
+        name = unit_fact(model)
+        for (value,) in execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchall():
+            return str(value)
+        execute("INSERT INTO facts (name, value) VALUES (?, ?)", (name, unit))
+        entries = execute("SELECT id, client, units, most, keys FROM journal WHERE model = ?", (model,)).fetchall()
+        converted = [
+            (units * price, most * price, entry_digest(model, client, units * price, most * price, keys), entry)
+            for entry, client, units, most, keys in entries
+        ]
+        self._connection.executemany("UPDATE journal SET units = ?, most = ?, digest = ? WHERE id = ?", converted)
+        execute("UPDATE records SET spent = spent * ? WHERE model = ?", (price, model))
+        if converted:
+            execute("INSERT INTO forgotten (at, what) VALUES (?, ?)", (int(time.time()), "releases became units"))
+        return unit
+
     def _counters(self, model: str, keys: list[bytes]) -> dict[bytes, tuple[int, int]]:
         assert self._connection is not None
         rows: list[tuple[bytes, int, int]] = []
@@ -169,16 +285,17 @@ class LedgerFile:
                 rows += self._connection.execute(COUNTERS, (model, *some)).fetchall()
         return {key: (releases, spent) for key, releases, spent in rows}
 
-    def beat(self) -> None:
+    def beat(self) -> bytes:
         """Write something, to know that charges can be written: as much as the largest one that failed would take."""
         assert self._connection is not None
         self._asked += self._failed
         self._connection.execute(
             "UPDATE pulse SET beats = " + ("zeroblob(?)" if self._failed else "beats + ?"), (self._failed or 1,)
         )
+        return b""
 
     def close(self) -> None:
-        connection, self._connection = self._connection, None
+        connection, self._connection, self._born = self._connection, None, 0
         if connection is not None:
             connection.close()  # rolls back what is open
 
@@ -202,6 +319,7 @@ class LedgerFile:
                 if not self._create:
                     raise LedgerUnavailable("its file is empty")
                 write_schema(connection)
+            upgrade(connection)
             self._create = False  # a ledger that vanishes later is trouble, not a new start
             self._identity = self._identity or identity(self.path)
         except BaseException:
@@ -233,11 +351,11 @@ def connect(path: Path, mode: str, patience: float) -> sqlite3.Connection:
 
 
 def is_ledger(connection: sqlite3.Connection) -> bool:
-    """Whether the file is a ledger of this version; False where it is still empty."""
+    """Whether the file is a ledger of this version or an earlier one; False where it is still empty."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    if (application, version) == (APPLICATION, VERSION):
+    if application == APPLICATION and 1 <= version <= VERSION:
         return True
     if application == APPLICATION:
         raise LedgerUnavailable(f"its file has format {version}, and this is a program for format {VERSION}")
@@ -247,8 +365,15 @@ def is_ledger(connection: sqlite3.Connection) -> bool:
 
 
 def write_schema(connection: sqlite3.Connection) -> None:
-    header = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
+    header = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = 1;"
     connection.executescript(f"BEGIN IMMEDIATE; {header} {SCHEMA} COMMIT;")
+
+
+def upgrade(connection: sqlite3.Connection) -> None:
+    """Bring a ledger of an earlier format to this one; all that it holds stays."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version < VERSION:
+        connection.executescript(f"BEGIN IMMEDIATE; PRAGMA user_version = {VERSION}; {SINCE_1} COMMIT;")
 
 
 def identity(path: Path) -> tuple[int, int]:

@@ -1,16 +1,21 @@
 """Messages between a worker and the writer: a length, then that many bytes. Little-endian, no padding.
 
 charge   id, CHARGE, limit, units, lengths of (model, client, request), then these and the keys
+ask      id, ASK, numbers and lengths, then the model, client, request, settings, keys, marks and outcomes
+bind     id, BIND, facts as JSON
+convert  id, CONVERT, model, unit and price as JSON
 ping     id, PING
-reply    id, DONE and a row for each key, or CONFLICT, or UNAVAILABLE and a few words
+reply    id, DONE and a row for each key, or JSON, or CONFLICT, or UNAVAILABLE and a few words
 """
 
+import json
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from scoreveil.ledger.charges import KEY, MOST_ROWS, Charge, Grant
+from scoreveil.ledger.releases import MARK, REFUSED, REPEATS, SETTINGS, Answered, Questions
 
-CHARGE, PING = 1, 2
+CHARGE, PING, ASK, BIND, CONVERT = 1, 2, 3, 4, 5
 DONE, CONFLICT, UNAVAILABLE = 1, 2, 3
 
 _length = struct.Struct("<I")
@@ -18,6 +23,8 @@ _head = struct.Struct("<QB")
 _charge = struct.Struct("<QQHHB")
 _row = struct.Struct("<Q?Q")
 _limit = struct.Struct("<Q")
+_ask = struct.Struct("<QQQQBHHBIHI")  # limit, units, price, client's limit, repeats; lengths; rows, marks, outcome
+_answer = struct.Struct(f"<{KEY}sQ?QBH")  # key, number, granted, spent, refused, length of the outcome
 LARGEST = 64 * MOST_ROWS  # bytes of a message
 
 
@@ -63,6 +70,65 @@ def read_grants(charge: Charge, body: bytes) -> list[Grant]:
         Grant(key, number, granted, spent, limit)
         for key, (number, granted, spent) in zip(charge.split(), rows, strict=True)
     ]
+
+
+def ask_body(asked: Questions) -> bytes:
+    model, client, request = asked.model.encode(), asked.client.encode(), asked.request or b""
+    rows = len(asked)
+    numbers = _ask.pack(
+        asked.limit, asked.units, asked.price, asked.client_limit, REPEATS.index(asked.repeats),
+        len(model), len(client), len(request), rows, len(asked.marks) // (rows * MARK), asked.outcome_bytes,
+    )  # fmt: skip
+    return b"".join((numbers, model, client, request, asked.settings, asked.keys, asked.marks, asked.outcomes))
+
+
+def read_ask(body: bytes) -> Questions:
+    """ValueError: this is no such call."""
+    if len(body) < _ask.size:
+        raise ValueError(f"Expected a call of at least {_ask.size} bytes, got {len(body)}.")
+    limit, units, price, client_limit, repeats, *lengths, rows, marks, outcome = _ask.unpack_from(body)
+    parts, start = [], _ask.size
+    for length in (*lengths, SETTINGS, rows * KEY, rows * marks * MARK, rows * outcome):
+        parts.append(body[start : start + length])
+        start += length
+    if start != len(body) or repeats >= len(REPEATS):
+        raise ValueError(f"Expected a call of {start} bytes, got {len(body)}.")
+    model, client, request, settings, keys, all_marks, outcomes = parts
+    return Questions(
+        model.decode(), settings, keys, all_marks, outcomes, limit, units, price, REPEATS[repeats], client.decode(),
+        client_limit, request or None,
+    )  # fmt: skip
+
+
+def answers_body(answers: Iterable[Answered]) -> bytes:
+    """Also the form in which answered requests are stored."""
+    made = []
+    for key, number, granted, spent, refused, outcome in answers:
+        made.append(_answer.pack(key, number, granted, spent, REFUSED.index(refused), len(outcome)))
+        made.append(outcome)
+    return b"".join(made)
+
+
+def read_answers(body: bytes) -> list[Answered]:
+    made, at = [], 0
+    while at < len(body):
+        key, number, granted, spent, refused, length = _answer.unpack_from(body, at)
+        at += _answer.size
+        made.append(Answered(key, number, granted, spent, REFUSED[refused], body[at : at + length]))
+        at += length
+    return made
+
+
+def facts_body(facts: Mapping[str, str]) -> bytes:
+    return json.dumps(dict(facts)).encode()
+
+
+def read_facts(body: bytes) -> dict[str, str]:
+    """ValueError: these are no texts by name."""
+    found = json.loads(body)
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise ValueError("Expected texts by name.")
+    return found
 
 
 class Messages:

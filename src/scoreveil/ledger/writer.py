@@ -12,12 +12,11 @@ import selectors
 import socket
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from scoreveil.ledger import wire
-from scoreveil.ledger.charges import Charge
 from scoreveil.ledger.errors import IdempotencyConflict, LedgerUnavailable
 from scoreveil.ledger.sqlite_file import LedgerFile, reason
 
@@ -26,11 +25,29 @@ LONGEST_ADDRESS = 100  # bytes of a unix socket's path, with a margin
 
 
 class WriterCall(NamedTuple):
-    """What a worker asks for; without a charge: whether one would be taken."""
+    """What a worker asks for, and what of the file does it."""
 
     worker: "Caller"
     ident: int
-    charge: Charge | None
+    work: Callable[[LedgerFile], bytes]
+
+
+def _work(kind: int, body: bytes) -> Callable[[LedgerFile], bytes]:
+    """What a message asks of the file. ValueError: it cannot be read."""
+    if kind == wire.CHARGE:
+        charge = wire.read_charge(body)
+        return lambda file: file.charge(charge)
+    if kind == wire.ASK:
+        asked = wire.read_ask(body)
+        return lambda file: file.answer(asked)
+    if kind == wire.BIND:
+        facts = wire.read_facts(body)
+        return lambda file: wire.facts_body(file.bind(facts))
+    if kind == wire.CONVERT:
+        about = wire.read_facts(body)
+        model, unit, price = about.get("model", ""), about.get("unit", ""), int(about.get("price", ""))
+        return lambda file: file.convert(model, unit, price).encode()
+    return lambda file: file.beat()
 
 
 class Caller:
@@ -52,7 +69,7 @@ class Caller:
             raise ConnectionError
         for ident, kind, body in self.messages.feed(data):
             # read here, so that what cannot be read never meets the calls of others
-            yield WriterCall(self, ident, wire.read_charge(body) if kind == wire.CHARGE else None)
+            yield WriterCall(self, ident, _work(kind, body))
 
     def send(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -130,11 +147,8 @@ class Writer:
         return answers
 
     def _answer_one(self, call: WriterCall) -> tuple[int, bytes]:
-        if call.charge is None:
-            self._file.beat()
-            return wire.DONE, b""
         try:
-            return wire.DONE, self._file.charge(call.charge)
+            return wire.DONE, call.work(self._file)
         except IdempotencyConflict:
             return wire.CONFLICT, b""
 

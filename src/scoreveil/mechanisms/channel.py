@@ -92,11 +92,26 @@ class Channel(Mechanism, name="channel"):
         return self.remembered(("plan", eps, tiny), lambda: _plan(self, eps, tiny))
 
     def perturb(self, rows: Array, uniforms: Array) -> Array:
-        xp = namespace(rows)
-        info = xp.finfo(rows.dtype)
-        plan = self.plan(rows.shape[-1], float(info.eps), float(info.smallest_normal))
+        plan = self._plan_for(rows)
         kept, bins = self.read(rows)
         return release(kept, choose(bins, uniforms[..., 0], plan), plan, rows.dtype)
+
+    def outcomes(self, rows: Rows, uniforms: Floats) -> Rows:
+        """The number of the answer."""
+        _, bins = self.read(rows)
+        return np.asarray(choose(bins, uniforms[..., 0], self._plan_for(rows))[:, None], dtype=np.uint16)
+
+    @property
+    def different_answers(self) -> int | None:
+        return len(self.announced) if self.keep == 1 else None
+
+    def answers(self, rows: Rows, outcomes: Rows) -> Rows:
+        kept, _ = self.read(rows)
+        return np.asarray(release(kept, outcomes[:, 0].astype(np.int64), self._plan_for(rows), rows.dtype))
+
+    def _plan_for(self, rows: Array) -> "ChannelPlan":
+        info = namespace(rows).finfo(rows.dtype)
+        return self.plan(rows.shape[-1], float(info.eps), float(info.smallest_normal))
 
     def read(self, rows: Array) -> tuple[Array, Array]:
         """The kept classes of each row, top first, (n, keep); and the bin of its top score, (n,)."""

@@ -94,6 +94,21 @@ class Isotonic(Mechanism, name="isotonic"):
     def perturb(self, rows: Array, uniforms: Array) -> Array:
         return perturb(rows, self.plan(rows.shape[-1]), uniforms)
 
+    def outcomes(self, rows: Rows, uniforms: Floats) -> Rows:
+        """The levels of the kept classes, top first."""
+        plan = self.plan(rows.shape[-1])
+        order, tops = top_scores(rows, plan)
+        return np.asarray(choose(tops, order[..., -1], plan, uniforms), dtype=np.uint16)
+
+    @property
+    def different_answers(self) -> int | None:
+        return self.levels if self.keep == 1 else None
+
+    def answers(self, rows: Rows, outcomes: Rows) -> Rows:
+        plan = self.plan(rows.shape[-1])
+        order, _ = top_scores(rows, plan)
+        return np.asarray(release(outcomes.astype(np.int64), order, plan, rows.dtype))
+
     def keyed(self) -> "Isotonic":
         return replace(self, _snapped=True)
 

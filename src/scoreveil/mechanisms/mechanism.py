@@ -71,6 +71,23 @@ class Mechanism(ABC):
     def cells(self, rows: Rows) -> tuple[Rows, Rows]:
         """What a keyed answer may depend on: the kept classes of each row, and the cell that its scores lie in."""
 
+    def outcomes(self, rows: Rows, uniforms: Floats) -> Rows:
+        """What is drawn for an (n, k) batch, (n, j) whole numbers below 2^16: with the kept classes, the answer.
+
+        Raises:
+            ValueError: The answers of this mechanism tell more than such numbers do.
+        """
+        raise ValueError(f"Answers of the {self.name} mechanism cannot be kept as whole numbers.")
+
+    @property
+    def different_answers(self) -> int | None:
+        """How many outcomes there are, where the label is all that is kept; None where more is."""
+        return None
+
+    def answers(self, rows: Rows, outcomes: Rows) -> Rows:
+        """The answers to a batch with these outcomes: of the rows' scores only the kept classes count."""
+        raise ValueError(f"Answers of the {self.name} mechanism cannot be made from whole numbers.")
+
     def keyed(self) -> "Mechanism":
         """The mechanism that keyed draws use: one whose answers depend on the cell alone. By default itself."""
         return self
