@@ -74,7 +74,7 @@ async def everything(config: Config) -> list[str]:
     lines = here(config)
     with _said_of("secrets"):
         lines.append(_secret(config.secrets.file))
-    if config.budgeted:
+    if config.remembers:
         with _said_of("ledger"):
             lines.append(await _ledger(config.ledger.url))
     for name, model in config.models.items():
