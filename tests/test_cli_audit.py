@@ -206,6 +206,8 @@ def test_an_audit_of_a_model(folder, capsys):
         (["--members", "in.npy", "--nonmembers", "out.npy", "--fail-over", "tpr@1%=0.1"], "at least 1000 non-members"),
         (["--model", "no.such:thing", "--member-data", "x.npz", "--nonmember-data", "x.npz"], "imported"),
         (["--model", "no.onnx"], "--member-data"),
+        (["--model", "no.onnx", "--member-labels", "in-labels.npy"], "go without --model"),
+        ([*SIDES, "--member-data", "x.npz"], "go with --model"),
     ],
 )
 def test_wrong_input_is_one_line_and_leaves_nothing(folder, capsys, words, message):

@@ -100,21 +100,25 @@ def audit(
         raise ValueError("--setting names what a limit is for: give --fail-over or --fail-unless-under too.")
     if folder is not None:
         _check_folder(folder)
+    of_scores = {
+        "members": (members, member_labels),
+        "nonmembers": (nonmembers, nonmember_labels),
+        "shadow members": (shadow_members, shadow_member_labels),
+        "shadow nonmembers": (shadow_nonmembers, shadow_nonmember_labels),
+        "reference": (reference, None),
+    }
     if model is None:
+        if member_data or nonmember_data or shadow_data or architecture:
+            raise ValueError("--member-data, --nonmember-data, --shadow-data and --architecture go with --model.")
         if shadows or inversion:
             raise ValueError("--shadows and --inversion ask a model: give --model and its data instead of scores.")
         for name, file in (("members", members), ("nonmembers", nonmembers)):
             if file is None:
                 raise ValueError(f"Expected --{name} with a file of scores (or --model with its data).")
-        given = {
-            "members": (members, member_labels),
-            "nonmembers": (nonmembers, nonmember_labels),
-            "shadow members": (shadow_members, shadow_member_labels),
-            "shadow nonmembers": (shadow_nonmembers, shadow_nonmember_labels),
-            "reference": (reference, None),
-        }
-        subject = subjects.from_given(given, columns, seed)
+        subject = subjects.from_given(of_scores, columns, seed)
     else:
+        if columns is not None or any(file is not None for pair in of_scores.values() for file in pair):
+            raise ValueError("Files of scores and labels, and --columns, go without --model, which needs data instead.")
         factory = None if architecture is None else subjects.load_object(architecture)
         wanted = subjects.ModelOptions(factory, shadows, inversion, seed, jobs)
         if member_data is None or nonmember_data is None:
