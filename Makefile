@@ -107,8 +107,9 @@ $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(BIN)/python
 clean:
 	rm -rf $(VENV) .venv-* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage* build dist
 
-# the site, with every warning an error: build/site/index.html. The tests take it from here where nothing changed since
+# the page of the commands, then the site, with every warning an error: build/site/index.html. The tests take it from here where nothing changed since
 docs: $(VENV)/dev.stamp
+	$(BIN)/python docs/commands.py
 	$(BIN)/python tests/doc_pages.py
 
 # Spark needs Java and half a gigabyte, so it has an environment of its own

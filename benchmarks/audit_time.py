@@ -21,8 +21,6 @@ from scoreveil.audit import cache
 from scoreveil.audit.data import benchmarks
 from scoreveil.audit.paper.experiments import PROFILES, ClassifierCache, parts_of
 
-FIRST = "First answer after"
-
 
 def write_scores(folder: Path, data: Path | None, records: int) -> list[str]:
     """Scores and labels of members and non-members, as files; the options that name them."""
@@ -52,7 +50,7 @@ def processor_seconds(session: int) -> float:
 
 
 def measure(options: list[str], folder: Path) -> None:
-    """Run the audit, show what it prints with the time it came at."""
+    """Run the audit, show what it prints and when."""
     command = [sys.executable, "-c", "from scoreveil.cli import main; main()", "audit", *options]
     began = time.perf_counter()
     with subprocess.Popen(
@@ -63,13 +61,11 @@ def measure(options: list[str], folder: Path) -> None:
         start_new_session=True,
     ) as job:
         assert job.stdout is not None
-        used, first = 0.0, ""
+        used = 0.0
         for line in job.stdout:
             now, used = time.perf_counter() - began, max(used, processor_seconds(job.pid))
-            if line.startswith(FIRST):
-                first = f"first answer: {now:.0f} s, {used:.0f} s of processors"
-            print(f"{now:6.1f} s  {line.rstrip()[:160]}", flush=True)
-    print(f"{first or 'no first answer'}\nall: {time.perf_counter() - began:.0f} s, {used:.0f} s of processors")
+            print(f"{now:5.0f} s, of processors {used:5.0f} s: {line.rstrip()[:150]}", flush=True)
+    print(f"{time.perf_counter() - began:5.0f} s, of processors {used:5.0f} s: done")
 
 
 def main() -> None:

@@ -259,6 +259,8 @@ FACTORY = ["--architecture", "sklearn.tree:DecisionTreeClassifier"]
         ([*MODEL, "--boundary", "3"], "10 or more records"),
         ([*MODEL, "--sensitive", "age"], "a column by its number from 0 to 3"),
         ([*MODEL, "--sensitive", "4"], "from 0 to 3"),
+        (["--model", "no.onnx", "--member-labels", "in-labels.npy"], "go without --model"),
+        ([*SIDES, "--member-data", "x.npz"], "go with --model"),
     ],
 )
 def test_wrong_input_is_one_line_and_leaves_nothing(folder, capsys, words, message):

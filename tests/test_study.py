@@ -215,7 +215,7 @@ def test_a_first_answer_is_not_given_where_it_is_the_last():
 
 def test_by_default_slow_rivals_are_left_out_and_named():
     plan = study.planned()
-    assert {name for name, _ in plan.settings} == {"none", "optimal", "rounding_1", "top_3"}
+    assert {name for name, _ in plan.settings} == {"none", "optimal", "label_constant", "rounding_1", "top_3"}
     (note,) = plan.notes
     assert "memguard" in note
     assert "--defenses" in note

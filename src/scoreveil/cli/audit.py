@@ -118,25 +118,29 @@ def audit(
     elif pdf:
         raise ValueError("--pdf prints the report that -o writes: name a folder with -o.")
     printer, extra = printing.find() if pdf else None, dict[str, Any]()
+    of_scores = {
+        "members": (members, member_labels),
+        "nonmembers": (nonmembers, nonmember_labels),
+        "shadow members": (shadow_members, shadow_member_labels),
+        "shadow nonmembers": (shadow_nonmembers, shadow_nonmember_labels),
+        "reference": (reference, None),
+    }
     if model is None:
         if boundary or sensitive or canaries:
             raise ValueError("--boundary, --sensitive and --canaries ask a model: give --model and its data.")
+        if member_data or nonmember_data or shadow_data or architecture:
+            raise ValueError("--member-data, --nonmember-data, --shadow-data and --architecture go with --model.")
         if shadows or inversion:
             raise ValueError("--shadows and --inversion ask a model: give --model and its data instead of scores.")
         for name, file in (("members", members), ("nonmembers", nonmembers)):
             if file is None:
                 raise ValueError(f"Expected --{name} with a file of scores (or --model with its data).")
-        given = {
-            "members": (members, member_labels),
-            "nonmembers": (nonmembers, nonmember_labels),
-            "shadow members": (shadow_members, shadow_member_labels),
-            "shadow nonmembers": (shadow_nonmembers, shadow_nonmember_labels),
-            "reference": (reference, None),
-        }
-        subject = subjects.from_given(given, columns, seed)
+        subject = subjects.from_given(of_scores, columns, seed)
     else:
         if canaries and architecture is None:
             raise ValueError("--canaries trains a model with them: give --architecture.")
+        if columns is not None or any(file is not None for pair in of_scores.values() for file in pair):
+            raise ValueError("Files of scores and labels, and --columns, go without --model, which needs data instead.")
         factory = None if architecture is None else subjects.load_object(architecture)
         wanted = subjects.ModelOptions(factory, shadows, inversion, seed, jobs)
         if member_data is None or nonmember_data is None:

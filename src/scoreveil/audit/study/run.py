@@ -44,7 +44,8 @@ from scoreveil.audit.study.subjects import Subject
 from scoreveil.fitting.frontier import EPSILONS
 
 FIRST = ("none", "optimal")  # what a verdict is about: attacked first
-BY_DEFAULT = (*FIRST, "rounding_1", "top_3")  # a rival of the cheapest kind beside it: fewer digits, fewer classes
+# what may be recommended, and two rivals that cost nothing to apply
+BY_DEFAULT = (*FIRST, "label_constant", "rounding_1", "top_3")
 EVERYTHING = "all"  # in place of names: every defense there is
 QUICK = 100  # the cost of an attack that a first answer waits for, at most
 TOGETHER = 50  # attacks are run together until they cost so much
