@@ -15,6 +15,7 @@ from pyarrow import parquet
 from scoreveil.audit.attacks import ATTACKS
 from scoreveil.audit.attacks.interface import Attack
 from scoreveil.audit.data.records import Membership, Records
+from scoreveil.audit.defenses import DEFENSES
 from scoreveil.audit.report import evidence, page, records, vulnerability
 from scoreveil.audit.report.verdict import verdict
 from scoreveil.audit.study.risk import POOL, RecordRisks, best_quick, calibrated, record_risks, risk
@@ -125,6 +126,38 @@ def test_an_attack_that_learns_its_records_by_heart_gains_nothing():
     assert by_heart(same, "scores", rng)(same.members).mean() == 1.0
     found = risk(same, ("none", None), Attack("by_heart", by_heart))
     np.testing.assert_allclose(found.value, 0.5, atol=0.01)
+
+
+def test_no_record_is_asked_about_behind_a_veil_or_by_an_attack_that_was_fitted_on_it(monkeypatch):
+    fitted, practised, asked = [], [], []
+
+    def rows(scores):
+        return {row.tobytes() for row in scores}
+
+    def make(given):
+        fitted.append(rows(given.known.records.scores))
+        return lambda scores: scores
+
+    def fit(shadow, features, rng):
+        practised.append(rows(shadow.records.scores))
+
+        def score(records):
+            asked.append(rows(records.scores))
+            return records.scores[:, 0]
+
+        return score
+
+    monkeypatch.setitem(DEFENSES, "optimal", replace(DEFENSES["optimal"], make=make, is_random=False))
+    rng = np.random.default_rng(6)
+    few = Membership(*(Records(rng.dirichlet(np.ones(3), 120)) for _ in range(2)))
+    risk(few, ("optimal", 1.0), Attack("spy", fit))
+    assert len(fitted) == len(practised) == len(asked) == 3
+    for veil, attack, part in zip(fitted, practised, asked, strict=True):
+        assert len(part) == 80
+        assert not veil & part
+        assert not attack & part
+        assert not attack & veil
+    assert set.union(*asked) == rows(few.records.scores)
 
 
 def test_a_risk_rests_on_enough_records_and_equal_scores_share_one():
