@@ -204,7 +204,7 @@ def test_nothing_recommended_leaves_the_veiled_columns_empty(given):
     study = replace(SMALL, defenses=SMALL.defenses[:1])
     text = page.html(study, verdict(study), found)
     assert "The members most at risk" in text
-    assert "behind the veil" not in text
+    assert "risk behind" not in text
 
 
 def test_rows_are_those_of_the_given_files_also_from_a_model():
@@ -266,6 +266,7 @@ def test_the_page_shows_the_twenty_most_exposed_members_by_row(written, risks):
     assert risks.undefended.place[risks.most_exposed(20)[0]] == risks.undefended.place[tied].max()
     text = (written / "report.html").read_text()
     assert "The members most at risk" in text
+    assert "risk behind optimal, ε = 2" in text
     assert "Class by class" in text
 
 

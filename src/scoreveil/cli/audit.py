@@ -136,9 +136,7 @@ def audit(
         typer.echo(line)
     if folder is not None:
         typer.echo(f"Report: {page.write(found, folder, _risks(subject, found, said.recommended, seed))}")
-        typer.echo(
-            f"Records: {folder / 'records.csv'} says how much at risk each is, and who is a member: keep it safe."
-        )
+        typer.echo(f"Records: {folder / 'records.csv'} has the risk of each, and says who is a member: keep it safe.")
         if said.recommended is not None and said.recommended[0] == verdict.VEIL:
             _write_veil(subject, said.recommended, folder / "veil.npz")
     shut = False
