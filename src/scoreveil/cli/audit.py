@@ -215,7 +215,7 @@ def _write(made: "Audit", folder: Path, printer: "Printer | None") -> None:
     typer.echo(f"Report: {made.write(folder, printer)}")
     if made.risks is not None:
         records = folder / "records.csv"
-        typer.echo(f"Records: {records} says how much at risk each is, and who is a member: keep it safe.")
+        typer.echo(f"Records: {records} has the risk of each, and says who is a member: keep it safe.")
     given, veil = made.subject.given_records, folder / "veil.npz"
     if made.veil is not None and given is not None:
         typer.echo(

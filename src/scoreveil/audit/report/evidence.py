@@ -19,7 +19,6 @@ from scoreveil.audit.study.risk import POOL, RecordRisks, Risk
 
 PRIVATE = records.NAMES  # for their owner alone
 FEWEST = 30  # members and non-members of a class, each, to say something about it
-BEHIND = "behind the veil"
 
 
 def content(study: Study, verdict: AuditVerdict, risks: RecordRisks | None) -> dict[str, Any]:
@@ -57,7 +56,7 @@ def most_exposed(risks: RecordRisks) -> Table:
         ("class", "the released label"),
         ("right", "whether that is the true label"),
         ("risk", f"without a defense: {how}; .5 is a guess"),
-        *([(f"risk {BEHIND}", "behind what is recommended, over ten answers")] if risks.veiled else []),
+        *([(f"risk {_behind(risks)}", "the same behind what is recommended")] if risks.veiled else []),
         ("label alone", "what the label alone gives: no defense that keeps it can go below"),
     ]
     return Table("The members most at risk", tuple(headings), tuple(rows))
@@ -77,6 +76,10 @@ def about_risk(risks: RecordRisks) -> str:
         "attack names first come first. All records are in records.csv beside this file, which tells who is a member: "
         "keep it as you keep the scores."
     )
+
+
+def _behind(risks: RecordRisks) -> str:
+    return f"behind {setting_in_words(risks.setting)}" if risks.setting else ""
 
 
 def _risk(risk: Risk, i: int) -> TableCell:
@@ -109,7 +112,7 @@ def by_class(risks: RecordRisks) -> Table:
         ("right, members", "how often the label is right"),
         ("right, non-members", "how often the label is right"),
         ("AUC", f"without a defense, {told}; at least {FEWEST} on each side"),
-        *([(f"AUC {BEHIND}", f"behind what is recommended, {told}")] if risks.veiled else []),
+        *([(f"AUC {_behind(risks)}", "the same behind what is recommended")] if risks.veiled else []),
     ]
     return Table("Class by class", tuple(headings), tuple(rows))
 

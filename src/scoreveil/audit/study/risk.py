@@ -95,10 +95,13 @@ def record_risks(given: Membership, study: Study, recommended: Setting | None, s
 
 
 def best_quick(study: Study, setting: Setting, told: bool) -> str:
-    """The best attack on one answer, networks (which try several forms of the scores) and many shadows left out."""
+    """The best attack on one answer, networks (which try several forms of the scores) and many shadows left out.
+
+    Gradient boosting where no such attack on the scores was run.
+    """
     quick = {name for name, attack in ATTACKS.items() if len(attack.features) == 1}
     there = [r for r in study.results if r.setting == setting and r.form == "adaptive" and r.attack in quick]
-    if not there:
+    if not any(r.reads == "scores" for r in there):
         return "gradient_boosting_known" if told else "gradient_boosting"
     return max(there, key=lambda r: r.auc).attack
 
