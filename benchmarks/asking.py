@@ -63,7 +63,7 @@ def boundary(count: int) -> None:
         return np.asarray(np.linalg.norm(attack.generate(x.astype(np.float32)) - x, axis=1))
 
     def ours() -> Floats:
-        return distances(label_of, x, starts, np.float64(0.0), np.float64(1.0), np.random.default_rng(0))
+        return distances(label_of, x, starts, 0.0, 1.0, np.random.default_rng(0))
 
     print("| | median distance | AUC | AUC, told the label | questions a record |\n|---|---:|---:|---:|---:|")
     for name, attack in (("ours", ours), ("ART", art)):
