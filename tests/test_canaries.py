@@ -7,7 +7,7 @@ import pytest
 from sklearn.tree import DecisionTreeClassifier
 
 from scoreveil import Veil
-from scoreveil.audit.defenses import DEFENSES, Method
+from scoreveil.audit.defenses import DEFENSES
 from scoreveil.audit.study.canaries import release_canaries
 from scoreveil.audit.study.results import from_json, to_json
 from synthetic_study import make_study
@@ -55,15 +55,13 @@ def test_an_honest_veil_is_not_accused(epsilon):
 
 def test_a_veil_that_breaks_its_promise_is_found(monkeypatch):
     """It says ε = 0.5, and draws with ε = 4."""
-    broken = Method(
-        "isotonic",
-        lambda given: Veil(8 * given.epsilon, rng=np.random.default_rng(given.seed)),
-        takes_epsilon=True,
-        is_random=True,
-    )
+
+    def broken(given):
+        return Veil(8 * given.epsilon, rng=np.random.default_rng(given.seed))
+
     setting = ("isotonic", 0.5)
     assert released(Sure, [setting])[setting].beyond_label.epsilon <= 0.5
-    monkeypatch.setitem(DEFENSES, "isotonic", broken)
+    monkeypatch.setitem(DEFENSES, "isotonic", replace(DEFENSES["isotonic"], make=broken))
     found = released(Sure, [setting])[setting]
     assert found.beyond_label.epsilon > 2 * found.promised
 
