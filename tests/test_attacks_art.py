@@ -91,7 +91,7 @@ def test_the_boundary_is_found_as_near_as_by_art():
     records, pool = x[600:616], x[700:1000]
     apart = np.linalg.norm(records[:, None] - pool, axis=2)
     starts = pool[np.where(label_of(pool) == label_of(records)[:, None], np.inf, apart).argmin(axis=1)]
-    ours = distances(label_of, records, starts, np.float64(0.0), np.float64(1.0), np.random.default_rng(0))
+    ours = distances(label_of, records, starts, 0.0, 1.0, np.random.default_rng(0))
     classifier = BlackBoxClassifier(lambda points: np.eye(10)[label_of(points)], (64,), 10, clip_values=(0, 1))
     attack = HopSkipJump(classifier, norm=2, max_iter=10, max_eval=1000, init_eval=100, verbose=False)
     art = np.linalg.norm(attack.generate(records.astype(np.float32)) - records, axis=1)

@@ -33,7 +33,7 @@ def test_of_a_plane_the_distance_is_known():
     starts = x - 2 * (x @ normal)[:, None] * normal / (normal @ normal) + 0.3 * rng.normal(size=x.shape)
     starts[label_of(starts) == label_of(x)] *= -1
     label_of.asked = 0
-    found = distances(label_of, x, starts, np.float64(-10.0), np.float64(10.0), rng)
+    found = distances(label_of, x, starts, -10.0, 10.0, rng)
     assert (found >= true - 1e-9).all()
     assert np.median(found / true) < 1.1
     assert label_of.asked <= len(x) * (QUESTIONS + 1)

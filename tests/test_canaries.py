@@ -7,7 +7,7 @@ import pytest
 from sklearn.tree import DecisionTreeClassifier
 
 from scoreveil import Veil
-from scoreveil.audit.defenses import DEFENSES, Method
+from scoreveil.audit.defenses import DEFENSES
 from scoreveil.audit.study.canaries import release_canaries
 from scoreveil.audit.study.results import from_json, to_json
 from synthetic_study import make_study
@@ -55,12 +55,13 @@ def test_an_honest_veil_is_not_accused(epsilon):
 
 def test_a_veil_that_breaks_its_promise_is_found(monkeypatch):
     """It says ε = 0.5, and draws with ε = 4."""
-    broken = Method(
-        "isotonic", lambda given: Veil(8 * given.epsilon, rng=np.random.default_rng(given.seed)), takes_epsilon=True
-    )
+
+    def broken(given):
+        return Veil(8 * given.epsilon, rng=np.random.default_rng(given.seed))
+
     setting = ("isotonic", 0.5)
     assert released(Sure, [setting])[setting].beyond_label.epsilon <= 0.5
-    monkeypatch.setitem(DEFENSES, "isotonic", broken)
+    monkeypatch.setitem(DEFENSES, "isotonic", replace(DEFENSES["isotonic"], make=broken))
     found = released(Sure, [setting])[setting]
     assert found.beyond_label.epsilon > 2 * found.promised
 
@@ -85,9 +86,9 @@ def test_guesses_are_counted():
 
 
 def test_what_promises_beyond_the_order_promises_nothing_beyond_the_label():
-    settings = [("isotonic_all", 2.0), ("optimal", 2.0), ("optimal_sticky", 2.0)]
+    settings = [("isotonic_all", 2.0), ("optimal", 2.0), ("optimal_sticky", 2.0), ("label_constant", None)]
     found = released(Sure, settings, count=40)
-    assert [found[one].promised for one in settings] == [None, 2.0, 2.0]
+    assert [found[one].promised for one in settings] == [None, 2.0, None, 0.0]
 
 
 def test_too_few_or_too_many_are_refused():

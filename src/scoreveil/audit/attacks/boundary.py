@@ -32,7 +32,7 @@ QUESTIONS = round(sum(DIRECTIONS * t**0.5 for t in range(1, ROUNDS + 1))) + (2 *
 
 
 def distances(
-    label_of: LabelOf, x: Floats, starts: Floats, low: Floats, high: Floats, rng: np.random.Generator
+    label_of: LabelOf, x: Floats, starts: Floats, low: Floats | float, high: Floats | float, rng: np.random.Generator
 ) -> Floats:
     """How far the nearest point with another label is from each record, as far as was found.
 
@@ -46,7 +46,7 @@ def distances(
     """
     shape = x.shape[1:]
     records, points = x.reshape(len(x), -1), starts.reshape(len(x), -1)
-    low, high = (np.broadcast_to(edge, shape).reshape(-1) for edge in (low, high))
+    lowest, highest = (np.broadcast_to(edge, shape).reshape(-1) for edge in (low, high))
     own = label_of(x)
 
     def elsewhere(rows: Floats, which: Integers) -> Bools:
@@ -60,10 +60,10 @@ def distances(
     nearest, found = points, _norm(points - records)
     for t in range(1, ROUNDS + 1):
         away = _norm(points - records)
-        directions = _directions(points, away, low, high, round(DIRECTIONS * t**0.5), elsewhere, rng)
+        directions = _directions(points, away, lowest, highest, round(DIRECTIONS * t**0.5), elsewhere, rng)
         step, moving, moved = away / t**0.5, every, points.copy()
         for _ in range(HALVINGS):
-            tried = np.clip(points[moving] + step[moving, None] * directions[moving], low, high)
+            tried = np.clip(points[moving] + step[moving, None] * directions[moving], lowest, highest)
             over = elsewhere(tried, moving)
             moved[moving[over]] = tried[over]
             moving = moving[~over]

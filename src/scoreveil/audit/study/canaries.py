@@ -19,6 +19,9 @@ fair again. What is guessed of these comes from the scores alone. For any two sc
 answer's probabilities differ by a factor of at most e^ε, so a guess from one answer is right with probability at most
 e^ε / (1 + e^ε), and in at most 5 % of audits the proved ε exceeds the promised one.
 
+The theorem is about a coin and the answer about its own canary. That training on one canary also moves the answers
+about others a little is left out, as is usual.
+
 Wrong labels are what a model must learn by heart, but often change what it predicts; right ones seldom do, so that more
 is left beyond the label.
 """
@@ -35,6 +38,7 @@ from scoreveil.audit.study.shadows import Progress, silent
 from scoreveil.audit.study.subjects import Data, Factory, checked, fitted, part
 
 FEWEST = 20
+NOTHING_BUT_THE_LABEL = ("label_only", "label_constant")
 SHARES = (1.0, 0.5, 0.25, 0.125, 0.0625)  # of the canaries that are guessed, half of them as in, half as out
 
 
@@ -102,11 +106,15 @@ def release_canaries(
 
 
 def promised(setting: Setting) -> float | None:
-    """The ε that a setting promises beyond the label; None where it promises none, or beyond the whole order."""
+    """The ε that a setting promises beyond the label, for answers that are drawn independently.
+
+    None where it promises none, or promises it beyond the whole order; and where it is sticky, since canaries with the
+    same scores then get the same answer.
+    """
     method = DEFENSES[setting[0]]
-    if setting[0] == "label_only":
+    if setting[0] in NOTHING_BUT_THE_LABEL:
         return 0.0
-    return setting[1] if method.takes_epsilon and not method.keeps_ranking else None
+    return setting[1] if method.takes_epsilon and method.is_random and not method.keeps_ranking else None
 
 
 def likeliness(answers: Records) -> Floats:
