@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from scoreveil.audit.paper import tables
-from scoreveil.audit.paper.experiments import DATASETS
+from scoreveil.audit.paper.experiments import DATASETS, PROFILES
 from scoreveil.audit.report.wording import number
 from scoreveil.audit.study.results import from_json
 
@@ -55,6 +55,12 @@ def test_each_result_says_how_it_was_made(results, folder):
         assert {"command", "date", "records", "plan", "sha256", "versions", "machine"} <= set(study.meta)
         assert study.meta["records"]["members"] == study.meta["records"]["nonmembers"] == 10_000
         assert study.originals
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_profile_runs_the_attacks_that_its_results_were_made_with(results, folder):
+    for study in results[folder].values():
+        assert {r.attack for r in study.results} - set(tables.LIKELIHOOD) == set(PROFILES[folder].attacks)
 
 
 def test_the_optimal_veil_keeps_near_the_floor_and_its_confidence_is_worth_more_than_the_label(results):
