@@ -1,16 +1,21 @@
 """The report: what it says follows from the study, it opens offline at any width, and no name in it can do anything."""
 
+import io
 import json
 import re
+import shutil
+import sys
+import unicodedata
 from dataclasses import fields, replace
 from html.parser import HTMLParser
 from itertools import product
 from statistics import NormalDist
 
 import numpy as np
+import pypdf
 import pytest
 
-from scoreveil.audit.report import figures
+from scoreveil.audit.report import figures, pdf
 from scoreveil.audit.report import page as report
 from scoreveil.audit.report.charts.marks import Text
 from scoreveil.audit.report.charts.panel import NARROW, WIDE, Axis, Frame, lay_out
@@ -558,6 +563,31 @@ def test_the_page_opens_without_errors_requests_or_sideways_scrolling(browser, p
     context.close()
 
 
+LEGIBLE = """() => Math.min(...[...document.querySelectorAll("svg.chart")].flatMap((chart) => {
+  const scale = chart.getBoundingClientRect().width / chart.viewBox.baseVal.width; // 0 where it is hidden
+  return scale ? [...chart.querySelectorAll("text")].map((text) => scale * text.getAttribute("font-size")) : [];
+}))"""
+
+
+def test_on_a_telephone_charts_are_legible_and_what_is_wider_says_so(browser, page_file):
+    context = browser.new_context(viewport={"width": 390, "height": 844})
+    page = context.new_page()
+    page.goto(page_file.as_uri())
+    assert page.evaluate(LEGIBLE) >= 11
+    first = page.locator("#tables .box").first
+    sign = first.locator("xpath=preceding-sibling::p[1]")
+    assert "scroll it sideways" in sign.inner_text()
+    assert "wide" in first.get_attribute("class")
+    assert "ended" not in first.get_attribute("class")
+    first.evaluate("(box) => { box.scrollLeft = box.scrollWidth; }")
+    page.wait_for_function("document.querySelector('#tables .box').classList.contains('ended')")
+    name = first.locator("tbody td").first.bounding_box()
+    assert name["x"] >= first.bounding_box()["x"]  # which setting a row is about stays in sight
+    page.set_viewport_size({"width": 1280, "height": 900})
+    assert page.evaluate(LEGIBLE) >= 11
+    context.close()
+
+
 def test_a_click_on_a_heading_sorts_and_what_is_missing_comes_last(browser, page_file):
     page = browser.new_page()
     page.goto(page_file.as_uri())
@@ -586,5 +616,33 @@ def test_the_page_reads_without_scripts_and_prints_in_light_colours(browser, pag
     assert page.locator("button").count() == 0
     page.emulate_media(media="print", color_scheme="dark")
     assert page.locator("nav").is_hidden()
-    assert page.pdf(format="A4").startswith(b"%PDF")
     context.close()
+
+
+@pytest.mark.browser
+def test_the_pdf_starts_with_the_verdict_on_a_page_of_its_own(study, text):
+    printed = pypdf.PdfReader(io.BytesIO(pdf.find()(text)))
+    pages = [unicodedata.normalize("NFKC", page.extract_text()) for page in printed.pages]  # without ligatures
+    assert 6 <= len(pages) <= 16
+    assert "The scores leak." in pages[0]
+    assert "Found without a defense" in pages[0]
+    assert "What the confidence tells" in pages[0]
+    assert "Evidence" not in pages[0]
+    assert pages[1].startswith("Evidence")
+    whole = re.sub(r"\s+", " ", " ".join(pages))
+    for sentence in verdict(study).sentences:
+        assert sentence in whole
+    assert whole.count("attacker has the scores alone") > len(figures.frontier(study)) / 2  # a heading on every page
+
+
+def test_without_anything_to_print_with_it_says_what_to_install(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(pdf, "BROWSERS", pdf.BROWSERS[:6])
+    monkeypatch.setitem(sys.modules, "weasyprint", None)
+    with pytest.raises(ValueError, match=r"install Chromium or Google Chrome, or pip install 'scoreveil\[pdf\]'"):
+        pdf.find()
+
+
+def test_a_browser_that_prints_nothing_is_an_error():
+    with pytest.raises(ValueError, match=r"Expected .*true to print the report, got exit code 0 and no file"):
+        pdf.by_chromium(shutil.which("true"), "<p>")

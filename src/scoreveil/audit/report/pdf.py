@@ -6,12 +6,15 @@ content = printer(html)     # the bytes of the PDF
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+
+from scoreveil.audit.report.charts.svg import LOOK
 
 Printer = Callable[[str], bytes]  # HTML in, PDF out
 
@@ -59,4 +62,6 @@ def by_chromium(browser: str, html: str) -> bytes:
 def by_weasyprint(html: str) -> bytes:
     import weasyprint
 
-    return bytes(weasyprint.HTML(string=html).write_pdf())
+    # the style of a page does not reach into its drawings there
+    styled = re.sub(r'<svg [^>]*class="chart[^>]*>', lambda opening: opening[0] + LOOK, html)
+    return bytes(weasyprint.HTML(string=styled).write_pdf())

@@ -9,6 +9,7 @@ STYLE = (
     "text{font-family:system-ui,'Segoe UI',Roboto,Arial,sans-serif;fill:currentColor}.rim{stroke:#fff}"
     "polyline{fill:none;stroke:currentColor;stroke-linejoin:round}.dot{fill:currentColor}.reach{opacity:0}"
 )
+LOOK = f"<style>{STYLE}{''.join(f'.t-{tone}{{color:{colour}}}' for tone, colour in LIGHT.items())}</style>"
 
 
 def svg(sheet: Sheet, kind: str = "", alone: bool = False) -> str:
@@ -17,10 +18,8 @@ def svg(sheet: Sheet, kind: str = "", alone: bool = False) -> str:
     box = f'viewBox="0 0 {sheet.width:g} {sheet.height:g}" role="img" aria-label="{escape(sheet.title)}"'
     if not alone:
         return f'<svg {box} class="chart {kind}">{body}</svg>'
-    colours = "".join(f".t-{tone}{{color:{colour}}}" for tone, colour in LIGHT.items())
     names = f'xmlns="http://www.w3.org/2000/svg" width="{sheet.width:g}" height="{sheet.height:g}"'
-    style = f'<style>{STYLE}{colours}</style><rect width="100%" height="100%" fill="#fff"/>'
-    return f"<svg {names} {box}>{style}{body}</svg>\n"
+    return f'<svg {names} {box}>{LOOK}<rect width="100%" height="100%" fill="#fff"/>{body}</svg>\n'
 
 
 def as_svg(mark: Mark) -> str:
