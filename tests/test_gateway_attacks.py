@@ -117,7 +117,8 @@ def test_idle_connections_lock_nobody_out_and_end(server: Gateway) -> None:
 
 def test_headers_that_cannot_be_are_refused(server: Gateway) -> None:
     bearer = f"Authorization: Bearer {KEY}"
-    assert b" 400 " in raw(server, f"POST {INFER} HTTP/1.1", bearer, f"Content-Length: {'9' * 5000}")
+    for digit in "09":
+        assert b" 400 " in raw(server, f"POST {INFER} HTTP/1.1", bearer, f"Content-Length: {digit * 5000}")
     assert b" 400 " in raw(server, "GET /v2 HTTP/1.1", bearer, "Authorization: Bearer another")
     assert b" 400 " in raw(server, "GET /v2 HTTP/1.1", "Authorization: Bearer another", bearer)
     assert b" 400 " in raw(server, "GET /v2 HTTP/1.1", "X-API-Key: another", f"X-API-Key: {KEY}")

@@ -25,6 +25,7 @@ from scoreveil.gateway.auth import authenticator, key_hash, new_key
 from scoreveil.gateway.config import Auth, Client, Config, ConfigError, Model
 from scoreveil.gateway.limits import Buckets
 from scoreveil.gateway.routes import route_table
+from scoreveil.gateway.shared_config import SharedConfig
 from scoreveil.inference_protocol import messages
 from scoreveil.inference_protocol.messages import InferenceRequest, InputTensor
 from scoreveil.inference_protocol.refusals import Refusal
@@ -424,6 +425,16 @@ def test_inputs_that_differ_in_rows_are_refused_before_any_model_is_asked() -> N
     assert refused.value.status == 400
 
 
+def test_bytes_that_json_cannot_carry_do_not_go_on_as_others() -> None:
+    """Each would be a record of its own here, and all of them one to the model."""
+    values = np.empty(1, dtype=object)
+    values[0] = b"a\xff"
+    request = InferenceRequest(None, [tensor("t", "BYTES", values)], None, False, {})
+    assert b"a\xff" in messages.write_request(request, ["scores"], True)[0]
+    with pytest.raises(Refusal, match="not UTF-8"):
+        messages.write_request(request, ["scores"], False)
+
+
 def test_every_route_is_described() -> None:
     inputs = [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}]
     upstreams = {
@@ -498,6 +509,26 @@ def test_quantiles_of_a_histogram() -> None:
     assert metrics.quantile(buckets, 0.7) == pytest.approx(0.15)
     assert metrics.quantile(buckets, 0.99) == pytest.approx(0.2)
     assert metrics.quantile([], 0.5) == 0.0
+
+
+# What processes share
+
+
+def test_a_configuration_is_kept_once_it_was_opened() -> None:
+    first, second, third = (config_file.parse(merged(limits__rows=rows)) for rows in (1, 2, 3))
+    shared = SharedConfig.of(first)
+    assert shared.good().config == shared.offered().config == first
+    shared.offer(second)
+    opened = shared.offered()
+    assert (shared.good().config, opened.config) == (first, second)
+    shared.offer(third)  # before the second one was opened
+    shared.keep(opened)
+    assert (shared.good().config, shared.offered().config) == (second, third)
+    shared.reject(shared.offered())
+    assert shared.good().config == shared.offered().config == second
+    shared.keep(opened)
+    shared.reject(opened)
+    assert shared.good().config == shared.offered().config == second
 
 
 # Deployment

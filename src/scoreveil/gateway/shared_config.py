@@ -21,9 +21,10 @@ GOOD, OFFERED = 0, PLACE.size
 
 
 class Version(NamedTuple):
-    """A configuration, and its place: later ones have larger places."""
+    """A configuration, and where it is: later ones have larger places."""
 
     place: int
+    length: int
     config: Config
 
 
@@ -39,7 +40,7 @@ class SharedConfig:
             shared = cls(os.dup(unnamed.fileno()))
         os.pwrite(shared._file, bytes(2 * PLACE.size), 0)
         shared.offer(config)
-        shared._point(GOOD, OFFERED)
+        shared.keep(shared.offered())
         return shared
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -55,29 +56,29 @@ class SharedConfig:
         entry = pickle.dumps(config)
         place = os.fstat(self._file).st_size
         os.pwrite(self._file, entry, place)
-        os.pwrite(self._file, PLACE.pack(place, len(entry)), OFFERED)
+        self._point(OFFERED, place, len(entry))
 
     def keep(self, version: Version) -> None:
         """A worker serves this one, so a later one can start with it."""
-        offered = self._place(OFFERED)
-        if offered[0] == version.place > self._place(GOOD)[0]:
-            self._point(GOOD, OFFERED)
+        if version.place > self._place(GOOD)[0]:
+            self._point(GOOD, version.place, version.length)
 
     def reject(self, version: Version) -> None:
         """What it names cannot be opened; the last good one stays."""
-        if self._place(OFFERED)[0] == version.place:
-            self._point(OFFERED, GOOD)
+        if version.place == self._place(OFFERED)[0]:
+            self._point(OFFERED, *self._place(GOOD))
 
     def _place(self, which: int) -> tuple[int, int]:
         place, length = PLACE.unpack(os.pread(self._file, PLACE.size, which))
         return place, length
 
-    def _point(self, which: int, at: int) -> None:
-        os.pwrite(self._file, PLACE.pack(*self._place(at)), which)
+    def _point(self, which: int, place: int, length: int) -> None:
+        os.pwrite(self._file, PLACE.pack(place, length), which)
 
     def _read(self, which: int) -> Version:
         place, length = self._place(which)
-        return Version(place, pickle.loads(os.pread(self._file, length, place)))  # written by the main process alone
+        entry = os.pread(self._file, length, place)
+        return Version(place, length, pickle.loads(entry))  # written by the main process alone
 
 
 def _arrived(file: Any) -> SharedConfig:

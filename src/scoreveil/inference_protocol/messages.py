@@ -303,12 +303,24 @@ def write_request(request: InferenceRequest, outputs: Sequence[str], binary: boo
         if isinstance(tensor.data, bytes):
             inputs.append({**shown, "data": orjson.Fragment(tensor.data)})
         else:
+            if not binary:
+                _check_texts(tensor)
             inputs.append({**shown, **_values(tensor.data, binary, blobs, tensor.parameters)})
     asked = [{"name": name, "parameters": {"binary_data": True}} if binary else {"name": name} for name in outputs]
     tree: dict[str, Any] = {"inputs": inputs, "outputs": asked}
     if request.parameters:
         tree["parameters"] = request.parameters
     return _body(tree, blobs)
+
+
+def _check_texts(tensor: InputTensor) -> None:
+    """Refuse bytes that JSON cannot carry: written as something else, many records would be one to the model."""
+    if tensor.data.dtype == object:
+        try:
+            for value in tensor.data.ravel():
+                value.decode()
+        except UnicodeDecodeError:
+            raise bad_request(f"Input {tensor.name!r} holds bytes that are not UTF-8; the model takes texts.") from None
 
 
 def _values(array: Array, binary: bool, blobs: list[bytes], parameters: Mapping[str, Any] | None = None) -> Any:
