@@ -1,6 +1,7 @@
-"""The kserve client against a gateway, as it is: liveness, readiness, and one request. Prints the scores as JSON.
+"""The kserve clients against a gateway, as they are: liveness, readiness, and one request over HTTP and over gRPC.
+Prints the scores as JSON.
 
-python kserve_client.py URL FOLDER
+python kserve_client.py URL GRPC_ADDRESS FOLDER
 """
 
 import asyncio
@@ -9,10 +10,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from kserve import InferenceRESTClient, InferInput, InferRequest, RESTConfig
+from kserve import InferenceGRPCClient, InferenceRESTClient, InferInput, InferRequest, RESTConfig
 
 
-async def main(url: str, folder: Path) -> None:
+async def main(url: str, address: str, folder: Path) -> None:
     x = np.load(folder / "x.npy")
     client = InferenceRESTClient(RESTConfig(protocol="v2"))
     assert await client.is_server_live(url)
@@ -23,8 +24,18 @@ async def main(url: str, folder: Path) -> None:
         given.set_data_from_numpy(x, binary_data=binary)
         answer = await client.infer(url, InferRequest("iris", [given]), model_name="iris")
         scores = answer.outputs[0].as_numpy()
+    other = InferenceGRPCClient(address)
+    assert await other.is_server_live()
+    assert await other.is_server_ready()
+    assert await other.is_model_ready("iris")
+    for binary in (False, True):
+        given = InferInput("x", list(x.shape), "FP32")
+        given.set_data_from_numpy(x, binary_data=binary)
+        answer = await other.infer(InferRequest("iris", [given]))
+        assert np.array_equal(answer.outputs[0].as_numpy(), scores), "gRPC gives what HTTP gives"
+    await other.close()
     print(json.dumps(scores.tolist()))
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], Path(sys.argv[2])))
+    asyncio.run(main(sys.argv[1], sys.argv[2], Path(sys.argv[3])))

@@ -2,7 +2,7 @@
 
     MLServer with a scikit-learn model   behind, over the Open Inference Protocol, JSON both ways
     MLflow's own scoring server          behind, over /invocations
-    tritonclient, the kserve client      in front, as they are
+    tritonclient, the kserve clients     in front, as they are, over HTTP; kserve's over gRPC too
     schemathesis                         10,000 cases against the OpenAPI document
 
 Each lives in an environment of its own, made under .venv-conformance, since their requirements do not go together.
@@ -31,7 +31,15 @@ ENVIRONMENTS = {
     "kserve": ["kserve"],
     "mlflow": ["mlflow", "scikit-learn"],
 }
-PORTS = {"mlserver": 18180, "grpc": 18181, "metrics": 18182, "mlflow": 18183, "gateway": 18184, "admin": 18185}
+PORTS = {
+    "mlserver": 18180,
+    "grpc": 18181,
+    "metrics": 18182,
+    "mlflow": 18183,
+    "gateway": 18184,
+    "admin": 18185,
+    "gateway_grpc": 18186,
+}
 
 
 def python(folder: Path, name: str) -> Path:
@@ -69,6 +77,7 @@ def running(name: str, command: list[str], ready: str, work: Path, **environ: st
 def gateway(work: Path, toml: str) -> contextlib.AbstractContextManager[None]:
     (work / "gateway.toml").write_text(toml)
     ports = ["--port", str(PORTS["gateway"]), "--admin-port", str(PORTS["admin"])]
+    ports += ["--grpc-port", str(PORTS["gateway_grpc"])]
     ready = f"http://127.0.0.1:{PORTS['gateway']}/v2/health/ready"
     return running("gateway", [str(SCOREVEIL), "serve", "--config", "gateway.toml", *ports], ready, work)
 
@@ -98,7 +107,10 @@ def check_mlserver(folder: Path, work: Path) -> None:
         check_triton(x, raw)
         kserve_python = python(folder, "kserve")
         done = subprocess.run(
-            [str(kserve_python), str(HERE / "kserve_client.py"), f"http://127.0.0.1:{PORTS['gateway']}", str(work)],
+            [
+                *(str(kserve_python), str(HERE / "kserve_client.py")),
+                *(f"http://127.0.0.1:{PORTS['gateway']}", f"127.0.0.1:{PORTS['gateway_grpc']}", str(work)),
+            ],
             capture_output=True,
             text=True,
         )

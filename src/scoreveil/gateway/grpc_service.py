@@ -6,7 +6,7 @@ as the binary tensor extension writes them, which is what gRPC's raw contents ar
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any, NamedTuple
 
@@ -19,18 +19,21 @@ from google.protobuf.message import DecodeError, Message
 from scoreveil import secret_file
 from scoreveil.gateway import logs
 from scoreveil.gateway.config import Limits, Server
-from scoreveil.gateway.handlers import Receive, Scope
+from scoreveil.gateway.handlers import Headers, Receive, Scope
 from scoreveil.inference_protocol.messages import HEADER_LENGTH
 from scoreveil.inference_protocol.refusals import Refusal, bad_request
 from scoreveil.inference_protocol.tensors import DTYPES, from_binary, to_binary
 
 App = Callable[[Scope, Receive, Any], Awaitable[None]]
+Known = Callable[[Headers], bool]
 
 SERVICE = "inference.GRPCInferenceService"
 HEADERS = ("authorization", "x-api-key", "idempotency-key")  # what is read of a call's metadata
-MOST_CALLS = 256  # at a time, for each worker
-IDLE_SECONDS = 120  # after which a connection without calls is closed
+MOST_CALLS, MOST_BYTES = 256, 2**30  # at a time, for each worker
+IDLE_SECONDS, HANDSHAKE_SECONDS = 60, 10  # after which a connection without calls, or that never began, is closed
+OPEN = ("ServerLive", "ServerReady")  # to everyone
 LONG = 100_000  # values that are read in a thread
+INTERNAL = grpc.StatusCode.INTERNAL
 CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
     401: grpc.StatusCode.UNAUTHENTICATED,
@@ -42,7 +45,7 @@ CODES = {
     429: grpc.StatusCode.RESOURCE_EXHAUSTED,
     503: grpc.StatusCode.UNAVAILABLE,
     504: grpc.StatusCode.DEADLINE_EXCEEDED,
-}  # any other: INTERNAL
+}  # any other is INTERNAL
 # the field of typed contents that has the values of a datatype; FP16 has none
 FIELDS = {
     "BOOL": "bool_contents",
@@ -81,17 +84,19 @@ class HttpAnswer(NamedTuple):
         return orjson.loads(self.body)
 
 
-async def start(app: App, server: Server, limits: Limits) -> grpc.aio.Server:
-    """Listen in this worker; all workers share the port."""
+async def start(app: App, known: Known, server: Server, limits: Limits) -> grpc.aio.Server:
+    """Listen in this worker; all workers share the port. `known` says whether headers are those of a client."""
+    calls = max(1, min(MOST_CALLS, MOST_BYTES // limits.body_bytes))
     options = [
         ("grpc.so_reuseport", 1),
         ("grpc.max_receive_message_length", limits.body_bytes),
         ("grpc.max_send_message_length", -1),
         ("grpc.max_connection_idle_ms", IDLE_SECONDS * 1000),
-        ("grpc.max_concurrent_streams", MOST_CALLS),
+        ("grpc.server_handshake_timeout_ms", HANDSHAKE_SECONDS * 1000),
+        ("grpc.max_concurrent_streams", calls),
     ]
-    started = grpc.aio.server(options=options, maximum_concurrent_rpcs=MOST_CALLS)
-    started.add_generic_rpc_handlers((Service(app).handler(),))
+    started = grpc.aio.server(options=options, maximum_concurrent_rpcs=calls)
+    started.add_generic_rpc_handlers((Service(app, known).handler(),))
     host = f"[{server.host}]" if ":" in server.host else server.host
     address = f"{host}:{server.grpc_port}"
     if server.tls_cert is None or server.tls_key is None:
@@ -113,8 +118,8 @@ def _credentials(server: Server) -> grpc.ServerCredentials:
 class Service:
     """Answers calls with an ASGI application."""
 
-    def __init__(self, app: App) -> None:
-        self._app = app
+    def __init__(self, app: App, known: Known) -> None:
+        self._app, self._known = app, known
 
     def handler(self) -> grpc.GenericRpcHandler:
         calls = {
@@ -131,9 +136,34 @@ class Service:
             ),
             "ModelInfer": self._infer,
         }
+        # as streams of one message, so that a message is only taken from who is known
         return grpc.method_handlers_generic_handler(
-            SERVICE, {name: grpc.unary_unary_rpc_method_handler(_guarded(name, call)) for name, call in calls.items()}
+            SERVICE,
+            {name: grpc.stream_unary_rpc_method_handler(self._guarded(name, call)) for name, call in calls.items()},
         )
+
+    def _guarded(self, name: str, call: Any) -> Any:
+        """A call from bytes to bytes. Whatever goes wrong ends it with a status that says no more than HTTP would."""
+
+        async def guarded(messages: AsyncIterator[bytes], context: Any) -> bytes:
+            try:
+                if name not in OPEN and not self._known(dict(_headers(context))):
+                    raise _refusal(await self._asked("GET", "/v2", {}, _nothing, context))  # which counts and logs it
+                try:
+                    asked = MESSAGES[f"{name}Request"].FromString(await anext(messages))
+                except (DecodeError, StopAsyncIteration):
+                    raise bad_request(f"The request is not a {name}Request.") from None
+                answer = await call(asked, MESSAGES[f"{name}Response"](), context)
+                return bytes(answer.SerializeToString())
+            except Refusal as refusal:
+                code, words, more = CODES.get(refusal.status, INTERNAL), refusal.message, refusal.headers
+            except Exception as error:  # gRPC would tell the client what it says
+                request = secrets.token_hex(4)
+                logs.failure("error", error, call=name, request=request)
+                code, words, more = INTERNAL, f"Internal error; see the server log, request id {request}.", {}
+            return bytes(await context.abort(code, words, tuple(more.items())))
+
+        return guarded
 
     def _reads(
         self, request: Callable[[Any], tuple[str, str]], shaped: Callable[[Any], Any] = lambda tree: tree
@@ -176,8 +206,6 @@ class Service:
     async def _asked(
         self, method: str, path: str, headers: Mapping[bytes, bytes], receive: Receive, context: Any
     ) -> HttpAnswer:
-        given = [(key, value) for key, value in context.invocation_metadata() or () if key in HEADERS]
-        shown = [(key.encode(), value if isinstance(value, bytes) else value.encode()) for key, value in given]
         scope = {
             "type": "http",
             "http_version": "2",
@@ -187,7 +215,7 @@ class Service:
             "raw_path": path.encode(),
             "query_string": b"",
             "root_path": "",
-            "headers": [*shown, *headers.items()],
+            "headers": [*_headers(context), *headers.items()],
             "client": None,
             "server": None,
         }
@@ -210,30 +238,10 @@ def _path(name: str, version: str) -> str:
     return f"/v2/models/{name}/versions/{version}" if version else f"/v2/models/{name}"
 
 
-def _guarded(name: str, call: Any) -> Any:
-    """A call from bytes to bytes. Whatever goes wrong ends it with a status that says no more than HTTP would."""
-
-    async def guarded(data: bytes, context: Any) -> bytes:
-        try:
-            try:
-                asked = MESSAGES[f"{name}Request"].FromString(data)
-            except DecodeError:
-                raise bad_request(f"The request is not a {name}Request.") from None
-            answer = await call(asked, MESSAGES[f"{name}Response"](), context)
-            return bytes(answer.SerializeToString())
-        except Refusal as refusal:
-            code, words, more = CODES.get(refusal.status, grpc.StatusCode.INTERNAL), refusal.message, refusal.headers
-        except Exception as error:  # gRPC would tell the client what it says
-            request = secrets.token_hex(4)
-            logs.failure("error", error, call=name, request=request)
-            code, words, more = (
-                grpc.StatusCode.INTERNAL,
-                f"Internal error; see the server log, request id {request}.",
-                {},
-            )
-        return bytes(await context.abort(code, words, tuple(more.items())))
-
-    return guarded
+def _headers(context: Any) -> list[tuple[bytes, bytes]]:
+    """A call's metadata as the headers of a request: those that are read there."""
+    given = [(key, value) for key, value in context.invocation_metadata() or () if key in HEADERS]
+    return [(key.encode(), value if isinstance(value, bytes) else value.encode()) for key, value in given]
 
 
 def _refusal(found: HttpAnswer) -> Refusal:

@@ -13,7 +13,7 @@ from typing import Any
 from scoreveil.gateway import logs, secrets
 from scoreveil.gateway.app import App, Gateway, Send
 from scoreveil.gateway.config import Config
-from scoreveil.gateway.handlers import Receive
+from scoreveil.gateway.handlers import Headers, Receive
 from scoreveil.gateway.ledger_link import LedgerLink
 from scoreveil.gateway.limits import Buckets
 from scoreveil.gateway.metrics import Metrics
@@ -71,7 +71,10 @@ class Worker:
             return None
         from scoreveil.gateway import grpc_service
 
-        return await grpc_service.start(App(self), config.server, config.limits)
+        def known(headers: Headers) -> bool:
+            return self.gateway.authenticate(headers) is not None
+
+        return await grpc_service.start(App(self), known, config.server, config.limits)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
