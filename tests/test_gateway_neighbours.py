@@ -70,7 +70,7 @@ def load_keys_here(config: Config) -> secrets.Keys:
 
 
 def test_a_walk_through_a_border_gets_few_answers_and_true_labels(tmp_path: Path) -> None:
-    """As the red team did it: 1,500 questions on a line, two classes; it was 1,500 answers that changed with the bins."""
+    """1,500 questions on a line, two classes: answers used to change where bins do."""
     along = np.random.default_rng(0).permutation(np.linspace(-1, 1, 1500))
     x = PIXELS[0] + (along[:, None] + 1) / 2 * (PIXELS[1] - PIXELS[0])
     odds = 1 / (1 + np.exp(-3 * along))
@@ -112,6 +112,7 @@ def test_near_duplicates_of_another_label_keep_their_label(tmp_path: Path) -> No
     served(configured(tmp_path), work)
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("name", ["digits, k = 2, network", "digits, k = 10, network"])
 def test_the_measured_attack_gains_little_over_one_answer(name: str) -> None:
     """The goal is a fifth, at length: benchmarks/walk.py; so few records leave an error of their own."""

@@ -84,7 +84,7 @@ class Limits(ConfigTable, frozen=True):
     requests_per_second: Rate = 0.0  # for each client
     rows_per_second: Rate = 0.0
     upstream_bytes: Count = 64 * 2**20  # of an upstream's answer
-    epsilon: Rate = 20_000.0  # what all fresh answers of one model to one client may add up to; 0: no limit
+    epsilon: Rate = 100_000.0  # what all fresh answers of one model to one client may add up to; 0: no limit
 
 
 class Client(ConfigTable, frozen=True):
