@@ -33,7 +33,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from scoreveil import Veil, atomic, record_bytes
-from scoreveil.ledger import Questions, record_key, wire
+from scoreveil.ledger import Answered, Questions, record_key, wire
 from scoreveil.ledger.sqlite_file import LedgerFile
 from scoreveil.mechanisms.isotonic import Isotonic, log_probability
 from scoreveil.neighbourhood import Neighbourhoods
@@ -44,7 +44,7 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS, PAGE = ROOT / "benchmarks" / "walk.json", ROOT / "docs" / "decisions" / "neighbourhoods.md"
 START, END = "<!-- walk: made by `python benchmarks/walk.py --render` -->", "<!-- end of walk -->"
 SECRET = b"the secret of this measurement"
-RECORDS, QUESTIONS, COPIES, TYPICAL = 40, 1500, 1000, 300
+RECORDS, QUESTIONS, COPIES, TYPICAL, TOGETHER = 30, 1500, 1000, 300, 250
 EPSILONS = (0.5, 2.0)
 STEPS = (10, 100, QUESTIONS)
 GRID = 160  # raw scores that the attacker tells apart
@@ -93,20 +93,25 @@ class Gateway:
         return levels, np.unique([drawn.index(each) for each in drawn])
 
     def now(self, x: Array, scores: Array) -> tuple[Array, Array]:
+        levels, fresh = [], []
+        for start in range(0, len(x), TOGETHER):
+            some = slice(start, start + TOGETHER)
+            for answer in self._answers(x[some], scores[some]):
+                levels.append(int.from_bytes(answer.outcome, "little"))
+                fresh.append(answer.granted)
+        return np.array(levels), np.flatnonzero(fresh)
+
+    def _answers(self, x: Array, scores: Array) -> list[Answered]:
         keys = [record_key(SECRET, "m", "1", record) for record in record_bytes.of_rows(x)]
         drawn = self._fresh(scores) if self.budget else self.veil.outcomes(scores, keys)[:, 0]
         marks, outcomes = self.near(len(x), [x]).astype("<i8").tobytes(), drawn.astype("<u2").tobytes()
-        asked = Questions(
-            "m", b"s" * 16, b"".join(keys), marks, outcomes,
-            max(1, self.budget), 1, 1, "replay" if self.budget else "sticky",
-        )  # fmt: skip
+        limit, repeats = max(1, self.budget), "replay" if self.budget else "sticky"
+        asked = Questions("m", b"s" * 16, b"".join(keys), marks, outcomes, limit, 1, 1, repeats)  # type: ignore[arg-type]
         with self.file:
-            answers = wire.read_answers(self.file.answer(asked))
-        levels = np.frombuffer(b"".join(answer.outcome for answer in answers), dtype="<u2")
-        return levels, np.flatnonzero([answer.granted for answer in answers])
+            return wire.read_answers(self.file.answer(asked))
 
     def _fresh(self, scores: Array) -> Array:
-        return self.veil._used.outcomes(scores, self.rng.random((len(scores), 1)))[:, 0]
+        return np.asarray(self.veil._used.outcomes(scores, self.rng.random((len(scores), 1)))[:, 0])
 
 
 class Attacker:
@@ -141,7 +146,7 @@ class Attacker:
 
     def _nearest(self, tops: Array) -> Array:
         low, high = self.grid[0], self.grid[-1]
-        return np.clip(np.rint((tops - low) / (high - low) * (GRID - 1)), 0, GRID - 1).astype(int)
+        return np.asarray(np.clip(np.rint((tops - low) / (high - low) * (GRID - 1)), 0, GRID - 1).astype(int))
 
     def _middle(self, log: Array) -> float:
         chance = np.exp(log - log.max()).cumsum()
@@ -250,7 +255,16 @@ def tables(results: dict[str, Any]) -> str:
     made = [f"Measured by `python benchmarks/walk.py`, {results['date']}: {RECORDS} records in each row."]
     for epsilon in map(str, EPSILONS):
         made.append(f"**Isotonic, ε = {epsilon}**: the error of the raw top score")
-        head = ("model", "one answer", "walk, before", "walk, 10 questions", "100", "1,500", "gain", "fresh answers")
+        head: tuple[str, ...] = (
+            "model",
+            "one answer",
+            "walk, before",
+            "walk, 10 questions",
+            "100",
+            "1,500",
+            "gain",
+            "fresh answers",
+        )
         head += ("1,500, typical inputs", "gain", "fresh answers", "1,000 near-duplicates, before", "now")
         rows = [f"| {' | '.join((*head, 'b = 2, before', 'now'))} |", "|---|" + "---|" * (len(head) + 1)]
         for name in CASES:

@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import ipaddress
 import json
+import os
 import signal
 import ssl
 import subprocess
@@ -33,7 +34,9 @@ pytestmark = pytest.mark.slow
 def test_sigterm_drains_without_dropping_a_request(tmp_path: Path) -> None:
     (tmp_path / "slow_model.py").write_text(SLOW)
     toml = '[models.slow]\npython = "slow_model:make"\nepsilon = 1.0\n'
-    with gateway(tmp_path, toml, "--workers", "2", PYTHONPATH=str(tmp_path)) as server:
+    with gateway(
+        tmp_path, toml, "--workers", "2", PYTHONPATH=f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"
+    ) as server:
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             under_way = [pool.submit(server.infer, np.float32([[0, 1.0]]), "slow") for _ in range(4)]
             time.sleep(0.5)

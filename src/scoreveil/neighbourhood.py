@@ -13,8 +13,8 @@ marks tell nothing about a record but which others it is near to.
 With typical inputs the width is taken from them: the distance that one in a hundred of them has to its nearest
 neighbour. Without, it is judged by the record itself. Features of one unit, as pixels or standardised ones are, get
 WIDE cells; where a few large numbers stand beside many small ones, units are mixed, each feature's own spread is not
-known, and cells are a tenth of that. Texts must be the same, and what is missing counts as 0. How often neighbours
-part and strangers meet: benchmarks/walk.py, docs/decisions/neighbourhoods.md.
+known, and cells are a tenth of that. Texts must be the same, and what is missing counts as 0. How often neighbours part
+and strangers meet: benchmarks/walk.py, docs/decisions/neighbourhoods.md.
 """
 
 import hashlib

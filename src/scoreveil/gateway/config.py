@@ -120,7 +120,7 @@ class Limits(ConfigTable, frozen=True):
     rows_per_second: Rate = 0.0
     upstream_bytes: Count = 64 * 2**20  # of an upstream's answer
     bytes_in_flight: Count = 256 * 2**20  # of all requests that a worker holds at a time
-    epsilon: Rate = 20_000.0  # what all fresh answers of one model to one client may add up to; 0: no limit
+    epsilon: Rate = 100_000.0  # what all fresh answers of one model to one client may add up to; 0: no limit
 
     def __post_init__(self) -> None:
         fits = self.bytes_in_flight >= self.body_bytes
