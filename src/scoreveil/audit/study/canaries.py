@@ -111,10 +111,9 @@ def promised(setting: Setting) -> float | None:
     None where it promises none, or promises it beyond the whole order; and where it is sticky, since canaries with the
     same scores then get the same answer.
     """
-    method = DEFENSES[setting[0]]
     if setting[0] in NOTHING_BUT_THE_LABEL:
         return 0.0
-    return setting[1] if method.takes_epsilon and method.is_random and not method.keeps_ranking else None
+    return setting[1] if DEFENSES[setting[0]].bounded_given == "label" else None
 
 
 def likeliness(answers: Records) -> Floats:
