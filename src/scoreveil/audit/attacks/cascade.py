@@ -23,7 +23,7 @@ from scoreveil.audit.data.records import Bools, Floats, Integers, Records
 
 CHANCE = 0.01  # that a record without a companion is given one
 ROUNDS = 3
-BLOCK = 512  # records whose companions are looked for at a time
+BLOCK = 64  # records whose companions are looked for at a time
 PARAMETERS = 3  # α, β, γ
 
 
@@ -55,33 +55,38 @@ def cmia(target: Records, ensemble: Ensemble) -> Floats:
 def find(residuals: Floats, inside: Bools) -> Companions:
     """The companions, from what is left of the shadows' log-odds once the record's own membership is taken out."""
     shadows, n = inside.shape
-    flags, counts = inside.astype(np.float32), inside.sum(axis=0)
-    who, effect, strength, alike = np.zeros(n, dtype=np.int64), np.zeros(n), np.zeros(n), np.zeros(n)
+    who, effect, strength = np.zeros(n, dtype=np.int64), np.zeros(n), np.zeros(n)
     squares = (residuals**2).sum(axis=0)
-    for start in range(0, n, BLOCK):
+    candidates = _alone_in_their_shadows(inside)
+    flags, others = inside.astype(np.float32), inside[:, candidates].astype(np.float32)
+    left, count, counts = residuals.astype(np.float32), flags.sum(axis=0), others.sum(axis=0)
+    for start in range(0, n if len(candidates) else 0, BLOCK):
         rows = np.arange(start, min(start + BLOCK, n))
-        covariance = residuals[:, rows].astype(np.float32).T @ flags
-        both = flags[:, rows].T @ flags
-        within, without = counts[rows, None], shadows - counts[rows, None]
+        within, both = count[rows, None], flags[:, rows].T @ others
+        without = counts - both
         # of the other's flag, once the record's own membership is taken out
-        variance = both * (1 - both / np.maximum(within, 1)) + (counts - both) * (
-            1 - (counts - both) / np.maximum(without, 1)
-        )
-        variance[np.arange(len(rows)), rows] = 0.0
-        varies = variance > 1
-        explained = np.where(varies, covariance**2 / np.where(varies, variance, 1.0), 0.0)
-        best = explained.argmax(axis=1)
-        where = np.arange(len(rows)), best
-        who[rows], strength[rows] = best, explained[where]
-        alike[rows] = (explained >= (1 - 1e-4) * explained[where][:, None]).sum(axis=1)
-        effect[rows] = covariance[where] / np.maximum(variance[where], 1.0)
+        variance = both * (1 - both / np.maximum(within, 1))
+        variance += without * (1 - without / np.maximum(shadows - within, 1))
+        variance[rows[:, None] == candidates] = 0.0
+        covariance = left[:, rows].T @ others
+        explained = np.where(variance > 1, covariance**2 / np.maximum(variance, 1), 0.0)
+        best = np.arange(len(rows)), explained.argmax(axis=1)
+        who[rows], strength[rows] = candidates[best[1]], explained[best]
+        effect[rows] = covariance[best] / np.maximum(variance[best], 1)
     degrees = shadows - PARAMETERS
     statistic = np.sqrt(degrees * strength / np.maximum(squares - strength, 1e-30)) if degrees > 0 else np.zeros(n)
     # the best of n candidates: each is tested at a chance that is n times smaller
-    clear = (2 * student.sf(statistic, max(degrees, 1)) < CHANCE / n) & (squares > 0) & (alike == 1)
+    clear = (2 * student.sf(statistic, max(degrees, 1)) < CHANCE / n) & (squares > 0)
     companion = inside[:, who]
     share = np.stack([(companion & side).sum(axis=0) / np.maximum(side.sum(axis=0), 1) for side in (~inside, inside)])
     return Companions(who, clear, effect, share)
+
+
+def _alone_in_their_shadows(inside: Bools) -> Integers:
+    """The records that no other goes along with, neither inside the same shadows nor inside the rest of them."""
+    patterns = np.packbits(inside ^ inside[0], axis=0).T
+    _, first, count = np.unique(patterns, axis=0, return_index=True, return_counts=True)
+    return np.asarray(np.sort(first[count == 1]))
 
 
 def _unexplained(shadows: Floats, inside: Bools, means: Floats, companions: Companions) -> Floats:
