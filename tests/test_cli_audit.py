@@ -153,6 +153,7 @@ def test_an_audit_of_a_model(folder, capsys):
         (["--members", "in.npy", "--nonmembers", "out.npy", "--fail-unless-under", "auc>0.5"], "auc="),
         (["--fail-over", "auc=0.5", "--setting", "optimal:3"], "--setting among what is studied (none, "),
         (["--setting", "none"], "give --fail-over"),
+        (["--pdf"], "--pdf prints the report that -o writes"),
         (["--members", "in.npy", "--nonmembers", "out.npy", "--fail-over", "tpr@1%=0.1"], "at least 1000 non-members"),
         (["--model", "no.such:thing", "--member-data", "x.npz", "--nonmember-data", "x.npz"], "imported"),
         (["--model", "no.onnx"], "--member-data"),
