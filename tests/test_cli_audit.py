@@ -116,6 +116,9 @@ def test_a_folder_that_cannot_be_used_is_refused_before_the_study(folder, capsys
         code, out, err = run(capsys, "audit", *words, "-o", place)
         assert (code, out) == (2, "")
         assert f"{name} is a file" in err
+    code, out, err = run(capsys, "audit", *words, "--pdf")
+    assert (code, out) == (2, "")
+    assert "--pdf prints the report that -o writes" in err
 
 
 def test_an_audit_of_a_model(folder, capsys):
@@ -153,7 +156,6 @@ def test_an_audit_of_a_model(folder, capsys):
         (["--members", "in.npy", "--nonmembers", "out.npy", "--fail-unless-under", "auc>0.5"], "auc="),
         (["--fail-over", "auc=0.5", "--setting", "optimal:3"], "--setting among what is studied (none, "),
         (["--setting", "none"], "give --fail-over"),
-        (["--pdf"], "--pdf prints the report that -o writes"),
         (["--members", "in.npy", "--nonmembers", "out.npy", "--fail-over", "tpr@1%=0.1"], "at least 1000 non-members"),
         (["--model", "no.such:thing", "--member-data", "x.npz", "--nonmember-data", "x.npz"], "imported"),
         (["--model", "no.onnx"], "--member-data"),
