@@ -158,6 +158,9 @@ def test_a_folder_that_cannot_be_used_is_refused_before_the_study(folder, capsys
         code, out, err = run(capsys, "audit", *words, "-o", place)
         assert (code, out) == (2, "")
         assert f"{name} is a file" in err
+    code, out, err = run(capsys, "audit", *words, "--pdf")
+    assert (code, out) == (2, "")
+    assert "--pdf prints the report that -o writes" in err
 
 
 def test_an_audit_of_a_model(folder, capsys):

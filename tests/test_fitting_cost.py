@@ -50,6 +50,16 @@ def test_measures_are_those_of_scikit_learn():
     assert measures.brier(scores, labels) == pytest.approx(((scores - np.eye(4)[labels]) ** 2).sum(axis=1))
 
 
+def test_records_of_the_same_confidence_stand_in_one_group():
+    confidence = np.repeat([0.5, 0.9], [180, 400])
+    right = np.arange(580) % 2 == 0
+    groups = measures.reliability(confidence, right)
+    assert [group.records for group in groups] == [180, 400]
+    assert groups[1].announced == pytest.approx(0.9)
+    assert groups[1].right.value == 0.5
+    assert len(measures.reliability(np.ones(500), right[:500])) == 1
+
+
 def test_aurc_does_not_depend_on_the_order_of_ties():
     rng = np.random.default_rng(0)
     confidence, right = rng.integers(0, 5, 200) / 5, rng.random(200) < 0.7

@@ -40,6 +40,16 @@ def test_brier_is_scikit_learns(rng: np.random.Generator, k: int) -> None:
     assert metrics.brier(given) == pytest.approx(theirs)
 
 
+def test_risk_coverage_is_the_error_among_the_surest(rng: np.random.Generator) -> None:
+    given = records(rng)
+    right = given.is_right[np.argsort(-given.scores.max(axis=1))]
+    curve = metrics.risk_coverage(given)
+    assert curve[0][0] == 40 / 500  # none on a few records
+    assert curve[-1] == (1.0, pytest.approx(1 - metrics.accuracy(given)))
+    for share, risk in curve:
+        assert risk == pytest.approx(1 - right[: round(share * 500)].mean(), abs=1e-6)
+
+
 def test_ece_is_the_sum_over_bins(rng: np.random.Generator) -> None:
     given = records(rng)
     top, right = given.scores.max(axis=1), given.predicted == given.labels
