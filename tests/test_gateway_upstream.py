@@ -223,7 +223,7 @@ def test_allowed_parameters_pass_and_others_are_refused(front: Gateway, upstream
         ({"parameters": {"content_type": {"nested": 1}}}, "parameters[...]: Expected"),
         ({"outputs": [{"name": "logits"}]}, "Output 'logits' is not served; ask for scores, label"),
         ({"outputs": [{"name": "scores"}, {"name": "logits"}]}, "Output 'logits' is not served"),
-        ({"outputs": [{"name": "scores", "parameters": {"classification": 3}}]}, "Parameter 'classification'"),
+        ({"outputs": [{"name": "label", "parameters": {"classification": 3}}]}, "Classification is for scores alone"),
         ({"outputs": [{"name": "scores", "parameters": memory}]}, "Parameter 'shared_memory_region'"),
         ({"outputs": [{"name": "scores"}, {"name": "scores"}]}, "Output 'scores' is asked for twice"),
         ({"extra": 1}, "Unknown field `extra`; the fields are inputs, id"),
@@ -240,14 +240,25 @@ def test_allowed_parameters_pass_and_others_are_refused(front: Gateway, upstream
     assert not upstream.asked
 
 
+def test_classification_is_done_here_and_the_upstream_does_not_hear_of_it(front: Gateway, upstream: Behind) -> None:
+    plain = json.loads(infer(front, X, outputs=[{"name": "scores"}])[2])["outputs"][0]
+    upstream.asked.clear()
+    status, _, body = infer(front, X, outputs=[{"name": "scores", "parameters": {"classification": 1}}])
+    assert status == 200, body
+    (output,) = json.loads(body)["outputs"]
+    assert json.loads(upstream.asked[0][3])["outputs"] == [{"name": "scores"}]
+    tops = np.array(plain["data"]).reshape(plain["shape"])
+    assert output["data"] == [f"{row.max():f}:{row.argmax()}" for row in tops]
+
+
 @pytest.mark.parametrize(
     ("method", "path"),
     [
         *(
             ("GET", f"/v2/models/m/{rest}")
-            for rest in ("stats", "config", "trace/setting", "versions/2", "versions/3/stats")
+            for rest in ("stats", "trace/setting", "versions/2", "versions/2/config", "versions/3/stats")
         ),
-        *(("POST", f"/v2/repository/{rest}") for rest in ("index", "models/m/load", "models/m/unload")),
+        *(("POST", f"/v2/repository/{rest}") for rest in ("models/m/load", "models/m/unload")),
         *(("GET", f"/v2/{rest}") for rest in ("models", "models/stats", "trace/setting", "logging")),
         *(("POST", f"/v2/{kind}sharedmemory/region/r/register") for kind in ("system", "cuda")),
         ("GET", "/v2/systemsharedmemory/status"),

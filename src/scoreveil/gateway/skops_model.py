@@ -134,7 +134,7 @@ def read(path: Path) -> Any:
     try:
         check(found)
     except ValueError as error:
-        raise ValueError(f"{path.name} is damaged: {error}") from None
+        raise ValueError(f"{path.name} is not sound: {error}") from None
     return found
 
 
@@ -187,11 +187,16 @@ def _labels(classes: Array, scores: Array) -> Array:
 
 
 def check(model: Any) -> None:
-    """Look at everything within a model that compiled code indexes with; ValueError where it leads outside."""
+    """Look at everything within a model that leads elsewhere: what compiled code indexes with, files.
+
+    Raises:
+        ValueError: It leads outside.
+    """
     from scipy import sparse
     from sklearn.ensemble._forest import BaseForest
     from sklearn.ensemble._gb import BaseGradientBoosting
     from sklearn.ensemble._hist_gradient_boosting.gradient_boosting import BaseHistGradientBoosting
+    from sklearn.feature_extraction.text import _VectorizerMixin
     from sklearn.neighbors._base import NeighborsBase
     from sklearn.tree import BaseDecisionTree
 
@@ -216,6 +221,9 @@ def check(model: Any) -> None:
             )
         elif sparse.issparse(part):
             part.check_format(full_check=True)
+        elif isinstance(part, _VectorizerMixin):
+            # else a client's text would name a file of this machine
+            _sound(getattr(part, "input", "content") == "content", "a vectorizer opens files")
 
 
 def _sound(condition: object, words: str) -> None:
