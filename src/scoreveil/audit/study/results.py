@@ -188,10 +188,10 @@ class Study:
     inversions: tuple[InversionResult, ...] = ()
     originals: tuple[str, ...] = ()  # data URIs of what the reconstructions are of
     notes: tuple[str, ...] = ()  # warnings about the data
+    beside: tuple[DefenseResult, ...] = ()  # what other ways to answer are worth, which were not attacked
     boundary: tuple[AttackResult, ...] = ()  # on a sample, by asking for labels alone: holds behind every kept label
     attributes: tuple[AttributeResult, ...] = ()
     canaries: tuple[CanaryResult, ...] = ()
-    beside: tuple[DefenseResult, ...] = ()  # what other ways to answer are worth, which were not attacked
 
     @property
     def costs(self) -> dict[Setting, DefenseResult]:
