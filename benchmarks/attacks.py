@@ -7,6 +7,7 @@ shadows are given those. The goal is 120 s for one setting on two cores, trainin
 """
 
 import argparse
+import sys
 import time
 
 import numpy as np
@@ -50,6 +51,7 @@ def measure(count: int, setting: Setting) -> dict[str, float]:
         began = time.process_time()
         Bench(subject, one, compared, repeats=5, seed=0, cache=None).study_setting(setting, False, True)
         found[name] = time.process_time() - began
+        print(f"{name} {found[name]:.1f}", file=sys.stderr, flush=True)
     return dict(sorted(found.items(), key=lambda row: -row[1]))
 
 

@@ -223,7 +223,7 @@ def test_the_cascade_wins_where_memberships_depend_on_each_other() -> None:
 
 
 def test_without_companions_the_cascade_is_lira() -> None:
-    (target, ensemble, _), _ = twins(16, 0.0, 1000)
+    (target, ensemble, _), _ = twins(32, 0.0, 1000)
     cascade, lira = (COMPARISONS[name].compare(target, ensemble) for name in ("cmia", "lira_online"))
     assert np.isclose(cascade, lira).mean() > 0.97  # one in a hundred has a companion by chance
 
