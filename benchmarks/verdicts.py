@@ -35,7 +35,7 @@ THRESHOLDS = (
     *("label_floor", "label_floor_known"),
 )
 ATTACKS = {  # of each kind of study; an attack by a forest takes five times as long as all the others
-    "logistic regression": THRESHOLDS,
+    "logistic regression": (*THRESHOLDS, "random_forest"),
     "forest": (*THRESHOLDS, "random_forest"),
     "nothing": THRESHOLDS,
 }
