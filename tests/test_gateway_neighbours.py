@@ -112,6 +112,7 @@ def test_near_duplicates_of_another_label_keep_their_label(tmp_path: Path) -> No
     served(configured(tmp_path), work)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("name", ["digits, k = 2, network", "digits, k = 10, network"])
 def test_the_measured_attack_gains_little_over_one_answer(name: str) -> None:

@@ -72,7 +72,7 @@ class Mechanism(ABC):
         """What a keyed answer may depend on: the kept classes of each row, and the cell that its scores lie in."""
 
     def outcomes(self, rows: Rows, uniforms: Floats) -> Rows:
-        """What is drawn for an (n, k) batch, (n, j) whole numbers below 2^16: with the kept classes, the answer.
+        """What is drawn for an (n, k) batch, (n, draws) whole numbers below 2^16: with the kept classes, the answer.
 
         Raises:
             ValueError: The answers of this mechanism tell more than such numbers do.
