@@ -1,11 +1,14 @@
 """Files of scores for the tests, in every format."""
 
+import json
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from scoreveil.files import score_file, text
+from scoreveil.files import json_lines, score_file, text
 
+SEPARATORS = {".csv": ",", ".tsv": "\t"}
 SECRET = b"sixteen bytes, or more"
 NAMES = [f"score_{i}" for i in range(5)]
 
@@ -19,6 +22,7 @@ def make_scores(n=200, k=5, dtype=np.float64, seed=0):
 def small_batches(monkeypatch, rows=7):
     monkeypatch.setattr(score_file, "BATCH_ROWS", rows)
     monkeypatch.setattr(text, "READ_BYTES", 300)
+    monkeypatch.setattr(json_lines, "READ_BYTES", 300)
 
 
 def leftovers(folder, *expected):
@@ -48,8 +52,11 @@ def save_scores(path, scores):
         np.save(path, scores)
     elif path.suffix == ".npz":
         np.savez(path, scores=scores)
-    elif path.suffix == ".csv":
-        write_csv(path, [",".join(NAMES), *(",".join(map(repr, row)) for row in scores.tolist())])
+    elif path.suffix in SEPARATORS:
+        separator = SEPARATORS[path.suffix]
+        write_csv(path, [separator.join(NAMES), *(separator.join(map(repr, row)) for row in scores.tolist())])
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(f"{json.dumps(dict(zip(NAMES, row, strict=True)))}\n" for row in scores.tolist()))
     else:
         pq.write_table(pa.table({name: scores[:, i] for i, name in enumerate(NAMES)}), path)
     return path
@@ -61,6 +68,9 @@ def load_scores(path):
     if path.suffix == ".npz":
         with np.load(path) as arrays:
             return arrays["scores"]
-    if path.suffix == ".csv":
-        return np.loadtxt(path, delimiter=",", skiprows=1, ndmin=2)
+    if path.suffix in SEPARATORS:
+        return np.loadtxt(path, delimiter=SEPARATORS[path.suffix], skiprows=1, ndmin=2)
+    if path.suffix == ".jsonl":
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        return np.array([[row[name] for name in NAMES] for row in rows]).reshape(-1, len(NAMES))
     return scores_of(pq.read_table(path))

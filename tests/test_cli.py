@@ -160,7 +160,7 @@ def test_a_secret_that_others_can_read_is_warned_about(scoreveil):
     [
         ("none.npy -o out.npy --epsilon 2", "Expected a file of scores, got no such file: none.npy."),
         ("in.npy -o out.csv --epsilon 2", "Expected an output ending in .npy, like the input, got out.csv."),
-        ("key -o out --epsilon 2", "Expected a file ending in .npy, .npz, .csv, .parquet, got key."),
+        ("key -o out --epsilon 2", "Expected a file ending in .npy, .npz, .csv, .tsv, .jsonl, .parquet, or text"),
         ("in.npy -o in.npy --epsilon 2", "in.npy is the input itself; --force replaces it."),
         ("in.npy -o there.npy --epsilon 2", "exists already; --force replaces it"),
         ("in.npy -o no/out.npy --epsilon 2", "There is no directory"),
@@ -194,12 +194,12 @@ def test_a_secret_that_others_can_read_is_warned_about(scoreveil):
         ("in.npy -o out.npy --epsilon 2 --secret-file none", "There is no secret file none."),
         ("in.npy -o out.npy --epsilon 2 --secret-file short", "Expected a secret of at least 16 bytes, got 5."),
         ("in.parquet -o out.parquet --epsilon 2 --columns q*", "Expected a column that matches 'q*'"),
-        ("in.parquet -o out.parquet --epsilon 2 --columns p0", "Expected at least 2 classes, got 1."),
+        ("in.parquet -o out.parquet --epsilon 2 --threshold 0.4", "A threshold is for one column of probabilities"),
         ("broken.parquet -o out.parquet --epsilon 2", "Expected a file that can be read, got broken.parquet"),
         ("in.csv -o out.csv --epsilon 2", "--columns to name those that hold scores, got text in 'who'"),
         (
             "bad.npy -o out.npy --epsilon 2",
-            "bad.npy has 1 row that is not a score vector.\n  row 7: a score is",
+            "bad.npy has 1 row that is not a score vector.\n  row 7: a score is NaN\nRounded, or in percent",
         ),
     ],
 )

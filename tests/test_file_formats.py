@@ -62,7 +62,7 @@ def test_npy_in_fortran_order_and_as_one_vector(tmp_path, monkeypatch):
         (np.ones((3, 4), dtype=int), "Expected floating-point scores, got dtype int64"),
         (np.ones((3, 4), dtype="f4,f4"), "Expected floating-point scores"),
         (np.ones((2, 3, 4)), "got 3 dimensions"),
-        (np.ones((3, 1)), "Expected at least 2 classes, got 1"),
+        (np.ones((3, 0)), "Expected at least 2 classes, got 0"),
         (np.array(0.5), "got 0 dimensions"),
     ],
 )
@@ -196,7 +196,6 @@ def test_csv_without_a_last_line_end(tmp_path):
     [
         ("", "Expected a header line in in.csv, got an empty file"),
         ("0.25,0.75\n0.5,0.5\n", "Expected a header line with column names in in.csv, got numbers"),
-        ("a;b\n0.25;0.75\n", "cells are separated by commas"),
         ("a,a\n0.25,0.75\n", "got 'a' more than once"),
         ("a,b\n0.25,0.75\n0.1,0.2,0.7\n", "row 1: expected 2 cells, got 3"),
         ("a,b\n0.25,0.75\n0.1\n", "row 1: expected 2 cells, got 1"),
@@ -205,7 +204,6 @@ def test_csv_without_a_last_line_end(tmp_path):
         ("a,b\n0.25,0.75\nnan,1\n", "row 1: a score is NaN"),
         ('a,b\n0.25,0.75\n0.1,"0.9\n', "A quote is opened and never closed"),
         ('w,a,b\n5" pipe,0.3,0.7\n6" pipe,0.2,0.8\n', "row 0: a quote stands within a cell"),
-        ("a\n0.5\n", "Expected at least 2 classes, got 1"),
         ("a,b\n".encode("utf-16").decode("latin-1"), "is not text in UTF-8"),
     ],
 )
@@ -292,7 +290,6 @@ def column_settings(path):
         ([[0.5, 0.5], [0.5, None]], "row 1: expected a score in every column, got null"),
         ([[0.5, 0.5], [0.1, 0.2, 0.7]], "row 1: expected 2 scores, like the first list, got 3"),
         ([None, None], "row 0: expected a score in every column, got null"),
-        ([[1.0], [1.0]], "Expected at least 2 classes, got 1"),
     ],
 )
 def test_bad_lists_are_reported_by_row(tmp_path, column, message):
@@ -311,7 +308,6 @@ def test_bad_lists_are_reported_by_row(tmp_path, column, message):
         ({"a": [1], "b": [0.5]}, "a,b", "Expected floating-point scores, got int64 in column 'a'"),
         ({"a": np.float32([0.5]), "b": [0.5]}, None, "Expected score columns of one type, got double, float"),
         ({"a": [0.5], "b": [0.5]}, "c*", r"Expected a column that matches 'c\*', got 'a', 'b'"),
-        ({"a": [1.0]}, None, "Expected at least 2 classes, got 1"),
     ],
 )
 def test_parquet_columns_that_are_refused(tmp_path, columns, wanted, message):

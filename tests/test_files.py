@@ -23,7 +23,7 @@ from score_files import (
     write_csv,
 )
 from scoreveil import Veil, atomic, files, secret_file
-from scoreveil.files import BadRows, parquet, score_file
+from scoreveil.files import BadRows, cleaning, parquet
 
 
 @pytest.fixture(params=list(files.FORMATS))
@@ -55,8 +55,8 @@ def test_no_rows_in_no_rows_out(tmp_path, suffix):
     source = save_scores(tmp_path / f"in{suffix}", make_scores()[:0])
     assert files.protect(source, tmp_path / f"out{suffix}", Veil(2.0)).rows == 0
     assert (tmp_path / f"out{suffix}").is_file()
-    if suffix == ".csv":
-        assert (tmp_path / "out.csv").read_bytes() == source.read_bytes()
+    if suffix in (".csv", ".tsv", ".jsonl"):
+        assert (tmp_path / f"out{suffix}").read_bytes() == source.read_bytes()
     else:
         assert load_scores(tmp_path / f"out{suffix}").shape == (0, 5)
     if suffix == ".parquet":
@@ -96,7 +96,7 @@ def test_bad_rows_are_listed_by_number_and_without_scores(tmp_path, monkeypatch,
 
 def test_reading_stops_after_very_many_bad_rows(tmp_path, monkeypatch):
     small_batches(monkeypatch)
-    monkeypatch.setattr(score_file, "COUNTED", 20)
+    monkeypatch.setattr(cleaning, "COUNTED", 20)
     np.save(tmp_path / "in.npy", make_scores() * 2)
     with pytest.raises(
         BadRows, match=r"at least 21 rows that are not score vectors.*\n(.*\n){10}  and at least 11 more"
@@ -237,7 +237,7 @@ def test_targets_that_are_refused(tmp_path, target, message):
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("in.txt", "Expected a file ending in .npy, .npz, .csv, .parquet, got in.txt"),
+        ("in.txt", "Expected a file ending in .npy, .npz, .csv, .tsv, .jsonl, .parquet, or text that is compressed"),
         ("none.npy", "got no such file"),
         ("folder.npy", "got a directory"),
     ],

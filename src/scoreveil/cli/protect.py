@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -18,7 +18,11 @@ from scoreveil.veil import Veil
 
 def protect(
     source: Annotated[
-        str, typer.Argument(metavar="IN", help="Scores: .npy, .npz, .csv or .parquet; or a folder or URL of .parquet.")
+        str,
+        typer.Argument(
+            metavar="IN",
+            help="Scores: .npy, .npz, .csv, .tsv, .jsonl (also .gz, .zst) or .parquet; or a folder or URL of .parquet.",
+        ),
     ],
     target: Annotated[str, typer.Option("--output", "-o", metavar="OUT", help="Where to write, in the same format.")],
     epsilon: Annotated[
@@ -41,6 +45,24 @@ def protect(
     ] = None,
     model: Annotated[
         str | None, typer.Option("--model", metavar="NAME", help="With a secret: other models get independent answers.")
+    ] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(metavar="T", help="Of one column of probabilities: yes from here on; by default 0.5."),
+    ] = None,
+    rescale: Annotated[
+        bool, typer.Option("--rescale", help="Rows may be rounded, or in percent: divide them by their sum.")
+    ] = False,
+    on_bad_row: Annotated[
+        str,
+        typer.Option("--on-bad-row", metavar="refuse|skip|label-only", help="What to do with a row of no scores."),
+    ] = "refuse",
+    drop: Annotated[
+        str | None, typer.Option("--drop", metavar="NAMES", help="Columns to leave out, with commas between.")
+    ] = None,
+    allow: Annotated[
+        str | None,
+        typer.Option("--pass", metavar="NAMES", help="Columns that look like raw scores and may stay as they are."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace OUT if it exists.")] = False,
     engine: Annotated[
@@ -76,27 +98,32 @@ def protect(
         raise ValueError("Say how much may show through: --epsilon, such as 2, or a fitted --veil.")
     else:
         found = make(epsilon, mechanism, keep=options.kept(keep), reference=typical)
+    cleaning = files.Cleaning(rescale, cast(Any, on_bad_row), drop, allow, threshold)
     veil = Veil(found, secret=secret, model=model or "", threads=os.cpu_count() or 1)
     with progress_bar("Protecting") as progress:
         if many:
-            done, kept = _protect_dataset(source, target, veil, columns, force, engine, workers, progress)
+            done, kept = _protect_dataset(source, target, veil, columns, cleaning, force, engine, workers, progress)
         else:
-            done, kept = files.protect(source, target, veil, columns, force, progress), 0
+            try:
+                done, kept = files.protect(source, target, veil, columns, force, progress, cleaning=cleaning), 0
+            except files.BadRows as error:
+                other = "" if rescale else "Rounded, or in percent: --rescale. "
+                raise ValueError(f"{error}\n{other}Single rows: --on-bad-row skip or label-only.") from None
     if kept:
         typer.echo(f"{kept} file{'s' * (kept != 1)} of {target} were there already, complete.")
     if done is not None:
-        _say_protected(done, veil, target, seconds=time.perf_counter() - started)
+        _say_protected(done, veil, target, on_bad_row, seconds=time.perf_counter() - started)
 
 
 def _protect_dataset(
-    source: str, target: str, veil: Veil, columns: str | None, force: bool, engine: str, workers: int | None,
-    progress: Callable[[float], None],
+    source: str, target: str, veil: Veil, columns: str | None, cleaning: Any, force: bool, engine: str,
+    workers: int | None, progress: Callable[[float], None],
 ) -> tuple[Any, int]:  # fmt: skip
     """What was done, and how many files were there already."""
     from scoreveil.files import dataset
 
-    todo = dataset.begin(source, target, veil, columns, force)
-    one = partial(dataset.protect_partition, veil=veil, columns=columns, one_core=engine == "ray")
+    todo = dataset.begin(source, target, veil, columns, force, cleaning)
+    one = partial(dataset.protect_partition, veil=veil, columns=columns, one_core=engine == "ray", cleaning=cleaning)
     if engine == "ray":
         from scoreveil.integrations import ray
 
@@ -110,13 +137,22 @@ def _protect_dataset(
     return dataset.total(done) if done else None, dataset.count(source) - len(todo)
 
 
-def _say_protected(done: Any, veil: Veil, target: str, seconds: float) -> None:
-    classes = "" if done.classes is None else f" × {done.classes} classes"
+def _say_protected(done: Any, veil: Veil, target: str, on_bad_row: str, seconds: float) -> None:
+    from scoreveil.files.score_file import SHOWN
+
+    skipped = "skipped   " if on_bad_row == "skip" else "label only"
+    classes = "" if done.classes is None else f" × {done.classes} classes" if done.classes > 1 else " of one column"
     typer.echo(f"Wrote {target}: {done.rows:,} row{'s' * (done.rows != 1)}{classes} veiled in {seconds:.1f} s.")
     if done.columns:
         typer.echo(f"  veiled     {_names(done.columns)}")
     if done.untouched:
         typer.echo(f"  untouched  {_names(done.untouched)}")
+    if done.dropped:
+        typer.echo(f"  left out   {_names(done.dropped)}")
+    for row, fault in done.bad[:SHOWN]:
+        typer.echo(f"  {skipped}  row {row}: {fault}")
+    if len(done.bad) > SHOWN:
+        typer.echo(f"  {skipped}  and {len(done.bad) - SHOWN:,} more rows")
     promise = veil.guarantee
     if math.isinf(promise.epsilon):
         typer.echo(

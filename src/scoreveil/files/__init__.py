@@ -1,4 +1,4 @@
-"""Scores in files: .npy, .npz, .csv and .parquet, read and written some megabytes at a time.
+"""Scores in files: .npy, .npz, .csv, .tsv, .jsonl and .parquet, read and written some megabytes at a time.
 
     from scoreveil import Veil
     from scoreveil.files import protect
@@ -6,14 +6,15 @@
     protect("scores.parquet", "safe.parquet", Veil(epsilon=2.0), columns="score_*")
 
 Each format is a `ScoreFile` (`score_file.py`): it yields batches of scores and writes them back with others in their
-place, everything else as it was. The output appears only when it is complete (`atomic.py`), so that neither an error
-nor a crash leaves half a file, or raw scores.
+place, everything else as it was. What is not as it should be is refused, or mended as told (`cleaning.py`). The
+output appears only when it is complete (`atomic.py`), so that neither an error nor a crash leaves half a file, or raw
+scores.
 """
 
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -21,15 +22,17 @@ from numpy.typing import NDArray
 
 from scoreveil import atomic
 from scoreveil.files.arrays import NpyFile, NpzFile
+from scoreveil.files.cleaning import Cleaning, cleaned
+from scoreveil.files.compression import CODECS, suffixes
+from scoreveil.files.json_lines import JsonLinesFile
 from scoreveil.files.output import behind, checked_target, refuse_existing
 from scoreveil.files.parquet import ParquetFile
-from scoreveil.files.score_file import BadRows, Rows, ScoreFile, Write, checked, listed
+from scoreveil.files.score_file import BadRows, Faults, Rows, ScoreFile, Write, listed
 from scoreveil.files.text import CsvFile
 from scoreveil.mechanisms import loading
-from scoreveil.mechanisms.scores import check_layout
 from scoreveil.veil import Veil
 
-__all__ = ["FORMATS", "BadRows", "Protected", "open_scores", "protect", "read", "read_reference", "sample"]
+__all__ = ["FORMATS", "BadRows", "Cleaning", "Protected", "open_scores", "protect", "read", "read_reference", "sample"]
 
 AnyPath = str | os.PathLike[str]
 Progress = Callable[[float], None]  # told the fraction that is done
@@ -38,9 +41,13 @@ FORMATS: dict[str, Callable[[Path, str | None], ScoreFile]] = {
     ".npy": NpyFile,
     ".npz": NpzFile,
     ".csv": CsvFile,
+    ".tsv": CsvFile,
+    ".jsonl": JsonLinesFile,
     ".parquet": ParquetFile,
 }
-TABLES = {".csv", ".parquet"}  # whose columns have names
+TEXT = {".csv", ".tsv", ".jsonl"}  # which may be compressed
+TABLES = {*TEXT, ".parquet"}  # whose columns have names
+AS_IT_IS = Cleaning()
 LONG_JOB = 1 << 25  # bytes of input from which it pays to wait for the kernels
 
 
@@ -52,6 +59,8 @@ class Protected:
     classes: int | None
     columns: tuple[str, ...]
     untouched: tuple[str, ...]
+    dropped: tuple[str, ...] = ()
+    bad: Faults = field(default_factory=list)  # rows that were no score vectors, and why
 
 
 def protect(
@@ -62,42 +71,50 @@ def protect(
     force: bool = False,
     progress: Progress | None = None,
     one_core: bool = False,
+    cleaning: Cleaning = AS_IT_IS,
 ) -> Protected:
     """Write `source` to `target` with its scores veiled and all else as it was.
 
     Args:
-        source: A file of scores: .npy, .npz, .csv or .parquet.
+        source: A file of scores: .npy, .npz, .csv, .tsv, .jsonl or .parquet; text may end in .gz or .zst.
         target: Where to write, in the same format.
         veil: The veil to draw over them.
         columns: Names of the score columns, or patterns such as score_*, separated by commas; of an .npz, the array.
         force: Replace `target` if it exists, be it `source` itself.
         progress: Is told the fraction that is done.
         one_core: Read, veil and write in turn, for one of many workers on a machine.
+        cleaning: What to do about rows that are no score vectors, and about columns that look like scores.
 
     Raises:
-        BadRows: Some rows are not score vectors; nothing is written.
+        BadRows: Some rows are not score vectors, and the file is refused for it; nothing is written.
         ValueError: Other bad input; nothing is written.
     """
     source = Path(source)
-    rows = 0
+    rows, bad = 0, list[tuple[int, str]]()
     with open_scores(source, columns) as scores:
         target = checked_target(source, Path(target), force)
+        if cleaning.threshold is not None and scores.classes not in (1, None):
+            raise ValueError(f"A threshold is for one column of probabilities; {source.name} has {scores.classes}.")
         if scores.classes is not None:
-            veil(np.full((1, scores.classes), 1 / scores.classes))  # refuses what does not fit this many classes
+            k = max(scores.classes, 2)
+            veil(np.full((1, k), 1 / k))  # refuses what does not fit this many classes
+        cleaning.check(scores, source.name)
         if source.stat().st_size >= LONG_JOB:
             loading.wait()
         mode, place = source.stat().st_mode & 0o666, target  # no more readable than the input
+        dropped = cleaning.dropped(scores)
         with (
             atomic.replacing(place, mode, check=lambda: refuse_existing(place, force)) as file,
-            scores.writer(file) as write,
+            scores.writer(file, dropped) as write,
             _put(write, one_core) as put,
         ):
-            for batch in checked(scores, source.name, columns is None):
-                put(batch.rest, veil(batch.scores))
-                rows += len(batch.scores)
+            for part in cleaned(scores, source.name, cleaning, columns is None, bad):
+                put(part.batch.rest, part.answers(veil(part.vectors)))
+                rows += len(part.batch.scores)
                 if progress is not None:
-                    progress(batch.done)
-    return Protected(rows, scores.classes, tuple(scores.columns), tuple(scores.untouched))
+                    progress(part.batch.done)
+    untouched = tuple(name for name in scores.untouched if name not in dropped)
+    return Protected(rows, scores.classes, tuple(scores.columns), untouched, tuple(dropped), bad)
 
 
 def _put(write: Write, one_core: bool) -> AbstractContextManager[Write]:
@@ -106,20 +123,17 @@ def _put(write: Write, one_core: bool) -> AbstractContextManager[Write]:
 
 def open_scores(path: Path, columns: str | None = None) -> ScoreFile:
     """Open a file of scores, by its suffix."""
-    if path.suffix.lower() not in FORMATS:
-        raise ValueError(f"Expected a file ending in {', '.join(FORMATS)}, got {path.name}.")
+    kind, codec = suffixes(path)
+    if kind not in FORMATS or (codec and kind not in TEXT):
+        raise ValueError(
+            f"Expected a file ending in {', '.join(FORMATS)}, or text that is compressed ({', '.join(CODECS)}), "
+            f"got {path.name}."
+        )
     if not path.is_file():
         raise ValueError(
             f"Expected a file of scores, got {'a directory' if path.is_dir() else 'no such file'}: {path}."
         )
-    scores = FORMATS[path.suffix.lower()](path, columns)
-    try:
-        if scores.classes is not None:
-            check_layout(np.empty((0, scores.classes)))
-    except ValueError:
-        scores.close()
-        raise
-    return scores
+    return FORMATS[kind](path, columns)
 
 
 def sample(
@@ -130,12 +144,12 @@ def sample(
     kept: list[Rows] = []
     tickets: list[NDArray[np.float64]] = []
     with open_scores(path, columns) as scores:
-        for batch in checked(scores, path.name, columns is None):
-            total += len(batch.scores)
-            kept.append(batch.scores)
+        for part in cleaned(scores, path.name, AS_IT_IS, columns is None, []):
+            total += len(part.vectors)
+            kept.append(part.vectors)
             if most is not None:
                 # every row draws a ticket, and the lowest stay
-                tickets.append(rng.random(len(batch.scores)))
+                tickets.append(rng.random(len(part.vectors)))
                 lowest = np.sort(np.argsort(np.concatenate(tickets))[:most])
                 kept, tickets = [np.concatenate(kept)[lowest]], [np.concatenate(tickets)[lowest]]
     if not total:
@@ -147,7 +161,7 @@ def read(path: AnyPath, columns: str | None = None) -> tuple[Rows, list[str]]:
     """All rows of a file, checked, and the names of the columns that hold them, where they have some."""
     path = Path(path)
     with open_scores(path, columns) as scores:
-        rows = [batch.scores for batch in checked(scores, path.name, columns is None)]
+        rows = [part.vectors for part in cleaned(scores, path.name, AS_IT_IS, columns is None, [])]
         names = list(scores.columns)
     if not rows:
         raise ValueError(f"{path.name} has no rows; at least one row of scores is needed.")
@@ -157,11 +171,12 @@ def read(path: AnyPath, columns: str | None = None) -> tuple[Rows, list[str]]:
 def read_reference(path: AnyPath, source: AnyPath, columns: str | None = None) -> Rows:
     """All scores of a reference for `source`, checked; ValueError where their columns differ in name or order."""
     path, source = Path(path), Path(source)
-    if {path.suffix.lower(), source.suffix.lower()} - TABLES and path.suffix.lower() != source.suffix.lower():
+    kind, other = suffixes(path)[0], suffixes(source)[0]
+    if {kind, other} - TABLES and kind != other:
         columns = None  # an array's name means nothing in a table, and the other way round
     with open_scores(path, columns) as scores:
         got = list(scores.columns)
-    if path.suffix.lower() in TABLES and source.suffix.lower() in TABLES:
+    if kind in TABLES and other in TABLES:
         with open_scores(source, columns) as scores:
             expected = list(scores.columns)
         if got != expected:

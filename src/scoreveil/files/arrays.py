@@ -3,7 +3,7 @@
 import shutil
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +11,12 @@ from typing import IO, Any
 
 import numpy as np
 from numpy.lib import format as npy
+from numpy.typing import NDArray
 
 from scoreveil.files.score_file import (
     BATCH_BYTES,
     Batch,
+    Floats,
     Rows,
     ScoreFile,
     Write,
@@ -42,8 +44,9 @@ class Header:
         return self.dtype.newbyteorder("=")
 
     def check(self) -> None:
-        """Raise ValueError unless these are scores (k,) or (n, k)."""
-        check_layout(np.empty([min(length, 2) for length in self.shape], dtype=self.native))
+        """Raise ValueError unless these are scores (k,) or (n, k), or one column of them (n, 1)."""
+        shape = (1, 2) if len(self.shape) == 2 and self.shape[1] == 1 else [min(length, 2) for length in self.shape]
+        check_layout(np.empty(shape, dtype=self.native))
 
 
 def read_header(stream: IO[bytes], name: str) -> Header:
@@ -91,7 +94,14 @@ def start_array(stream: IO[bytes], header: Header) -> Write:
     return append
 
 
-class NpyFile(ScoreFile):
+class ArrayFile(ScoreFile):
+    """What both are: rows that are known by their place alone."""
+
+    def taken(self, batch: Batch, rows: NDArray[np.int64]) -> Any:
+        raise ValueError("Rows of an array are known by their place; --on-bad-row label-only leaves them there.")
+
+
+class NpyFile(ArrayFile):
     """One array."""
 
     def __init__(self, path: Path, columns: str | None) -> None:
@@ -101,22 +111,24 @@ class NpyFile(ScoreFile):
         with ExitStack() as stack:
             self._file = stack.enter_context(path.open("rb"))
             self._header = read_header(self._file, path.name)
+            self._body = self._file.tell()
             self._header.check()
             self._opened = stack.pop_all()
         self.classes = self._header.shape[-1]
 
     def batches(self) -> Iterator[Batch]:
+        self._file.seek(self._body)
         return read_blocks(self._file, self._header, self._name)
 
     @contextmanager
-    def writer(self, file: IO[bytes]) -> Iterator[Write]:
+    def writer(self, file: IO[bytes], dropped: Sequence[str] = ()) -> Iterator[Write]:
         yield start_array(file, self._header)
 
     def close(self) -> None:
         self._opened.close()
 
 
-class NpzFile(ScoreFile):
+class NpzFile(ArrayFile):
     """One array among others, which are copied as they are."""
 
     def __init__(self, path: Path, columns: str | None) -> None:
@@ -130,6 +142,7 @@ class NpzFile(ScoreFile):
             headers[index].check()
             self._opened = stack.pop_all()
         self._header, self._member = headers[index], members[index]
+        self._others = {name: header for i, (name, header) in enumerate(zip(names, headers, strict=True)) if i != index}
         self._before, self._after = members[:index], members[index + 1 :]
         self.classes = self._header.shape[-1]
         self.columns = [names[index]]
@@ -155,16 +168,33 @@ class NpzFile(ScoreFile):
         with self._open_member(self._member) as stream:
             yield from read_blocks(stream, read_header(stream, self._name), self._name)
 
+    def other_numbers(self, batch: Batch) -> list[tuple[str, str, Floats]]:
+        """Floating-point arrays with a row for each of these; of wider ones the first column stands for all."""
+        rows, found = self._header.shape[0], []
+        for member in (*self._before, *self._after):
+            name = member.filename.removesuffix(".npy")
+            header = self._others[name]
+            if header.dtype.kind == "f" and header.shape[:1] == (rows,) and rows:
+                with self._open_member(member) as stream:
+                    read_header(stream, self._name)
+                    wide = Header((rows, int(np.prod(header.shape[1:]))), header.fortran, header.dtype)
+                    part = next(read_blocks(stream, wide, self._name), None) if wide.shape[1] else None
+                    if part is not None and len(part.scores) >= len(batch.scores):
+                        found.append((name, name, part.scores[: len(batch.scores), 0].astype(np.float64)))
+        return found
+
     @contextmanager
-    def writer(self, file: IO[bytes]) -> Iterator[Write]:
+    def writer(self, file: IO[bytes], dropped: Sequence[str] = ()) -> Iterator[Write]:
         with zipfile.ZipFile(file, "w") as out:
-            self._copy(self._before, out)
+            self._copy(self._before, out, dropped)
             with _new_member(out, self._member) as stream:
                 yield start_array(stream, self._header)
-            self._copy(self._after, out)
+            self._copy(self._after, out, dropped)
 
-    def _copy(self, members: list[zipfile.ZipInfo], out: zipfile.ZipFile) -> None:
+    def _copy(self, members: list[zipfile.ZipInfo], out: zipfile.ZipFile, dropped: Sequence[str]) -> None:
         for member in members:
+            if member.filename.removesuffix(".npy") in dropped:
+                continue
             with self._open_member(member) as stream, _new_member(out, member) as copy:
                 try:
                     shutil.copyfileobj(stream, copy, BATCH_BYTES)

@@ -15,12 +15,12 @@ import secrets
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from scoreveil.extras import needs
-from scoreveil.files import Protected, protect
+from scoreveil.files import AS_IT_IS, Cleaning, Protected, protect
 from scoreveil.veil import Veil
 
 MANIFEST = "_scoreveil.json"
@@ -38,7 +38,9 @@ def is_dataset(source: str) -> bool:
     return "://" in source or Path(source).is_dir()
 
 
-def begin(source: str, target: str, veil: Veil, columns: str | None, force: bool = False) -> list[Partition]:
+def begin(
+    source: str, target: str, veil: Veil, columns: str | None, force: bool = False, cleaning: Cleaning = AS_IT_IS
+) -> list[Partition]:
     """The partitions that are still to do; ValueError where the output is of other settings, or of others."""
     files, root = _filesystem(source)
     names = sorted(name for name in files.find(root) if _is_partition(name, root))
@@ -47,7 +49,8 @@ def begin(source: str, target: str, veil: Veil, columns: str | None, force: bool
     out, place = _filesystem(target)
     if files is out and (place == root or place.startswith(f"{root}/") or root.startswith(f"{place}/")):
         raise ValueError(f"Expected an output outside the input, got {target}.")
-    about = {**veil.about(), "columns": columns}
+    mended = {name: value for name, value in asdict(cleaning).items() if value != getattr(AS_IT_IS, name)}
+    about = {**veil.about(), "columns": columns, **mended}
     _claim(out, place, about, force)
     below = [name.removeprefix(root) for name in names]
     todo = below if force else [name for name in below if not out.exists(place + name)]
@@ -60,7 +63,9 @@ def count(source: str) -> int:
     return sum(_is_partition(name, root) for name in files.find(root))
 
 
-def protect_partition(partition: Partition, veil: Veil, columns: str | None, one_core: bool = False) -> Protected:
+def protect_partition(
+    partition: Partition, veil: Veil, columns: str | None, one_core: bool = False, cleaning: Cleaning = AS_IT_IS
+) -> Protected:
     """Veil one file into its place, whole or not at all. `one_core`: by one of many workers on a machine."""
     if one_core:
         import pyarrow
@@ -73,10 +78,10 @@ def protect_partition(partition: Partition, veil: Veil, columns: str | None, one
                 Path(place).parent.mkdir(parents=True, exist_ok=True)
                 for left in Path(place).parent.glob(f".{glob.escape(Path(place).name)}.*.part"):
                     left.unlink()  # by a worker that was killed
-                return protect(source, place, veil, columns, force=True, one_core=one_core)
+                return protect(source, place, veil, columns, force=True, one_core=one_core, cleaning=cleaning)
             with tempfile.TemporaryDirectory() as folder:
                 written = Path(folder) / "veiled.parquet"
-                done = protect(source, written, veil, columns, one_core=one_core)
+                done = protect(source, written, veil, columns, one_core=one_core, cleaning=cleaning)
                 parent, _, name = place.rpartition("/")
                 out.makedirs(parent, exist_ok=True)
                 beside = f"{parent}/.{name}.{secrets.token_hex(4)}.part"
@@ -91,7 +96,8 @@ def protect_partition(partition: Partition, veil: Veil, columns: str | None, one
 def total(done: Sequence[Protected]) -> Protected:
     """What many partitions add up to."""
     first = done[0]
-    return Protected(sum(each.rows for each in done), first.classes, first.columns, first.untouched)
+    bad = [fault for each in done for fault in each.bad]
+    return replace(first, rows=sum(each.rows for each in done), bad=bad)
 
 
 def _claim(out: Any, place: str, about: dict[str, Any], force: bool) -> None:

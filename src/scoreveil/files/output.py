@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from scoreveil.files.compression import suffixes
 from scoreveil.files.score_file import Rows, Write
 
 MOST_BEHIND = 4  # batches that wait to be written
@@ -15,8 +16,10 @@ MOST_BEHIND = 4  # batches that wait to be written
 
 def checked_target(source: Path, target: Path, force: bool) -> Path:
     """The target with its links followed; ValueError where writing there would be wrong."""
-    if source.suffix.lower() != target.suffix.lower():
-        raise ValueError(f"Expected an output ending in {source.suffix}, like the input, got {target.name}.")
+    if suffixes(source) != suffixes(target):
+        raise ValueError(
+            f"Expected an output ending in {''.join(suffixes(source))}, like the input, got {target.name}."
+        )
     resolved = Path(os.path.realpath(target))
     if resolved.is_dir():
         raise ValueError(f"{target} is a directory; name a file to write to.")

@@ -3,15 +3,16 @@
 Other columns, the schema and its metadata, and the compression are kept as they are.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scoreveil.extras import needs
-from scoreveil.files.score_file import Batch, Rows, ScoreFile, Write, batch_rows, listed, selected, unreadable
+from scoreveil.files.score_file import Batch, Floats, Rows, ScoreFile, Write, batch_rows, listed, selected, unreadable
 
 READ_BUFFER = 1 << 20  # of each column: else whole row groups are read at once, however large
 GROUP_BYTES = 1 << 26  # of a row group of the output, about
@@ -102,15 +103,34 @@ class ParquetFile(ScoreFile):
         row_bytes = sum(group.total_byte_size for group in groups) // max(self._file.metadata.num_rows, 1)
         return int(max(1, min(rows, GROUP_BYTES // max(row_bytes, 8 * (self.classes or 1)))))
 
+    def other_numbers(self, batch: Batch) -> list[tuple[str, str, Floats]]:
+        columns = [(name, name, batch.rest.column(name)) for name in self.untouched]
+        found = []
+        while columns:
+            name, full, column = columns.pop()
+            kind = column.type
+            if _pyarrow().types.is_struct(kind):
+                columns += [(name, f"{full}.{field.name}", column.field(i)) for i, field in enumerate(kind)]
+            elif _is_list(kind):
+                first = _pyarrow().compute.list_element(column, 0) if _values(column.value_lengths()).all() else None
+                columns += [] if first is None else [(name, full, first)]
+            elif _pyarrow().types.is_floating(kind) or _pyarrow().types.is_integer(kind):
+                found.append((name, full, column.to_numpy(zero_copy_only=False).astype(np.float64)))
+        return found
+
+    def taken(self, batch: Batch, rows: NDArray[np.int64]) -> Any:
+        return batch.rest.take(_pyarrow().array(rows))
+
     @contextmanager
-    def writer(self, file: IO[bytes]) -> Iterator[Write]:
+    def writer(self, file: IO[bytes], dropped: Sequence[str] = ()) -> Iterator[Write]:
         pyarrow = _pyarrow()
         group: list[Any] = []
         group_rows = self._group_rows()
 
         def flush() -> None:
             if group:
-                out.write_table(pyarrow.Table.from_batches(group), row_group_size=GROUP_BYTES)
+                table = pyarrow.Table.from_batches(group)
+                out.write_table(table.drop_columns(list(dropped)) if dropped else table, row_group_size=GROUP_BYTES)
                 group.clear()
 
         def append(rest: Any, scores: Rows) -> None:
@@ -119,21 +139,23 @@ class ParquetFile(ScoreFile):
                 flush()
 
         try:
-            with self._open_writer(file) as out:
+            with self._open_writer(file, dropped) as out:
                 yield append
                 flush()
         except pyarrow.ArrowException as error:  # its message might quote what it could not write
             raise ValueError(f"Expected columns that pyarrow can write, got {type(error).__name__}.") from None
 
-    def _open_writer(self, file: IO[bytes]) -> Any:
+    def _open_writer(self, file: IO[bytes], dropped: Sequence[str]) -> Any:
         """A writer with the schema of the input, and the compression and dictionaries of its columns."""
-        about = self._file.metadata
+        about, schema = self._file.metadata, self._schema
+        for name in dropped:
+            schema = schema.remove(schema.get_field_index(name))
         columns = [about.row_group(0).column(i) for i in range(about.num_columns)] if about.num_row_groups else []
         codecs = {c.path_in_schema: c.compression.replace("UNCOMPRESSED", "NONE") for c in columns}
         dictionaries = [c.path_in_schema for c in columns if any("DICTIONARY" in name for name in c.encodings)]
         return _pyarrow().parquet.ParquetWriter(
             file,
-            self._schema,
+            schema,
             compression=codecs or "snappy",
             use_dictionary=dictionaries or not columns,
             # older writers call the values of a list otherwise, and columns go by their full names here

@@ -1,7 +1,7 @@
 """What every format is: a file that yields batches of scores, and can be written again with other scores."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -10,14 +10,14 @@ from typing import IO, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from scoreveil.mechanisms.scores import faults
-
 Rows = NDArray[Any]
+Floats = NDArray[np.float64]
 Faults = list[tuple[int, str]]  # (row number, what was expected and what came)
 
 BATCH_BYTES = 1 << 24  # read at a time
 BATCH_ROWS = 1 << 16  # and at most so many rows
 SHOWN, COUNTED = 10, 10_000  # bad rows that are listed, and after how many reading stops
+ROUNDED = 0.02  # by which a row that was rounded may miss its sum
 
 
 @dataclass
@@ -25,9 +25,10 @@ class Batch:
     """Some rows of a file."""
 
     scores: Rows  # (n, k)
-    rest: Any  # what the format needs to write them back
+    rest: Any  # what the format needs to write them back: one for each row, or a table, or nothing
     done: float  # the fraction of the file read so far
     unread: dict[int, str] = field(default_factory=dict)  # rows of the batch that hold no k numbers, and why
+    broken: Set[int] = frozenset()  # those of them that cannot be written back without risk, whatever their scores
 
 
 Write = Callable[[Any, Rows], None]  # what `Batch.rest` holds, and the scores to write with it
@@ -44,11 +45,22 @@ class ScoreFile(ABC):
     def batches(self) -> Iterator[Batch]: ...
 
     @abstractmethod
-    def writer(self, file: IO[bytes]) -> AbstractContextManager[Write]:
-        """A function that appends the rest of a batch, with other scores in its place, to a file like this one."""
+    def writer(self, file: IO[bytes], dropped: Sequence[str] = ()) -> AbstractContextManager[Write]:
+        """A function that appends the rest of a batch, with other scores in its place, to a file like this one.
 
-    @abstractmethod
-    def close(self) -> None: ...
+        Scores that are NaN become cells without a value; the columns that are `dropped` are left out.
+        """
+
+    def other_numbers(self, batch: Batch) -> list[tuple[str, str, Floats]]:
+        """The numbers in untouched columns: the column, their name within it, and they, NaN where there is none."""
+        return []
+
+    def taken(self, batch: Batch, rows: NDArray[np.int64]) -> Any:
+        """What `writer` needs of some rows of a batch; ValueError where rows are known by their place alone."""
+        return [batch.rest[row] for row in rows]
+
+    def close(self) -> None:  # noqa: B027  (most formats have nothing open between batches)
+        pass
 
     def __enter__(self) -> Self:
         return self
@@ -75,23 +87,15 @@ class BadRows(ValueError):
         super().__init__("\n".join(lines))
 
 
-def checked(scores: ScoreFile, name: str, guessed: bool) -> Iterator[Batch]:
-    """The batches of a file up to the first with bad rows; then reads on to count them, and raises BadRows."""
-    bad: Faults = []
-    first_row, complete = 0, True
-    for batch in scores.batches():
-        found = dict(faults(batch.scores, first_row))
-        found.update({first_row + row: fault for row, fault in batch.unread.items()})
-        bad += sorted(found.items())
-        first_row += len(batch.scores)
-        if not bad:
-            yield batch
-        elif len(bad) > COUNTED:
-            complete = False
-            break
-    if bad:
-        hint = f" Taken as scores: {listed(scores.columns)}; --columns names others." if guessed else ""
-        raise BadRows(name, bad, complete, hint if scores.columns else "")
+def suggested(numbers: Mapping[str, float]) -> str:
+    """A sentence that names the neighbouring columns of a row that sum to 1, or to 100, if there are some."""
+    names, values = list(numbers), list(numbers.values())
+    for length in range(len(names), 1, -1):
+        for first in range(len(names) - length + 1):
+            run = values[first : first + length]
+            if min(run) >= 0 and any(abs(sum(run) / whole - 1) <= ROUNDED for whole in (1, 100)):
+                return f" These sum to 1 in the first row: --columns '{','.join(names[first : first + length])}'."
+    return ""
 
 
 def selected(names: Sequence[str], columns: str) -> list[int]:

@@ -1,75 +1,88 @@
-""".csv: the cells that hold scores are written anew, every other byte as it was.
+""".csv and .tsv: the cells that hold scores are written anew, every other byte as it was.
 
 Cells are cut out of the text and not parsed, so leading zeros, dates, quotes and line ends pass through. Reading is
-strict (RFC 4180): a lenient reader could take two records for one, and carry raw scores along inside a cell.
+strict (RFC 4180): a lenient reader could take two records for one, and carry raw scores along inside a cell. Cells are
+separated by what the header uses: commas, semicolons, tabs or bars. A score may be written as a percentage.
 """
 
 import math
 import re
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 
-from scoreveil.files.score_file import Batch, Rows, ScoreFile, Write, listed, selected
+from scoreveil.files import compression
+from scoreveil.files.compression import Text
+from scoreveil.files.score_file import Batch, Floats, Rows, ScoreFile, Write, listed, selected, suggested
 
 READ_BYTES = 1 << 22  # a cell takes many times its bytes as a Python object
 LONGEST_RECORD = 1 << 20  # beyond it, a quote was never closed
 MARK = b"\xef\xbb\xbf"  # that some programs put before UTF-8
 QUOTED = re.compile(rb'"(?:[^"]|"")*"')
+SEPARATORS = (b",", b";", b"\t", b"|")
 
 
 class CsvFile(ScoreFile):
-    """A header line, then one record a row, separated by commas."""
+    """A header line, then one record a row."""
 
     def __init__(self, path: Path, columns: str | None) -> None:
-        self._name, self._size = path.name, max(path.stat().st_size, 1)
-        with ExitStack() as stack:
-            self._file = stack.enter_context(path.open("rb"))
-            self._head = next((record for records in _records(self._file, 1) for record in records), b"")
-            names = _column_names(self._head, path.name)
-            self._body = self._file.tell()
-            self._width = len(names)
-            self._where = list(range(len(names))) if columns is None else selected(names, columns)
-            self.columns = [names[i] for i in self._where]
-            self.untouched = [name for name in names if name not in self.columns]
-            if columns is None:
-                self._refuse_text()
-            self._opened = stack.pop_all()
+        self._path, (kind, self._codec) = path, compression.suffixes(path)
+        with compression.opened(path) as text:
+            records = (record for records in _records(text, 1) for record in records)
+            self._head, first = next(records, b""), next(records, b"")
+        self._separator = b"\t" if kind == ".tsv" else _separator(self._head, path.name)
+        self._names = _column_names(self._head, self._separator, path.name)
+        cells = self._cells(first)
+        numbers = {name: _number(cell) for name, cell in zip(self._names, cells, strict=False)}
+        if columns is None:
+            self._refuse_text(numbers)
+        self._where = list(range(len(self._names))) if columns is None else selected(self._names, columns)
+        self.columns = [self._names[i] for i in self._where]
+        self.untouched = [name for name in self._names if name not in self.columns]
         self.classes = len(self._where)
 
-    def _refuse_text(self) -> None:
+    def _refuse_text(self, numbers: dict[str, float | None]) -> None:
         """All columns are taken for scores unless some are named: say which ones are none."""
-        first = next((record for records in _records(self._file, 1) for record in records), b"")
-        cells = _cells(first)
-        if first and len(cells) == self._width:
-            text = [name for name, cell in zip(self.columns, cells, strict=True) if _number(cell) is None]
-            if text:
-                wish = "Expected a number in every column, or --columns to name those that hold scores"
-                raise ValueError(f"{wish}, got text in {listed(text)} of {self._name}.")
+        text = [name for name, number in numbers.items() if number is None]
+        if len(numbers) == len(self._names) and text:
+            wish = "Expected a number in every column, or --columns to name those that hold scores"
+            hint = suggested({name: number for name, number in numbers.items() if number is not None})
+            raise ValueError(f"{wish}, got text in {listed(text)} of {self._path.name}.{hint}")
+
+    def _cells(self, record: bytes) -> list[bytes]:
+        return _cells(record, self._separator)
 
     def batches(self) -> Iterator[Batch]:
-        self._file.seek(self._body)
-        for records in _records(self._file, READ_BYTES):
-            rows = [_cells(record) for record in records]
-            numbers: list[list[float]] = []
-            unread: dict[int, str] = {}
-            for row, record in zip(rows, records, strict=True):
-                try:
-                    numbers.append(self._numbers(row, record))
-                except ValueError as fault:
-                    unread[len(numbers)] = str(fault)
-                    numbers.append([math.nan] * len(self._where))
-            yield Batch(np.array(numbers), (rows, records), self._file.tell() / self._size, unread)
+        with compression.opened(self._path) as text:
+            head = True
+            for records in _records(text, READ_BYTES):
+                rows = [self._cells(record) for record in records[head:]]
+                if rows:
+                    yield self._batch(rows, records[head:], text.done)
+                head = False
+
+    def _batch(self, rows: list[list[bytes]], records: list[bytes], done: float) -> Batch:
+        numbers: list[list[float]] = []
+        unread: dict[int, str] = {}
+        for row, record in zip(rows, records, strict=True):
+            try:
+                numbers.append(self._numbers(row, record))
+            except ValueError as fault:
+                unread[len(numbers)] = str(fault)
+                numbers.append([math.nan] * len(self._where))
+        # a cell more or less might put a raw score into another column
+        broken = {i for i in unread if b'"' in records[i] or len(rows[i]) != len(self._names)}
+        return Batch(np.array(numbers), list(zip(rows, records, strict=True)), done, unread, broken)
 
     def _numbers(self, row: list[bytes], record: bytes) -> list[float]:
         """The scores of a row; ValueError says why there are none."""
         if b'"' in record and any(b'"' in cell and not QUOTED.fullmatch(cell) for cell in row):
             raise ValueError("a quote stands within a cell; quotes go around a whole cell")
-        if len(row) != self._width:
-            raise ValueError(f"expected {self._width} cells, got {len(row)}")
+        if len(row) != len(self._names):
+            raise ValueError(f"expected {len(self._names)} cells, got {len(row)}")
         try:
             return [float(row[i]) for i in self._where]
         except ValueError:
@@ -80,28 +93,47 @@ class CsvFile(ScoreFile):
         number = _number(cell)
         if number is None:
             got = "text" if cell.strip(b'" ') else "an empty cell"
+            if re.fullmatch(rb'"?\s*\d*,\d+\s*"?', cell):
+                got = "a decimal comma; write a point"
             raise ValueError(f"expected a number in column {name!r}, got {got}")
         return number
 
+    def other_numbers(self, batch: Batch) -> list[tuple[str, str, Floats]]:
+        found = []
+        for i, name in enumerate(self._names):
+            cells = [_number(row[i]) if i < len(row) else None for row, _ in batch.rest]
+            if name in self.untouched and any(cell is not None for cell in cells):
+                found.append((name, name, np.array([math.nan if cell is None else cell for cell in cells])))
+        return found
+
     @contextmanager
-    def writer(self, file: IO[bytes]) -> Iterator[Write]:
-        file.write(self._head)
+    def writer(self, file: IO[bytes], dropped: Sequence[str] = ()) -> Iterator[Write]:
+        left = [i for i, name in enumerate(self._names) if name not in dropped]
+        with compression.compressed(file, self._codec) as out:
+            out.write(self._record([self._cells(self._head)[i] for i in left], self._head) if dropped else self._head)
 
-        def append(rest: tuple[list[list[bytes]], list[bytes]], scores: Rows) -> None:
-            rows, records = rest
-            for row, record, values in zip(rows, records, scores.tolist(), strict=True):
-                for i, value in zip(self._where, values, strict=True):
-                    row[i] = b"%r" % value
-                row[-1] += _line_end(record)
-            file.write(b"".join([b",".join(row) for row in rows]))
+            def append(rest: list[tuple[list[bytes], bytes]], scores: Rows) -> None:
+                done = []
+                for (row, record), values in zip(rest, scores.tolist(), strict=True):
+                    for i, value in zip(self._where, values, strict=True):
+                        row[i] = _written(value, row[i])
+                    done.append(self._record([row[i] for i in left] if dropped else row, record))
+                out.write(b"".join(done))
 
-        yield append
+            yield append
 
-    def close(self) -> None:
-        self._opened.close()
+    def _record(self, cells: list[bytes], like: bytes) -> bytes:
+        return self._separator.join(cells) + like[len(like.rstrip(b"\r\n")) :]
 
 
-def _records(file: IO[bytes], size: int) -> Iterator[list[bytes]]:
+def _written(value: float, before: bytes) -> bytes:
+    """A score in the place of another: in percent where that was, nothing where there is none."""
+    if math.isnan(value):
+        return b""
+    return b"%r%%" % (value * 100) if _is_percent(before) else b"%r" % value
+
+
+def _records(file: Text, size: int) -> Iterator[list[bytes]]:
     """Lists of records of about this many bytes together, without blank ones. A quoted cell may span lines."""
     open_lines: list[bytes] = []
     open_bytes = 0
@@ -121,13 +153,9 @@ def _records(file: IO[bytes], size: int) -> Iterator[list[bytes]]:
         raise ValueError("A quote is opened and never closed.")
 
 
-def _line_end(record: bytes) -> bytes:
-    return record[len(record.rstrip(b"\r\n")) :]
-
-
-def _cells(record: bytes) -> list[bytes]:
+def _cells(record: bytes, separator: bytes) -> list[bytes]:
     """The cells of a record, quotes and all."""
-    parts = record.rstrip(b"\r\n").split(b",")
+    parts = record.rstrip(b"\r\n").split(separator)
     if b'"' not in record:
         return parts
     cells: list[bytes] = []
@@ -138,32 +166,46 @@ def _cells(record: bytes) -> list[bytes]:
             open_parts.append(part)
             if not odd or len(open_parts) == 1:
                 continue
-            part, open_parts = b",".join(open_parts), []
+            part, open_parts = separator.join(open_parts), []
         cells.append(part)
-    return cells + [b",".join(open_parts)] * bool(open_parts)
+    return cells + [separator.join(open_parts)] * bool(open_parts)
 
 
 def _unquoted(cell: bytes) -> bytes:
     return cell[1:-1].replace(b'""', b'"') if QUOTED.fullmatch(cell) else cell
 
 
+def _is_percent(cell: bytes) -> bool:
+    return _unquoted(cell).rstrip().endswith(b"%")
+
+
 def _number(cell: bytes) -> float | None:
     try:
-        return float(_unquoted(cell))
+        return float(_unquoted(cell).rstrip().removesuffix(b"%")) / 100 if _is_percent(cell) else float(_unquoted(cell))
     except ValueError:
         return None
 
 
-def _column_names(head: bytes, name: str) -> list[str]:
+def _separator(head: bytes, name: str) -> bytes:
+    """What separates the cells of the header, which must be one of the usual ones."""
+    unquoted = QUOTED.sub(b"", head)
+    used = [separator for separator in SEPARATORS if separator in unquoted]
+    if len(used) > 1:
+        raise ValueError(
+            f"Expected one kind of separator in the header of {name}, got {len(used)} among comma, semicolon, tab "
+            "and bar; put names in quotes."
+        )
+    return used[0] if used else SEPARATORS[0]
+
+
+def _column_names(head: bytes, separator: bytes, name: str) -> list[str]:
     """The names in the header line; ValueError where it looks like none, since a row taken for one would leak."""
     if not head.strip():
         raise ValueError(f"Expected a header line in {name}, got an empty file.")
     if b"\0" in head:
         raise ValueError(f"{name} is not text in UTF-8; convert it first.")
-    cells = [_unquoted(cell) for cell in _cells(head.removeprefix(MARK))]
+    cells = [_unquoted(cell) for cell in _cells(head.removeprefix(MARK), separator)]
     names = [cell.decode(errors="replace") for cell in cells]
-    if len(names) == 1 and re.search(r"[;\t|]", names[0]):
-        raise ValueError(f"The header of {name} has one column; cells are separated by commas, not by ; tab or |.")
     # whole numbers are what pandas calls unnamed columns
     if any(_number(cell) is not None and not cell.strip().isdigit() for cell in cells):
         raise ValueError(f"Expected a header line with column names in {name}, got numbers.")

@@ -1,0 +1,210 @@
+""".jsonl: an object on each line, with scores in some of its members, or in one that is a list or an object of them.
+
+    {"id": 7, "cat": 0.9, "dog": 0.1}
+    {"id": 7, "scores": [0.9, 0.1]}
+    {"id": 7, "scores": {"cat": 0.9, "dog": 0.1}}
+
+The members that hold scores are written anew, every other byte stays as it was.
+"""
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from scoreveil.files import compression
+from scoreveil.files.score_file import Batch, Floats, Rows, ScoreFile, Write, listed, selected, suggested
+
+READ_BYTES = 1 << 22
+SPACE = " \t\n\r"
+
+_decoder = json.JSONDecoder()
+
+
+@dataclass(frozen=True)
+class Member:
+    """A member of an object: its value, and the text of the line before and after that, up to the comma."""
+
+    value: Any
+    before: str
+    text: str
+    after: str
+
+
+class JsonLinesFile(ScoreFile):
+    """Lines of objects that have the same members."""
+
+    _keys: list[str] | None  # of an object of scores
+
+    def __init__(self, path: Path, columns: str | None) -> None:
+        self._path, self._codec = path, compression.suffixes(path)[1]
+        first = next((line for lines in self._lines() for line in lines[0]), None)
+        self._keys, self._is_list, self.classes = None, False, None
+        if first is None:
+            return
+        try:
+            members = _members(first)
+        except ValueError as fault:
+            raise ValueError(f"Expected an object on the first line of {path.name}: {fault}.") from None
+        names = list(members)
+        self.columns = self._guess(members) if columns is None else [names[i] for i in selected(names, columns)]
+        self.untouched = [name for name in names if name not in self.columns]
+        inner = members[self.columns[0]].value if len(self.columns) == 1 else None
+        self._is_list = isinstance(inner, list)
+        if isinstance(inner, dict):
+            self._keys = list(inner)
+        self.classes = len(inner) if isinstance(inner, dict | list) else len(self.columns)
+
+    def _guess(self, members: dict[str, Member]) -> list[str]:
+        """The only list or object of numbers, or all members that are fractions."""
+        nested = [name for name, member in members.items() if _holds_numbers(member.value)]
+        numbers = {name: member.value for name, member in members.items() if isinstance(member.value, float)}
+        if bool(nested) == bool(numbers) or len(nested) > 1:
+            found = listed([*nested, *numbers]) if nested or numbers else "none"
+            wish = "Expected members with fractions or one list of them, or --columns to name those that hold scores"
+            raise ValueError(f"{wish}, got {found} in {self._path.name}.{suggested(numbers)}")
+        return nested or list(numbers)
+
+    def _lines(self) -> Iterator[tuple[list[str], float]]:
+        """Lists of lines that are not blank, and the fraction of the file that was read."""
+        with compression.opened(self._path) as text:
+            while lines := text.readlines(READ_BYTES):
+                try:
+                    yield [line.decode() for line in lines if line.strip()], text.done
+                except UnicodeDecodeError:
+                    raise ValueError(f"{self._path.name} is not text in UTF-8; convert it first.") from None
+
+    def batches(self) -> Iterator[Batch]:
+        for lines, done in self._lines():
+            scores = np.full((len(lines), self.classes or 1), math.nan)
+            rest: list[tuple[dict[str, Member], str]] = []
+            unread: dict[int, str] = {}
+            for row, line in enumerate(lines):
+                members: dict[str, Member] = {}
+                try:
+                    members = _members(line)
+                    scores[row] = self._scores(members)
+                except ValueError as fault:
+                    unread[row] = str(fault)
+                rest.append((members, line[len(line.rstrip()) :]))
+            # a line with other members might carry raw scores in them
+            broken = {row for row in unread if rest[row][0].keys() != {*self.columns, *self.untouched}}
+            if lines:
+                yield Batch(scores, rest, done, unread, broken)
+
+    def _scores(self, members: dict[str, Member]) -> list[float]:
+        """The scores of a line; ValueError says why there are none."""
+        more = members.keys() - {*self.columns, *self.untouched}
+        missing = [name for name in self.columns if name not in members]
+        if more or missing:
+            raise ValueError(f"expected the members of the first line, got {'others' if more else 'fewer'}")
+        values = [members[name].value for name in self.columns]
+        if self._keys is not None:
+            same = isinstance(values[0], dict) and values[0].keys() == set(self._keys)
+            values = [values[0][key] for key in self._keys] if same else [None]
+        elif self._is_list:
+            values = values[0] if isinstance(values[0], list) else [None]
+        if any(isinstance(value, bool) or not isinstance(value, (int, float)) for value in values):
+            raise ValueError("expected a number for each score, got something else")
+        if len(values) != self.classes:
+            raise ValueError(f"expected {self.classes} scores, like the first line, got {len(values)}")
+        return [float(value) for value in values]
+
+    def other_numbers(self, batch: Batch) -> list[tuple[str, str, Floats]]:
+        found: dict[tuple[str, str], list[float]] = {}
+        for row, (members, _) in enumerate(batch.rest):
+            for name in self.untouched:
+                for full, number in _numbers(name, members[name].value) if name in members else ():
+                    found.setdefault((name, full), [math.nan] * len(batch.rest))[row] = number
+        return [(name, full, np.array(numbers)) for (name, full), numbers in found.items()]
+
+    @contextmanager
+    def writer(self, file: IO[bytes], dropped: Sequence[str] = ()) -> Iterator[Write]:
+        with compression.compressed(file, self._codec) as out:
+
+            def append(rest: list[tuple[dict[str, Member], str]], scores: Rows) -> None:
+                lines = []
+                for (members, end), values in zip(rest, scores.tolist(), strict=True):
+                    new = self._written(values)
+                    parts = [
+                        member.before + new.get(name, member.text) + member.after
+                        for name, member in members.items()
+                        if name not in dropped
+                    ]
+                    lines.append("{" + ",".join(parts) + "}" + end)
+                out.write("".join(lines).encode())
+
+            yield append
+
+    def _written(self, scores: list[float]) -> dict[str, str]:
+        """The members that hold these scores, as text."""
+        known = [None if math.isnan(score) else score for score in scores]
+        if self._keys is not None:
+            return {self.columns[0]: json.dumps(dict(zip(self._keys, known, strict=True)), ensure_ascii=False)}
+        if self._is_list:
+            return {self.columns[0]: json.dumps(known)}
+        return {name: json.dumps(value) for name, value in zip(self.columns, known, strict=True)}
+
+
+def _members(line: str) -> dict[str, Member]:
+    """The members of the object on a line; ValueError says why it is none."""
+    members: dict[str, Member] = {}
+    try:
+        at = _after_space(line, 0)
+        if line[at] != "{":
+            raise ValueError("expected an object")
+        while line[at] != "}":
+            start = at + 1
+            at = _after_space(line, start)
+            if line[at] == "}" and not members:
+                break
+            if line[at] != '"':
+                raise ValueError("expected the name of a member")
+            name, at = _decoder.raw_decode(line, at)
+            at = _after_space(line, at)
+            if line[at] != ":":
+                raise ValueError("expected a colon after the name of a member")
+            value_at = _after_space(line, at + 1)
+            value, end = _decoder.raw_decode(line, value_at)
+            at = _after_space(line, end)
+            if line[at] not in ",}":
+                raise ValueError("expected a comma or the end after a member")
+            if name in members:
+                raise ValueError(f"expected each member once, got {name!r} twice")
+            members[name] = Member(value, line[start:value_at], line[value_at:end], line[end:at])
+        if line[at + 1 :].strip():
+            raise ValueError("expected one object on a line")
+    except (IndexError, json.JSONDecodeError, RecursionError):
+        raise ValueError("this is not JSON") from None
+    return members
+
+
+def _after_space(line: str, at: int) -> int:
+    while line[at] in SPACE:
+        at += 1
+    return at
+
+
+def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
+    """Every number within a value, with the names on the way to it; a list counts by its first entry."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _numbers(f"{name}.{key}", inner)
+    elif isinstance(value, list):
+        yield from _numbers(name, value[0]) if value else ()
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        yield name, float(value)
+
+
+def _holds_numbers(value: Any) -> bool:
+    inner = _inner(value)
+    return bool(inner) and all(isinstance(one, (int, float)) and not isinstance(one, bool) for one in inner)
+
+
+def _inner(value: Any) -> list[Any]:
+    return list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []

@@ -1,0 +1,331 @@
+"""Files as people have them: other separators, JSON lines, compression, percent, rounding, bad rows, raw columns."""
+
+import gzip
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
+
+from score_files import SECRET, leftovers, make_scores, save_scores, small_batches
+from scoreveil import Veil, files
+from scoreveil.cli import main
+from scoreveil.files import BadRows, Cleaning, compression
+from scoreveil.shapes import OneColumn
+
+
+def written(path, text):
+    path.write_text(text)
+    return path
+
+
+def protected(source, veil=None, **options):
+    target = source.parent / f"out{''.join(compression.suffixes(source))}"
+    done = files.protect(
+        source, target, veil or Veil(2.0), options.pop("columns", None), force=True, cleaning=Cleaning(**options)
+    )
+    return done, target
+
+
+def lines_of(path):
+    return path.read_text().splitlines()
+
+
+# Formats
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+def test_cells_are_separated_by_what_the_header_uses(tmp_path, separator):
+    source = written(tmp_path / "in.csv", separator.join("ab") + "\n" + separator.join(["0.25", "0.75"]) + "\n")
+    _, out = protected(source)
+    head, row = lines_of(out)
+    assert head == separator.join("ab")
+    low, high = map(float, row.split(separator))
+    assert low < high
+    assert low + high == pytest.approx(1)
+
+
+def test_a_header_with_two_separators_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"one kind of separator in the header of in\.csv, got 2"):
+        protected(written(tmp_path / "in.csv", "a;b,c\n0.25;0.75,1\n"))
+    protected(written(tmp_path / "in.csv", '"a;b",c\n0.25,0.75\n'))  # in quotes it is part of a name
+
+
+@pytest.mark.parametrize("kind", [".csv", ".tsv", ".jsonl"])
+@pytest.mark.parametrize("codec", [".gz", ".zst"])
+def test_compressed_text_is_veiled_like_the_text(tmp_path, monkeypatch, kind, codec):
+    small_batches(monkeypatch)
+    plain = save_scores(tmp_path / f"in{kind}", make_scores())
+    packed = tmp_path / f"in{kind}{codec}"
+    with packed.open("wb") as file, compression.compressed(file, codec) as out:
+        out.write(plain.read_bytes())
+    (_, expected), (_, found) = (protected(path, Veil(2.0, secret=SECRET)) for path in (plain, packed))
+    with compression.opened(found) as text:
+        assert text.lines.read() == expected.read_bytes()
+    assert files.sample(packed)[0].shape == (200, 5)
+
+
+def test_a_damaged_archive_is_refused(tmp_path):
+    source = tmp_path / "in.csv.gz"
+    source.write_bytes(gzip.compress(b"a,b\n" + b"0.25,0.75\n" * 100_000)[:-300])
+    with pytest.raises(ValueError, match=r"Expected a file that can be read, got in.csv.gz"):
+        protected(source)
+    (tmp_path / "no.csv.zst").write_bytes(b"this is no archive")
+    with pytest.raises(ValueError, match=r"Expected a file that can be read, got no.csv.zst"):
+        protected(tmp_path / "no.csv.zst")
+    assert leftovers(tmp_path, "in.csv.gz", "no.csv.zst") == []
+
+
+def test_json_lines_keep_every_other_byte(tmp_path):
+    first = '{ "id":1.10 ,"cat": 0.25,"dog":0.75, "tags": ["a",  {"x" : "é\\u00e9"}] }'
+    second = '{"cat":1,"dog":0,"id":-0,"tags":null}'
+    _, out = protected(written(tmp_path / "in.jsonl", f"{first}\n\n{second}\r\n"), columns="cat,dog")
+    one, two = (line for line in out.read_bytes().decode().split("\n") if line)
+    assert one.startswith('{ "id":1.10 ,"cat": ')
+    assert one.endswith(', "tags": ["a",  {"x" : "é\\u00e9"}] }')
+    assert two.endswith(',"id":-0,"tags":null}\r')
+    assert json.loads(one)["dog"] > json.loads(one)["cat"]
+    assert json.loads(two)["dog"] < json.loads(two)["cat"]
+
+
+@pytest.mark.parametrize(
+    ("scores", "read"),
+    [
+        ('[0.25, 0.75]', lambda row: row["scores"]),
+        ('{"cat": 0.25, "dog": 0.75}', lambda row: [row["scores"]["cat"], row["scores"]["dog"]]),
+    ],
+)  # fmt: skip
+def test_scores_may_be_one_member_of_a_line(tmp_path, scores, read):
+    done, out = protected(written(tmp_path / "in.jsonl", f'{{"id": 7, "scores": {scores}}}\n' * 3))
+    assert (done.rows, done.classes, done.columns) == (3, 2, ("scores",))
+    for line in lines_of(out):
+        low, high = read(json.loads(line))
+        assert low < high
+        assert low + high == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ('{"a": 0.25, "b": 0.75', "this is not JSON"),
+        ('[0.25, 0.75]', "expected an object"),
+        ('{"a": 0.25, "a": 0.25, "b": 0.75}', "expected each member once, got 'a' twice"),
+        ('{"a": 0.25, "b": "0.75"}', "expected a number for each score"),
+        ('{"a": 0.25, "b": true}', "expected a number for each score"),
+        ('{"a": 0.25, "b": 0.75, "raw": 0.75}', "expected the members of the first line, got others"),
+        ('{"a": 0.25}', "expected the members of the first line, got fewer"),
+        ('{"a": 0.25, "b": 0.75} {}', "expected one object on a line"),
+        ('{"a": 0.25, "b": 0.75,}', "expected the name of a member"),
+        ('{"a": 0.25, "b": NaN}', "a score is NaN"),
+        ("{" + '"a":{' * 100_000, "this is not JSON"),
+    ],
+)  # fmt: skip
+def test_lines_that_are_refused(tmp_path, line, fault):
+    source = written(tmp_path / "in.jsonl", f'{{"a": 0.25, "b": 0.75}}\n{line}\n')
+    with pytest.raises(BadRows) as caught:
+        protected(source)
+    assert [(row, said.startswith(fault)) for row, said in caught.value.rows] == [(1, True)]
+    assert leftovers(tmp_path, "in.jsonl") == []
+
+
+# Percent and rounding
+
+
+def test_percent_signs_stay(tmp_path):
+    _, out = protected(written(tmp_path / "in.csv", "id,a,b\n7,25%,75 %\n"), columns="a,b")
+    _, row = lines_of(out)
+    number, low, high = row.split(",")
+    assert (number, low[-1], high[-1]) == ("7", "%", "%")
+    assert float(low[:-1]) + float(high[:-1]) == pytest.approx(100)
+
+
+@pytest.mark.parametrize("whole", [1, 100])
+def test_rounded_rows_need_rescale_and_keep_their_unit(tmp_path, whole):
+    rows = np.round(make_scores() * whole, 2 if whole == 1 else 0)
+    source = written(tmp_path / "in.csv", "a,b,c,d,e\n" + "".join(",".join(map(str, row)) + "\n" for row in rows))
+    with pytest.raises(BadRows, match="rows that are not score vectors"):
+        protected(source)
+    done, out = protected(source, rescale=True)
+    after = np.loadtxt(out, delimiter=",", skiprows=1)
+    assert done.bad == []
+    np.testing.assert_allclose(after.sum(axis=1), whole)
+    np.testing.assert_array_equal(after.argmax(axis=1), rows.argmax(axis=1))
+
+
+def test_rows_that_sum_to_something_else_are_not_rescaled(tmp_path):
+    with pytest.raises(BadRows, match="1 row that is not"):
+        protected(written(tmp_path / "in.csv", "a,b\n0.5,0.49\n0.5,0.2\n"), rescale=True)
+
+
+# Bad rows
+
+ROWS = "id,a,b\n0,0.25,0.75\n1,0.9,0.9\n2,nan,0.5\n3,0.7,0.3,0.8\n4,x,0.5\n5,0.6,0.4\n"
+
+
+def test_bad_rows_are_skipped_and_reported(tmp_path):
+    done, out = protected(written(tmp_path / "in.csv", ROWS), columns="a,b", on_bad_row="skip")
+    assert [row for row, _ in done.bad] == [1, 2, 3, 4]
+    assert done.rows == 2
+    assert [line.split(",")[0] for line in lines_of(out)] == ["id", "0", "5"]
+
+
+def test_bad_rows_keep_their_label_alone_and_never_a_raw_score(tmp_path):
+    done, out = protected(written(tmp_path / "in.csv", ROWS), columns="a,b", on_bad_row="label-only")
+    assert [row for row, _ in done.bad] == [1, 2, 3, 4]
+    rows = {line.split(",")[0]: line.split(",")[1:] for line in lines_of(out)[1:]}
+    assert rows["1"] == ["1.0", "0.0"]
+    assert rows["2"] == rows["4"] == ["", ""]
+    assert "3" not in rows, "its cells are not those of the header: one of them might be a raw score elsewhere"
+    assert len(rows) == 5
+
+
+@pytest.mark.parametrize("on_bad_row", ["skip", "label-only"])
+def test_bad_rows_of_every_other_format(tmp_path, on_bad_row):
+    scores = make_scores(6)
+    scores[2] *= 2
+    scores[4, 1] = np.nan
+    lists = pa.table({"id": range(6), "p": pa.array(scores.tolist(), pa.list_(pa.float64()))})
+    pq.write_table(lists, tmp_path / "lists.parquet")
+    lines = "".join(json.dumps({"id": i, "p": row}) + "\n" for i, row in enumerate(scores.tolist()))
+    written(tmp_path / "in.jsonl", lines)
+    left = [0, 1, 3, 5] if on_bad_row == "skip" else list(range(6))
+    done, out = protected(tmp_path / "lists.parquet", on_bad_row=on_bad_row)
+    table = pq.read_table(out)
+    assert table["id"].to_pylist() == left
+    again, out = protected(tmp_path / "in.jsonl", on_bad_row=on_bad_row)
+    assert [json.loads(line)["id"] for line in lines_of(out)] == left
+    assert [row for row, _ in done.bad] == [row for row, _ in again.bad] == [2, 4]
+    if on_bad_row == "label-only":
+        assert sorted(table["p"].to_pylist()[2]) == [0, 0, 0, 0, 1]
+        assert json.loads(lines_of(out)[4])["p"] == [None] * 5
+
+
+def test_rows_of_an_array_are_not_skipped(tmp_path):
+    scores = make_scores(6)
+    scores[2] *= 2
+    np.save(tmp_path / "in.npy", scores)
+    with pytest.raises(ValueError, match="known by their place; --on-bad-row label-only leaves them there"):
+        protected(tmp_path / "in.npy", on_bad_row="skip")
+    _, out = protected(tmp_path / "in.npy", on_bad_row="label-only")
+    assert sorted(np.load(out)[2]) == [0, 0, 0, 0, 1]
+
+
+# Columns that give the scores away
+
+
+@pytest.mark.parametrize("name", ["confidence", "max_prob", "LOGIT", "margin", "Score"])
+def test_a_raw_confidence_does_not_pass_unasked(tmp_path, name):
+    source = written(tmp_path / "in.csv", f"id,{name},a,b\n1,0.8,0.3,0.7\n2,0.6,0.4,0.6\n")
+    with pytest.raises(ValueError, match=rf"--drop '{name}' leaves them out, --pass '{name}' lets them through"):
+        protected(source, columns="a,b")
+    assert leftovers(tmp_path, "in.csv") == []
+    done, out = protected(source, columns="a,b", drop=name)
+    assert done.dropped == (name,)
+    assert lines_of(out)[0] == "id,a,b"
+    assert [len(line.split(",")) for line in lines_of(out)] == [3, 3, 3]
+    _, out = protected(source, columns="a,b", allow=name)
+    assert [line.split(",")[1] for line in lines_of(out)] == [name, "0.8", "0.6"]
+
+
+def test_a_raw_score_is_known_by_what_it_is(tmp_path):
+    scores = make_scores(50)
+    columns = {"id": range(50), **{f"p{i}": scores[:, i] for i in range(5)}, "value": scores.max(axis=1)}
+    pq.write_table(pa.table({**columns, "age": np.linspace(0, 1, 50)}), tmp_path / "in.parquet")
+    with pytest.raises(ValueError, match=r"'value' in in\.parquet would stay"):
+        protected(tmp_path / "in.parquet", columns="p*")
+    done, out = protected(tmp_path / "in.parquet", columns="p*", drop="value")
+    assert pq.read_table(out).column_names == ["id", "p0", "p1", "p2", "p3", "p4", "age"]
+    assert done.untouched == ("id", "age")
+
+
+def test_raw_scores_deep_in_a_line_and_in_other_arrays_are_found(tmp_path):
+    line = '{"scores": [0.25, 0.75], "debug": {"top": {"confidence": 0.75}}, "problem": 3}\n'
+    with pytest.raises(ValueError, match="--drop 'debug'"):
+        protected(written(tmp_path / "in.jsonl", line), columns="scores")
+    _, out = protected(tmp_path / "in.jsonl", columns="scores", drop="debug")
+    assert list(json.loads(lines_of(out)[0])) == ["scores", "problem"]
+    np.savez(tmp_path / "in.npz", scores=make_scores(), logits=np.ones((200, 5)), labels=np.arange(200))
+    with pytest.raises(ValueError, match="--drop 'logits'"):
+        protected(tmp_path / "in.npz", columns="scores")
+    _, out = protected(tmp_path / "in.npz", columns="scores", drop="logits")
+    with np.load(out) as arrays_:
+        assert sorted(arrays_) == ["labels", "scores"]
+
+
+def test_scores_cannot_be_dropped_or_passed(tmp_path):
+    source = save_scores(tmp_path / "in.csv", make_scores(3))
+    for options in ({"drop": "score_1"}, {"allow": "score_1"}):
+        with pytest.raises(ValueError, match="other columns than the scores, got 'score_1'"):
+            protected(source, **options)
+
+
+def test_what_else_to_try_is_said(tmp_path):
+    with pytest.raises(ValueError, match="sum to 1 in the first row: --columns 'cat,dog'"):
+        protected(written(tmp_path / "in.csv", "name,age,cat,dog\nx,31,0.25,0.75\n"))
+    with pytest.raises(BadRows, match=r"Taken as scores: 'age', 'cat', 'dog'.*--columns 'cat,dog'"):
+        protected(written(tmp_path / "in.csv", "age,cat,dog\n31,0.25,0.75\n"))
+
+
+# One column
+
+
+@given(
+    arrays(np.float32, array_shapes(max_dims=1, max_side=20), elements=st.floats(0, 1, width=32)),
+    st.sampled_from([0.5, 0.3, 0.9, 1e-3]),
+    st.sampled_from([np.float16, np.float32, np.float64]),
+)
+@settings(max_examples=60, deadline=None)
+def test_one_column_keeps_its_side_of_the_threshold(p, threshold, dtype):
+    p, shape = p.astype(dtype), OneColumn(threshold)
+    z = shape.column(Veil(2.0)(shape.vectors(p)), p)
+    assert z.dtype == p.dtype
+    np.testing.assert_array_equal(z >= dtype(threshold), p >= dtype(threshold))
+    assert np.all((z >= 0) & (z <= 1))
+
+
+@pytest.mark.parametrize("threshold", [None, 0.3])
+def test_a_file_with_one_column_of_probabilities(tmp_path, threshold):
+    p = np.random.default_rng(0).uniform(size=400)
+    source = written(
+        tmp_path / "in.csv", "id,fraud\n" + "".join(f"{i},{value!r}\n" for i, value in enumerate(p.tolist()))
+    )
+    done, out = protected(source, columns="fraud", threshold=threshold)
+    z = np.loadtxt(out, delimiter=",", skiprows=1)[:, 1]
+    assert (done.classes, done.columns, done.untouched) == (1, ("fraud",), ("id",))
+    border = threshold or 0.5
+    np.testing.assert_array_equal(z >= border, p >= border)
+    assert np.mean(np.abs(z - p) > 1e-6) > 0.9
+
+
+def test_what_is_no_probability_is_refused_by_row(tmp_path):
+    with pytest.raises(BadRows) as caught:
+        protected(written(tmp_path / "in.csv", "p\n0.2\n1.2\n-0.1\nnan\n"))
+    assert [row for row, _ in caught.value.rows] == [1, 2, 3]
+    with pytest.raises(ValueError, match="Expected a threshold between 0 and 1"):
+        protected(written(tmp_path / "in.csv", "p\n0.2\n"), threshold=1.5)
+
+
+# The command
+
+
+def run(words):
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    return ended.value.code
+
+
+def test_the_command_says_what_it_did(tmp_path, capsys):
+    source = written(tmp_path / "in.csv", "id,confidence,a,b\n1,0.8,0.3,0.7\n2,0.6,0.4,0.9\n")
+    words = ["protect", str(source), "-o", str(tmp_path / "out.csv"), "--epsilon", "2", "--columns", "a,b"]
+    assert run([*words, "--drop", "confidence", "--on-bad-row", "skip"]) == 0
+    said = capsys.readouterr().out
+    assert "left out   confidence" in said
+    assert "skipped     row 1: the scores sum to more than 1" in said
+    assert run([*words, "--drop", "confidence", "--force"]) == 2
+    assert "Rounded, or in percent: --rescale. Single rows: --on-bad-row skip or label-only." in capsys.readouterr().err
+    assert run([*words, "--on-bad-row", "sometimes"]) == 2
+    assert "Expected --on-bad-row refuse, skip, label-only, got 'sometimes'" in capsys.readouterr().err
