@@ -58,7 +58,7 @@ class Oracle:
                 number, spent = number + 1, spent + units
                 self.counters[model, each] = number, spent
             grants.append(Grant(each, number, granted, spent, limit))
-        if request is not None:
+        if request is not None and any(grant.granted for grant in grants):
             self.requests[request] = asked, grants
         return grants
 

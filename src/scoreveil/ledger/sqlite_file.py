@@ -25,7 +25,7 @@ from scoreveil.ledger.releases import Found, Known, Questions, Settlement, clien
 APPLICATION = 0x53636F76  # "Scov"
 VERSION = 2
 CACHE = 64 << 10  # KiB of pages kept in memory
-PAGE = 4096  # bytes: what a record may take in the log, since keys are random
+PAGE = 4096  # bytes: what a changed row may take in the log, since keys are random
 CHECKPOINT = 16384  # pages: keys are random, so the same pages come again before they need to be copied back
 
 SCHEMA = """
@@ -116,8 +116,13 @@ class LedgerFile:
         self._create = create
         self._connection: sqlite3.Connection | None = None
         self._identity: tuple[int, int] | None = None  # of the file that was opened first
+<<<<<<< HEAD
         self._asked = self._failed = 0  # bytes that charges may take: in this transaction; in the largest that failed
         self._born = 0  # the age of the next record; 0: not known
+=======
+        self._changes = self._tried = 0  # rows changed before this transaction; bytes that it writes to try the disk
+        self._failed = 0  # bytes that the largest transaction which failed may have needed
+>>>>>>> falls
 
     def __enter__(self) -> None:
         """Begin a transaction; the file is opened first where an earlier trouble closed it."""
@@ -125,33 +130,35 @@ class LedgerFile:
             # a ledger that was moved away or replaced would take charges that nobody finds again
             if self._identity is not None and self._identity != identity(self.path):
                 raise LedgerUnavailable("its file was moved or replaced")
-            self._asked = 0
+            self._tried = 0
             if self._connection is None:
                 self._connection = self._open()
             self._connection.execute("BEGIN IMMEDIATE")
+            self._changes = self._connection.total_changes
         except BaseException:
             self.close()
             raise
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         """Commit: on disk when this returns. After any error nothing is taken over, and the file is opened anew."""
+        assert self._connection is not None
+        size = max(self._tried, PAGE * (self._connection.total_changes - self._changes))
         try:
-            if error is None and self._connection is not None:
+            if error is None:
                 self._connection.execute("COMMIT")
         except BaseException:
-            self._failed = max(self._failed, self._asked)
+            self._failed = max(self._failed, size)
             self.close()
             raise
         if error is not None:
-            self._failed = max(self._failed, self._asked)
+            self._failed = max(self._failed, size)
             self.close()
-        elif self._asked >= self._failed:
+        elif size >= self._failed:
             self._failed = 0
 
     def charge(self, charge: Charge) -> bytes:
         """Grant row by row, within the transaction. The grants, as `wire` writes them."""
         assert self._connection is not None
-        self._asked += PAGE * len(charge)
         if charge.request is not None:
             found = self._connection.execute(ANSWERED, (charge.request,)).fetchall()
             if found:
@@ -288,7 +295,7 @@ class LedgerFile:
     def beat(self) -> bytes:
         """Write something, to know that charges can be written: as much as the largest one that failed would take."""
         assert self._connection is not None
-        self._asked += self._failed
+        self._tried = self._failed
         self._connection.execute(
             "UPDATE pulse SET beats = " + ("zeroblob(?)" if self._failed else "beats + ?"), (self._failed or 1,)
         )
