@@ -116,13 +116,9 @@ class LedgerFile:
         self._create = create
         self._connection: sqlite3.Connection | None = None
         self._identity: tuple[int, int] | None = None  # of the file that was opened first
-<<<<<<< HEAD
-        self._asked = self._failed = 0  # bytes that charges may take: in this transaction; in the largest that failed
-        self._born = 0  # the age of the next record; 0: not known
-=======
         self._changes = self._tried = 0  # rows changed before this transaction; bytes that it writes to try the disk
         self._failed = 0  # bytes that the largest transaction which failed may have needed
->>>>>>> falls
+        self._born = 0  # the age of the next record; 0: not known
 
     def __enter__(self) -> None:
         """Begin a transaction; the file is opened first where an earlier trouble closed it."""
@@ -202,7 +198,6 @@ class LedgerFile:
         """Answer questions by neighbourhood, within the transaction. The answers, as `wire` writes them."""
         assert self._connection is not None
         execute = self._connection.execute
-        self._asked += PAGE * len(asked)
         if asked.request is not None:
             for fingerprint, stored in execute(ANSWERED, (asked.request,)).fetchall():
                 if fingerprint != asked.fingerprint():
