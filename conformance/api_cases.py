@@ -27,7 +27,7 @@ def run(gateway: str, admin: str, cases: int) -> Counter[int]:
     """
     document = requests.get(f"{admin}/openapi.json", timeout=30).json()
     seen: Counter[int] = Counter()
-    bodies = sum("post" in operations for operations in document["paths"].values())
+    bodies = sum("requestBody" in each for operations in document["paths"].values() for each in operations.values())
     each = cases // bodies // 3 + 1
     _try(document, gateway, GenerationMode.NEGATIVE, each, seen)
     _try(document, gateway, GenerationMode.POSITIVE, each, seen)
@@ -50,7 +50,7 @@ def _try(document: Any, gateway: str, mode: GenerationMode, count: int, seen: Co
 
     quiet = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
     for operation in [found.ok() for found in schema.get_all_operations()]:
-        has_body = operation.method == "post"
+        has_body = "requestBody" in document["paths"][operation.path][operation.method]
         if has_body or mode == GenerationMode.POSITIVE:
             strategy: st.SearchStrategy[Any] = operation.as_strategy(generation_mode=mode)
             settings(max_examples=count if has_body else 1, **quiet)(given(case=strategy)(check))()

@@ -1,6 +1,7 @@
 """gRPC beside HTTP: real clients pass as they are, and nothing about limits, budgets or the veil is another."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,6 +24,13 @@ from scoreveil.inference_protocol.classification import top_classes
 PROTOCOL = Path(__file__).parents[1] / "src" / "scoreveil" / "inference_protocol"
 KEY, OTHER_KEY = "sv_the-key-of-alice-in-the-tests-0001", "sv_the-key-of-bob-in-the-tests-00002"
 ALICE = {"authorization": f"Bearer {KEY}"}  # copied for tritonclient, which writes into what it is given
+# a model of two features that answers with four logits
+LOGITS = """
+import numpy as np
+
+def make():
+    return lambda x: np.hstack([x, -x]), 2
+"""
 
 
 class WithGrpc(Gateway):
@@ -52,8 +60,15 @@ def both(tmp_path_factory: pytest.TempPathFactory, models: Path) -> Iterator[Wit
     epsilon = 0.5
     repeats = "budget"
     total = 1.0
+    [models.logits]
+    python = "logits_model:make"
+    outputs = "logits"
+    epsilon = 2.0
     """
-    with gateway(tmp_path_factory.mktemp("grpc"), toml) as made:
+    folder = tmp_path_factory.mktemp("grpc")
+    (folder / "logits_model.py").write_text(LOGITS)
+    places = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
+    with gateway(folder, toml, PYTHONPATH=places) as made:
         made.grpc_port = port  # type: ignore[attr-defined]
         yield made  # type: ignore[misc]
 
@@ -99,6 +114,7 @@ def test_tritonclient_passes_as_it_is(both: WithGrpc, models: Path) -> None:
         assert {(each.name, each.version, each.state) for each in index} == {
             ("digits", "1", "READY"),
             ("counted", "1", "READY"),
+            ("logits", "1", "READY"),
         }
         found = client.infer("digits", [given(PIXELS[:20])], headers={**ALICE}, request_id="seven")
         assert found.get_response().id == "seven"
@@ -121,6 +137,14 @@ def test_the_answer_is_that_of_http_whichever_way_the_numbers_come(both: WithGrp
     assert not answer.raw_output_contents  # typed, as it was asked
     np.testing.assert_array_equal(np.float32(scores.contents.fp32_contents).reshape(5, 10), http)
     assert list(label.contents.int64_contents) == http.argmax(axis=1).tolist()
+
+
+@pytest.mark.slow
+def test_logits_leave_as_veiled_probabilities(both: WithGrpc) -> None:
+    x = np.random.default_rng(1).normal(scale=5, size=(20, 2)).astype(np.float32)
+    veiled = scores_of(both.infer(x, "logits", X_API_Key=KEY))
+    np.testing.assert_allclose(veiled.sum(axis=1), 1, atol=1e-5)
+    np.testing.assert_array_equal(veiled.argmax(axis=1), np.hstack([x, -x]).argmax(axis=1))
 
 
 @pytest.mark.slow
@@ -241,7 +265,9 @@ def test_equal_scores_come_by_their_number_and_names_stand_beside() -> None:
 def test_http_lists_models_and_their_configuration_too(both: WithGrpc) -> None:
     with triton_http.InferenceServerClient(f"127.0.0.1:{both.port}") as client:
         index = client.get_model_repository_index(headers={**ALICE})
-        assert [(each["name"], each["state"]) for each in index] == [("digits", "READY"), ("counted", "READY")]
+        assert [(each["name"], each["state"]) for each in index] == [
+            (name, "READY") for name in ("digits", "counted", "logits")
+        ]
         config = client.get_model_config("digits", headers={**ALICE})
     assert config["max_batch_size"] == 64
     assert config["output"][0] == {"name": "scores", "data_type": "TYPE_FP32", "dims": [10]}
