@@ -252,7 +252,8 @@ def test_sixty_four_clients_on_one_record_get_exactly_b_grants(locked: Gateway) 
     statuses = [status for status, _, _ in answers]
     assert (statuses.count(200), statuses.count(429)) == (5, 59)
     refusal = next(json.loads(body)["error"] for status, _, body in answers if status == 429)
-    assert refusal == "A record of this request has no release left: 5 are allowed, 5 are spent, 0 are left."
+    words = "5 are allowed, 5 were made of it and its near-duplicates, 0 are left."
+    assert refusal == f"A record of this request has no release left: {words}"
     # however it is sent it is the same record
     given = triton.InferInput("X", [1, 64], "FP32")
     given.set_data_from_numpy(np.where(record == 0, np.float32(-0.0), record), binary_data=True)

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
+from channel_tools import make_channel
 from scoreveil import Veil, blocks
 from scoreveil.mechanisms import loading
 from scoreveil.mechanisms.isotonic import Isotonic
@@ -454,3 +455,28 @@ def test_a_veil_never_shows_its_secret() -> None:
     for shown in (repr(veil), str(veil), repr(veil.guarantee), str(veil.guarantee)):
         assert "secret of the tests" not in shown
         assert SECRET.hex() not in shown
+
+
+@isotonic
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_outcomes_stand_for_answers(name: str, dtype: str) -> None:
+    """What a ledger keeps of an answer gives it back, and another label with the same confidence."""
+    veil, rows = sticky(name), np.random.default_rng(3).dirichlet(np.ones(4), 200).astype(dtype)
+    tags = [bytes([i]) for i in range(200)]
+    outcomes = veil.outcomes(rows, tags)
+    assert outcomes.shape == (200, veil.mechanism.draws(4))
+    np.testing.assert_array_equal(veil.answers(rows, outcomes), veil(rows, tags))
+    turned = veil.answers(np.ascontiguousarray(rows[:, ::-1]), outcomes)
+    np.testing.assert_array_equal(turned.argmax(axis=1), rows[:, ::-1].argmax(axis=1))
+
+
+def test_published_answers_have_no_outcomes() -> None:
+    with pytest.raises(ValueError, match="cannot be kept as whole numbers"):
+        Veil(1.0, "published", secret=b"0123456789abcdef").outcomes(np.full((1, 4), 0.25), [b"a"])
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+def test_outcomes_of_a_fitted_table_stand_for_answers(keep: int) -> None:
+    veil, rows = Veil(make_channel(keep=keep), secret=SECRET), sample(300, 5, "float32")
+    tags = [str(i).encode() for i in range(300)]
+    np.testing.assert_array_equal(veil.answers(rows, veil.outcomes(rows, tags)), veil(rows, tags))

@@ -44,7 +44,8 @@ ClientsOption = Annotated[bool, typer.Option("--clients", help="Each client on a
 def show(url: LedgerOption = None, clients: ClientsOption = False) -> None:
     """Show what has been spent, per model.
 
-    Exhausted: records whose budget bears no further release, as of their last one.
+    Exhausted: records whose budget bears no further release, as of their last one. A gateway counts in billionths of ε,
+    or of ρ under the rule zcdp.
     """
 
     async def read(books: Books) -> list[Any]:
