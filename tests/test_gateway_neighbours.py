@@ -127,6 +127,20 @@ def test_the_page_shows_what_was_measured() -> None:
     assert shown == walk.tables(json.loads(walk.RESULTS.read_text(encoding="utf-8")))
 
 
+def test_typical_inputs_tell_how_near_is_near(tmp_path: Path) -> None:
+    line = PIXELS[0] + np.linspace(0, 1, 50)[:, None] * (PIXELS[1] - PIXELS[0])
+    np.save(tmp_path / "inputs.npy", PIXELS[100:500])
+
+    async def work(release: Any) -> None:
+        released = await release(line, np.tile(SCORES[:1], (50, 1)))
+        np.testing.assert_array_equal(released[:3], np.repeat(released[:1], 3, axis=0))
+        with pytest.raises(Refusal, match="Typical inputs have 64 numbers; a record has 50") as caught:
+            await release(line[:1, :50], SCORES[:1])
+        assert caught.value.status == 400
+
+    served(configured(tmp_path, typical="inputs.npy"), work)
+
+
 # Limits
 
 

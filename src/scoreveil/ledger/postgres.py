@@ -1,7 +1,8 @@
 """The ledger for many machines: PostgreSQL, one statement per charge.
 
 Rows are locked in the order of their keys, so that charges that share records wait for each other and never in a
-circle. A statement is a transaction; only a charge with an idempotency key takes more than one. Why this loses no
+circle. A statement is a transaction; a charge with an idempotency key takes more than one, and so do questions that
+begin a neighbourhood: where another was faster, they look again. Why this loses no
 charge and makes none twice: docs/derivations/ledger-postgres.md.
 """
 
