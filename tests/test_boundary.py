@@ -7,7 +7,8 @@ import pytest
 from sklearn.neighbors import KNeighborsClassifier
 
 from scoreveil.audit.attacks.boundary import QUESTIONS, distances
-from scoreveil.audit.report.verdict import bounds, verdict
+from scoreveil.audit.report.gate import bounds
+from scoreveil.audit.report.verdict import verdict
 from scoreveil.audit.study.boundary import boundary_floor
 from scoreveil.audit.study.results import floor, from_json, to_json
 from synthetic_study import attack_result, make_study

@@ -128,7 +128,7 @@ def test_the_page_shows_what_was_measured() -> None:
 
 
 def test_typical_inputs_tell_how_near_is_near(tmp_path: Path) -> None:
-    line = PIXELS[0] + np.linspace(0, 1, 50)[:, None] * (PIXELS[1] - PIXELS[0])
+    line = PIXELS[0] + np.linspace(0, 0.1, 50)[:, None] * (PIXELS[1] - PIXELS[0])
     np.save(tmp_path / "inputs.npy", PIXELS[100:500])
 
     async def work(release: Any) -> None:

@@ -16,7 +16,7 @@ from scoreveil import Veil, fit
 
 pytestmark = pytest.mark.slow
 
-CASES = 300  # 10,000 in make conformance
+CASES = 150  # 10,000 in make conformance
 
 
 @pytest.fixture(scope="module")
@@ -289,7 +289,8 @@ def test_no_metric_tells_of_scores(server: Gateway) -> None:
     """A thousand rows of one record would show how far its scores moved, if a sum over them were published."""
 
     def others(samples: dict[str, float]) -> dict[str, float]:
-        counted = ("scoreveil_requests_total", "scoreveil_rows_total", "scoreveil_seconds", "scoreveil_refusals_total")
+        counts = ("requests_total", "rows_total", "seconds", "refusals_total", "charged_total", "replayed_total")
+        counted = tuple(f"scoreveil_{name}" for name in counts)
         return {name: value for name, value in samples.items() if not name.startswith(counted)}
 
     before = others(server.metrics())
@@ -306,5 +307,5 @@ def test_no_metric_tells_of_scores(server: Gateway) -> None:
 
 def test_schemathesis_finds_no_5xx_and_nothing_undocumented(server: Gateway) -> None:
     seen = api_cases.run(f"http://127.0.0.1:{server.port}", f"http://127.0.0.1:{server.admin_port}", CASES)
-    assert sum(seen.values()) >= 250
+    assert sum(seen.values()) >= 120
     assert {200, 400} <= set(seen)

@@ -11,6 +11,7 @@ import pytest
 
 from gateway import cmdline
 from gateway_servers import SLOW, Gateway, gateway, until
+from scoreveil import secret_file
 
 pytestmark = [pytest.mark.slow, pytest.mark.linux]
 
@@ -67,6 +68,7 @@ def test_what_cannot_start_says_why_and_ends(tmp_path: Path) -> None:
 
 def test_a_killed_gateway_leaves_no_worker_and_no_configuration(tmp_path: Path) -> None:
     """Not even while a client holds a request, and whoever finds its folder finds no address of a database."""
+    secret_file.create(tmp_path / "scoreveil.secret", f"{'5c' * 32}\n")  # none is made beside a ledger that is away
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     toml = """

@@ -63,6 +63,18 @@ class Grant(NamedTuple):
         )
 
 
+def check_names(model: str, client: str, request: bytes | None) -> None:
+    """Raise ValueError where a store could not hold one of them."""
+    if not model:
+        raise ValueError("The model's name is empty.")
+    for what, name in (("model", model), ("client", client)):
+        # PostgreSQL's text holds no NUL
+        if len(name.encode()) > MOST_NAME or "\0" in name:
+            raise ValueError(f"The {what}'s name is longer than {MOST_NAME} bytes, or has a NUL in it.")
+    if request is not None and not 1 <= len(request) <= MOST_REQUEST:
+        raise ValueError(f"Expected a request of 1 to {MOST_REQUEST} bytes, got {len(request)}.")
+
+
 def joined_keys(keys: Sequence[bytes]) -> bytes:
     """Record keys as one string of bytes."""
     if wrong := {len(key) for key in keys} - {KEY}:
@@ -82,20 +94,13 @@ class Charge:
     request: bytes | None = None
 
     def __post_init__(self) -> None:
-        if not self.model:
-            raise ValueError("The model's name is empty.")
-        for what, name in (("model", self.model), ("client", self.client)):
-            # PostgreSQL's text holds no NUL
-            if len(name.encode()) > MOST_NAME or "\0" in name:
-                raise ValueError(f"The {what}'s name is longer than {MOST_NAME} bytes, or has a NUL in it.")
+        check_names(self.model, self.client, self.request)
         if len(self.keys) > MOST_ROWS * KEY:
             raise ValueError(f"Expected at most {MOST_ROWS:,} records in one charge, got {len(self.keys) // KEY:,}.")
         if not 0 <= self.limit <= MOST_UNITS:
             raise ValueError(f"Expected a limit between 0 and 2^48 units, got {self.limit}.")
         if not 1 <= self.units <= MOST_UNITS:
             raise ValueError(f"Expected between 1 and 2^48 units per release, got {self.units}.")
-        if self.request is not None and not 1 <= len(self.request) <= MOST_REQUEST:
-            raise ValueError(f"Expected a request of 1 to {MOST_REQUEST} bytes, got {len(self.request)}.")
 
     def __len__(self) -> int:
         return len(self.keys) // KEY

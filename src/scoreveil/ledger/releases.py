@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, get_args
 
-from scoreveil.ledger.charges import KEY, MOST_NAME, MOST_REQUEST, MOST_ROWS, MOST_UNITS, short, with_lengths
+from scoreveil.ledger.charges import KEY, MOST_ROWS, MOST_UNITS, check_names, short, with_lengths
 
 Repeats = Literal["sticky", "replay", "refuse"]
 Refused = Literal["", "record", "client"]
@@ -98,11 +98,7 @@ class Questions:
     request: bytes | None = None
 
     def __post_init__(self) -> None:
-        if not self.model:
-            raise ValueError("The model's name is empty.")
-        for what, name in (("model", self.model), ("client", self.client)):
-            if len(name.encode()) > MOST_NAME or "\0" in name:
-                raise ValueError(f"The {what}'s name is longer than {MOST_NAME} bytes, or has a NUL in it.")
+        check_names(self.model, self.client, self.request)
         rows, rest = divmod(len(self.keys), KEY)
         if rest or not 1 <= rows <= MOST_ROWS:
             raise ValueError(f"Expected 1 to {MOST_ROWS:,} keys of {KEY} bytes, got {len(self.keys)} bytes.")
@@ -119,8 +115,6 @@ class Questions:
                 raise ValueError(f"Expected {what} between {least} and 2^48 units, got {units}.")
         if not 0 <= self.client_limit < 2**62:
             raise ValueError(f"Expected a client_limit between 0 and 2^62 units, got {self.client_limit}.")
-        if self.request is not None and not 1 <= len(self.request) <= MOST_REQUEST:
-            raise ValueError(f"Expected a request of 1 to {MOST_REQUEST} bytes, got {len(self.request)}.")
 
     def __len__(self) -> int:
         return len(self.keys) // KEY
