@@ -3,9 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-INSTALL := $(PIP) install -q --no-compile -c constraints.txt
-# two processes share the cores: with threads of their own they would wait for each other
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+INSTALL := $(PIP) install -q -c constraints.txt
 
 .PHONY: help demo test test-fast slowest coverage check docs dist spark bench bench-extras bench-ray bench-gateway bench-ledger soak \
 	soak-ledger conformance proto browser clean
@@ -31,13 +29,13 @@ demo: $(VENV)/demo.stamp
 	$(BIN)/scoreveil demo
 
 test: $(VENV)/dev.stamp browser
-	$(PYTEST)
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-fast: $(VENV)/dev.stamp
-	$(PYTEST) --fast
+	$(BIN)/python -m pytest -n 2 --dist worksteal --fast
 
 slowest: $(VENV)/dev.stamp browser
-	$(PYTEST) --junitxml build/tests.xml
+	$(BIN)/python -m pytest -n 2 --dist worksteal --junitxml build/tests.xml
 	$(BIN)/python .ci/slowest.py build/tests.xml
 
 # processes that the tests start are measured too: see [tool.coverage] in pyproject.toml
