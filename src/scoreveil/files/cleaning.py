@@ -48,7 +48,12 @@ class Cleaning:
     def __post_init__(self) -> None:
         if self.on_bad_row not in get_args(OnBadRow):
             raise ValueError(f"Expected --on-bad-row {', '.join(get_args(OnBadRow))}, got {self.on_bad_row!r}.")
-        OneColumn(self.threshold or 0.5)
+        _ = self.one_column  # refuses a threshold that is none
+
+    @property
+    def one_column(self) -> OneColumn:
+        """How a single column of probabilities is read."""
+        return OneColumn() if self.threshold is None else OneColumn(self.threshold)
 
     def dropped(self, file: ScoreFile) -> list[str]:
         """The columns that are left out."""
@@ -93,7 +98,7 @@ def cleaned(file: ScoreFile, name: str, cleaning: Cleaning, guessed: bool, bad: 
     Raises:
         BadRows: There are such rows, and they refuse the file. All are counted first.
     """
-    shape = OneColumn(cleaning.threshold or 0.5) if file.classes == 1 else None
+    shape = cleaning.one_column if file.classes == 1 else None
     refuses, first_row, unit, hint, complete = cleaning.on_bad_row == "refuse", 0, 1.0, "", True
     for batch in file.batches():
         if not first_row:

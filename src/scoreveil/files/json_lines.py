@@ -102,7 +102,8 @@ class JsonLinesFile(ScoreFile):
         more = members.keys() - {*self.columns, *self.untouched}
         missing = [name for name in self.columns if name not in members]
         if more or missing:
-            raise ValueError(f"expected the members of the first line, got {'others' if more else 'fewer'}")
+            found = f"others: {listed(sorted(more))}" if more else f"fewer: {listed(missing)} is missing"
+            raise ValueError(f"expected the members of the first line, got {found}")
         values = [members[name].value for name in self.columns]
         if self._keys is not None:
             same = isinstance(values[0], dict) and values[0].keys() == set(self._keys)
