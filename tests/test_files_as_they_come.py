@@ -305,6 +305,7 @@ def test_what_is_no_probability_is_refused_by_row(tmp_path):
     with pytest.raises(BadRows) as caught:
         protected(written(tmp_path / "in.csv", "p\n0.2\n1.2\n-0.1\nnan\n"))
     assert [row for row, _ in caught.value.rows] == [1, 2, 3]
+    assert [fault for _, fault in caught.value.rows] == [*["expected a probability from 0 to 1"] * 2, "a score is NaN"]
     for threshold in (0.0, 1.5):
         with pytest.raises(ValueError, match="Expected a threshold between 0 and 1"):
             protected(written(tmp_path / "in.csv", "p\n0.2\n"), threshold=threshold)

@@ -110,6 +110,10 @@ def cleaned(file: ScoreFile, name: str, cleaning: Cleaning, guessed: bool, bad: 
         elif cleaning.rescale:
             vectors = _rescaled(vectors)
         found = dict(faults(vectors, first_row))
+        if shape is not None:  # the vectors are ours, and what is said of them would puzzle
+            found = {
+                row: fault if "NaN" in fault else "expected a probability from 0 to 1" for row, fault in found.items()
+            }
         found.update({first_row + row: fault for row, fault in batch.unread.items()})
         bad += sorted(found.items())
         good = np.setdiff1d(np.arange(len(vectors)), np.array([*found], dtype=np.int64) - first_row)

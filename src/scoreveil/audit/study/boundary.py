@@ -83,8 +83,8 @@ def _starts(x: Floats, own: Integers, pool: Floats, labels: Integers) -> Floats:
     """For each record the nearest of the pool with another label."""
     if len(np.unique(labels)) < 2:
         raise ValueError(
-            "Expected a model with at least two labels on these records for the boundary attack, got one: give records of "
-            "other classes, or leave --boundary out."
+            "Expected a model with at least two labels on these records for the boundary attack, got one: give records "
+            "of other classes, or leave --boundary out."
         )
     flat, there = x.reshape(len(x), -1), pool.reshape(len(pool), -1)
     squared = (there**2).sum(axis=1) - 2 * flat @ there.T  # less what is the same for every point of the pool
