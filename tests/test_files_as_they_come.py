@@ -280,8 +280,8 @@ def test_what_else_to_try_is_said(tmp_path):
 )
 @settings(max_examples=60, deadline=None)
 def test_one_column_keeps_its_side_of_the_threshold(p, threshold, dtype):
-    p, shape = p.astype(dtype), OneColumn(threshold)
-    z = shape.column(Veil(2.0)(shape.vectors(p)), p)
+    p = p.astype(dtype)
+    z = Veil(2.0, shape=OneColumn(threshold))(p)
     assert z.dtype == p.dtype
     np.testing.assert_array_equal(z >= dtype(threshold), p >= dtype(threshold))
     assert np.all((z >= 0) & (z <= 1))

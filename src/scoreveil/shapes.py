@@ -1,7 +1,22 @@
-"""Shapes of scores besides vectors that sum to 1: each is turned into such vectors, veiled, and turned back."""
+"""Shapes of scores: what is served is turned into vectors that sum to 1, each is veiled, and turned back.
 
+    OneColumn     two classes in one column: the probability of the positive one
+    ManyLabels    a yes or no for each of several labels, independent of each other
+    TopK          the largest scores of many classes, with or without the rest
+    MoreAxes      a vector for each token, pixel or place: (n, t, k)
+
+Vectors (n, k) need no shape. A shape is a frozen value that travels with its veil: in files, in configurations.
+
+Every vector is a release of its own. An answer that holds m of them spends m · ε, and `Shape.vectors` says how many:
+its result is (records, releases of a record, classes).
+"""
+
+import dataclasses
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,38 +24,292 @@ from numpy.typing import NDArray
 Rows = NDArray[Any]
 Floats = NDArray[np.float64]
 
+_named: dict[str, type["Shape"]] = {}
+
 
 @dataclass(frozen=True)
-class OneColumn:
-    """Two classes in one column: the probability p of the positive one.
+class Shape(ABC):
+    """A way to serve scores. Subclasses are frozen dataclasses, and register under their name."""
+
+    name: ClassVar[str]
+    words: ClassVar[str]  # what ε means for an answer of this shape, a sentence
+
+    def __init_subclass__(cls, name: str, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        cls.name = name
+        _named[name] = cls
+
+    @abstractmethod
+    def check(self, scores: Rows) -> None:
+        """Raise ValueError naming the first row, and column, that is not of this shape; no score is quoted."""
+
+    @abstractmethod
+    def vectors(self, scores: Rows) -> Rows:
+        """The score vectors of every record: (records, releases of a record, classes)."""
+
+    @abstractmethod
+    def restored(self, veiled: Rows, like: Rows) -> Rows:
+        """Veiled vectors as `like` has its scores: of its shape and dtype, with its labels."""
+
+    def settings(self) -> dict[str, Any]:
+        """The plain values that it is made of, its name among them."""
+        return {"shape": self.name, **dataclasses.asdict(self)}
+
+
+def make(name: str, **options: Any) -> Shape:
+    """The shape of a name; an option that is None counts as not given.
+
+    Raises:
+        ValueError: There is no such shape, or it has no such option, or does not take this value.
+    """
+    if name not in _named:
+        raise ValueError(f"There is no shape {name!r}; there are {', '.join(_named)}.")
+    kind = _named[name]
+    given = {option: value for option, value in options.items() if value is not None}
+    known = [field.name for field in dataclasses.fields(kind)]
+    for option in given:
+        if option not in known:
+            raise ValueError(f"The shape {name!r} has no {option}; it has {', '.join(known) or 'no options'}.")
+    return kind(**given)
+
+
+# Yes or no
+
+
+@dataclass(frozen=True)
+class OneColumn(Shape, name="one_column"):
+    """Two classes in one column, (n,) or (n, 1): the probability p of the positive one.
 
     The label is "positive" where p >= threshold. It is kept by stretching both sides of the threshold to halves: a
     probability at the threshold becomes the vector (1/2, 1/2), and 0 and 1 stay where they are.
+
+    Attributes:
+        threshold: From where on the answer is yes.
+        logits: The column holds ln(p / (1 - p)), and so does the answer.
     """
 
     threshold: float = 0.5
+    logits: bool = False
+
+    words = "An answer is one release."
 
     def __post_init__(self) -> None:
-        if not 0 < self.threshold < 1:
-            raise ValueError(f"Expected a threshold between 0 and 1, got {self.threshold}.")
+        _check_threshold(self.threshold)
 
-    def vectors(self, column: Rows) -> Floats:
-        """Score vectors (n, 2) of probabilities (n,): negative, positive. What is no probability becomes no vector."""
-        p, t = column.astype(np.float64), self.threshold
-        positive = self._positive(column)
-        q = np.where(positive, 0.5 + (p - t) / (1 - t) / 2, p / t / 2)
-        # at the threshold itself it is the positive class that wins
-        q = np.where(positive, np.maximum(q, np.nextafter(0.5, 1)), np.minimum(q, 0.5))
-        return np.stack([1 - q, q], axis=1)
+    def check(self, scores: Rows) -> None:
+        if scores.ndim not in (1, 2) or (scores.ndim == 2 and scores.shape[1] != 1):
+            raise ValueError(f"Expected one column, (n,) or (n, 1), got shape {scores.shape}.")
+        _check_sigmoids(scores.reshape(-1, 1), self.logits)
 
-    def column(self, vectors: Floats, like: Rows) -> Rows:
-        """Probabilities (n,) of veiled vectors, as `like` has them: of its dtype, on the same side of the threshold."""
-        q, t = vectors[:, 1], self.threshold
-        positive = self._positive(like)
-        p = np.where(positive, t + (q - 0.5) * 2 * (1 - t), q * 2 * t).astype(like.dtype)
-        border = like.dtype.type(t)
-        below = np.minimum(p, np.nextafter(border, like.dtype.type(0)))
-        return np.asarray(np.where(positive, np.maximum(p, border), below))
+    def vectors(self, scores: Rows) -> Floats:
+        return _stretched(scores.reshape(-1, 1), np.array([self.threshold]), self.logits)
 
-    def _positive(self, column: Rows) -> NDArray[np.bool_]:
-        return np.asarray(column >= column.dtype.type(self.threshold))
+    def restored(self, veiled: Rows, like: Rows) -> Rows:
+        given = like.reshape(-1, 1)
+        return _unstretched(veiled, given, np.array([self.threshold]), self.logits).reshape(like.shape)
+
+
+@dataclass(frozen=True)
+class ManyLabels(Shape, name="many_labels"):
+    """A probability for each of several labels that do not exclude each other: (n, labels), or (labels,) for one.
+
+    Attributes:
+        threshold: From where on a label's answer is yes: one number, or one for each label.
+        logits: The columns hold ln(p / (1 - p)), and so does the answer.
+    """
+
+    threshold: float | tuple[float, ...] = 0.5
+    logits: bool = False
+
+    words = "Each label is a release of its own: ε is that of one label, and an answer with m labels spends m · ε."
+
+    def __post_init__(self) -> None:
+        if isinstance(self.threshold, (list, np.ndarray)):  # as files and configurations have them
+            object.__setattr__(self, "threshold", tuple(float(each) for each in self.threshold))
+        for each in self._thresholds:
+            _check_threshold(each)
+
+    @property
+    def _thresholds(self) -> tuple[float, ...]:
+        return self.threshold if isinstance(self.threshold, tuple) else (self.threshold,)
+
+    def check(self, scores: Rows) -> None:
+        if scores.ndim not in (1, 2) or not scores.shape[-1]:
+            raise ValueError(f"Expected a column for each label, (n, labels), got shape {scores.shape}.")
+        if len(self._thresholds) not in (1, scores.shape[-1]):
+            raise ValueError(f"There are {len(self._thresholds)} thresholds for {scores.shape[-1]} labels.")
+        _check_sigmoids(np.atleast_2d(scores), self.logits)
+
+    def vectors(self, scores: Rows) -> Floats:
+        return _stretched(np.atleast_2d(scores), np.array(self._thresholds), self.logits)
+
+    def restored(self, veiled: Rows, like: Rows) -> Rows:
+        given = np.atleast_2d(like)
+        return _unstretched(veiled, given, np.array(self._thresholds), self.logits).reshape(like.shape)
+
+
+def _check_threshold(threshold: float) -> None:
+    if isinstance(threshold, bool) or not isinstance(threshold, (int, float)) or not 0 < threshold < 1:
+        raise ValueError(f"Expected a threshold between 0 and 1, got {threshold!r}.")
+
+
+def _check_sigmoids(columns: Rows, logits: bool) -> None:
+    good = np.isfinite(columns) if logits else (columns >= 0) & (columns <= 1)
+    if good.all():
+        return
+    row, column = np.argwhere(~good)[0]
+    found = columns[row, column]
+    if np.isnan(found):
+        fault = "is NaN"
+    elif logits:
+        fault = "is infinite; give logits that are numbers"
+    else:
+        side = "less than 0" if found < 0 else "more than 1"
+        fault = f"is {side}; give probabilities from 0 to 1, or say logits=True"
+    raise ValueError(f"Row {row}, column {column}: the score {fault}.")
+
+
+def _stretched(columns: Rows, threshold: Floats, logits: bool) -> Floats:
+    """Score vectors (n, m, 2) of columns (n, m): no, yes. What is no probability becomes no vector."""
+    wide = columns.astype(np.float64)
+    p = _sigmoid(wide) if logits else wide
+    yes = _yes(columns, threshold, logits)
+    q = np.where(yes, 0.5 + (p - threshold) / (1 - threshold) / 2, p / threshold / 2)
+    # at the threshold itself it is yes that wins
+    q = np.where(yes, np.maximum(q, np.nextafter(0.5, 1)), np.minimum(q, 0.5))
+    return np.stack([1 - q, q], axis=-1)
+
+
+def _unstretched(vectors: Floats, like: Rows, threshold: Floats, logits: bool) -> Rows:
+    """Columns (n, m) of veiled vectors (n, m, 2), of the dtype of `like`, on the same side of each threshold."""
+    q, kind = vectors[..., 1], like.dtype.type
+    yes = _yes(like, threshold, logits)
+    p = np.where(yes, threshold + (q - 0.5) * 2 * (1 - threshold), q * 2 * threshold)
+    if logits:
+        info = np.finfo(like.dtype)
+        p = np.clip(p, info.tiny, 1 - info.epsneg)
+        p, threshold = np.log(p) - np.log1p(-p), np.log(threshold) - np.log1p(-threshold)
+    p, border = p.astype(like.dtype), threshold.astype(like.dtype)
+    below = np.minimum(p, np.nextafter(border, kind(-math.inf)))
+    return np.asarray(np.where(yes, np.maximum(p, border), below))
+
+
+def _yes(columns: Rows, threshold: Floats, logits: bool) -> NDArray[np.bool_]:
+    border = np.log(threshold) - np.log1p(-threshold) if logits else threshold
+    return np.asarray(columns >= border.astype(columns.dtype))
+
+
+def _sigmoid(logits: Floats) -> Floats:
+    small = np.exp(-np.abs(logits))  # written so that nothing overflows
+    return np.where(logits >= 0, 1 / (1 + small), small / (1 + small))
+
+
+# Some of many
+
+
+@dataclass(frozen=True)
+class TopK(Shape, name="top_k"):
+    """The scores of the classes that a model lists, (n, k) or (k,): its largest ones.
+
+    Which classes are listed is released as it is; how they are ordered is not, beyond those that the mechanism keeps.
+
+    Attributes:
+        classes: How many there are in all. The rest, 1 minus the sum, is then veiled with the others, as if the
+            classes that are not listed had it in equal parts; answers sum to less than 1 as well. Without it there is
+            no rest: scores are divided by their sum, and answers sum to 1.
+    """
+
+    classes: int | None = None
+
+    words = (
+        "An answer is one release, and holds for two score vectors that list the same classes: which ones these are is "
+        "told as it is."
+    )
+
+    def __post_init__(self) -> None:
+        if self.classes is not None and (not isinstance(self.classes, int) or self.classes < 2):
+            raise ValueError(f"Expected classes to be a whole number >= 2, got {self.classes!r}.")
+
+    def check(self, scores: Rows) -> None:
+        if scores.ndim not in (1, 2) or scores.shape[-1] < (2 if self.classes is None else 1):
+            raise ValueError(f"Expected the scores of the classes that are listed, (n, k), got shape {scores.shape}.")
+        listed = scores.shape[-1]
+        if self.classes is not None and listed > self.classes:
+            raise ValueError(f"{listed} classes are listed, and there are {self.classes} in all.")
+        rows = np.atleast_2d(scores).astype(np.float64)
+        good = (rows >= 0).all(axis=1) & (rows <= 1 + TOLERANCE).all(axis=1)
+        total = np.where(good, rows.sum(axis=1), 0)
+        good &= (total > 0) & (total <= 1 + TOLERANCE)
+        if self.classes == listed:
+            good &= total >= 1 - TOLERANCE
+        if not good.all():
+            row = int(np.argmin(good))
+            raise ValueError(f"Row {row}: expected scores of 0 or more that sum to 1 at most; give probabilities.")
+        if self.classes is not None and listed < self.classes:
+            each = (1 - total) / (self.classes - listed)
+            small = each > rows.max(axis=1) + TOLERANCE
+            if small.any():
+                row = int(np.argmax(small))
+                raise ValueError(
+                    f"Row {row}: the classes that are not listed have more each than any listed; give the largest."
+                )
+
+    def vectors(self, scores: Rows) -> Rows:
+        rows = np.atleast_2d(scores).astype(np.float64)
+        total = rows.sum(axis=1, keepdims=True)
+        if self.classes is None or rows.shape[1] == self.classes:
+            return np.asarray(rows / total)[:, None, :]
+        missing = self.classes - rows.shape[1]
+        # what is not listed never wins
+        each = np.minimum(np.maximum(1 - total, 0) / missing, rows.max(axis=1, keepdims=True))
+        whole = np.concatenate([rows, np.broadcast_to(each, (len(rows), missing))], axis=1)
+        return np.asarray(whole / whole.sum(axis=1, keepdims=True))[:, None, :]
+
+    def restored(self, veiled: Rows, like: Rows) -> Rows:
+        return veiled[:, 0, : like.shape[-1]].astype(like.dtype).reshape(like.shape)
+
+
+TOLERANCE = 1e-3  # as that of score vectors
+
+
+@dataclass(frozen=True)
+class MoreAxes(Shape, name="more_axes"):
+    """A score vector for each token, pixel or place of a record: (n, t, k), or with more axes before the last."""
+
+    words = "Each place is a release of its own: ε is that of one place, and an answer with m places spends m · ε."
+
+    def check(self, scores: Rows) -> None:
+        if scores.ndim < 3 or scores.shape[-1] < 2:
+            raise ValueError(f"Expected vectors for the places of each record, (n, t, k), got shape {scores.shape}.")
+
+    def vectors(self, scores: Rows) -> Rows:
+        return scores.reshape(len(scores), math.prod(scores.shape[1:-1]), scores.shape[-1])
+
+    def restored(self, veiled: Rows, like: Rows) -> Rows:
+        return veiled.reshape(like.shape)
+
+
+# Lists of pairs
+
+
+def as_columns(rows: Sequence[Sequence[tuple[Any, float]]]) -> tuple[list[list[Any]], Rows]:
+    """Lists of (label, score), equally long, as labels and scores (n, k), in the order of the labels' names.
+
+    Models list the largest first; that order tells more than is released, and goes here.
+    """
+    if len({len(row) for row in rows}) > 1:
+        raise ValueError("Expected lists of one length; give those of another length in a batch of their own.")
+    ordered = [sorted(row, key=lambda pair: str(pair[0])) for row in rows]
+    labels = [[label for label, _ in row] for row in ordered]
+    for i, row in enumerate(labels):
+        if len(set(map(str, row))) < len(row):
+            raise ValueError(f"Row {i}: a label is listed twice.")
+    return labels, np.array([[score for _, score in row] for row in ordered], dtype=np.float64)
+
+
+def as_pairs(labels: list[list[Any]], scores: Rows) -> list[list[tuple[Any, float]]]:
+    """The way back: the largest answer first, equals in the order of their names."""
+    return [
+        sorted(zip(row, map(float, found), strict=True), key=lambda pair: (-pair[1], str(pair[0])))
+        for row, found in zip(labels, scores, strict=True)
+    ]

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from scoreveil import atomic
+from scoreveil import atomic, shapes
 from scoreveil.mechanisms.guarantee import BrokenPromise
 from scoreveil.mechanisms.mechanism import Mechanism, named
+from scoreveil.shapes import Shape
 
 FORMAT = 3
 # what parsing a file that is damaged, or not a veil, may raise
@@ -21,11 +22,13 @@ DAMAGED = (
 )
 
 
-def save(mechanism: Mechanism, model: str, path: Path) -> None:
-    """Write a mechanism and the name of its model to .npz, or to .json where it has no arrays."""
+def save(mechanism: Mechanism, model: str, path: Path, shape: Shape | None = None) -> None:
+    """Write a mechanism, the name of its model and its shape to .npz, or to .json where it has no arrays."""
     arrays = mechanism.arrays()
     about = {"format": FORMAT, "mechanism": mechanism.name, "model": model, **mechanism.settings()}
-    text = json.dumps({**about, "tables": sorted(arrays), "sha256": _checksum(mechanism, model)}, indent=2)
+    if shape is not None:
+        about["served"] = shape.settings()
+    text = json.dumps({**about, "tables": sorted(arrays), "sha256": _checksum(mechanism, model, shape)}, indent=2)
     if path.suffix == ".json":
         if arrays:
             raise ValueError(f"This veil has tables, which .json cannot hold; save it as {path.stem}.npz.")
@@ -37,8 +40,8 @@ def save(mechanism: Mechanism, model: str, path: Path) -> None:
         raise ValueError(f"A veil is saved as .json or .npz; {path.name} ends in neither.")
 
 
-def load(path: Path) -> tuple[Mechanism, str]:
-    """The mechanism and the model's name that `save` wrote.
+def load(path: Path) -> tuple[Mechanism, str, Shape | None]:
+    """The mechanism, the model's name and the shape that `save` wrote.
 
     Raises:
         ValueError: The file is damaged, or was not written by `save`.
@@ -52,7 +55,7 @@ def load(path: Path) -> tuple[Mechanism, str]:
         raise ValueError(f"{path.name} is damaged, or was not written by Veil.save.") from error
 
 
-def _parsed(content: bytes, is_npz: bool) -> tuple[Mechanism, str]:
+def _parsed(content: bytes, is_npz: bool) -> tuple[Mechanism, str, Shape | None]:
     if is_npz:
         with np.load(io.BytesIO(content), allow_pickle=False) as saved:
             arrays = {name: saved[name] for name in saved.files}
@@ -64,22 +67,26 @@ def _parsed(content: bytes, is_npz: bool) -> tuple[Mechanism, str]:
     if about.pop("format") != FORMAT or sorted(arrays) != about.pop("tables"):
         raise ValueError("the format is another version's, or tables are missing")
     kind, model = named(about.pop("mechanism")), str(about.pop("model"))
+    served = about.pop("served", None)
+    shape = None if served is None else shapes.make(served.pop("shape"), **served)
     mechanism = kind.restored(about, arrays)
     if not about.keys() <= mechanism.settings().keys():
         raise ValueError("the file has settings that are not saved ones")
-    if checksum != _checksum(mechanism, model):
+    if checksum != _checksum(mechanism, model, shape):
         raise ValueError("the file was changed after it was written")
-    return mechanism, model
+    return mechanism, model, shape
 
 
-def _checksum(mechanism: Mechanism, model: str) -> str:
+def _checksum(mechanism: Mechanism, model: str, shape: Shape | None) -> str:
     """Against files that were changed by mistake; whoever changes one on purpose can write another."""
-    return hashlib.sha256(fingerprint(mechanism, model)).hexdigest()
+    return hashlib.sha256(fingerprint(mechanism, model, shape)).hexdigest()
 
 
-def fingerprint(mechanism: Mechanism, model: str) -> bytes:
-    """What tells one veil from another: keyed draws of another ε, reference or model must be independent."""
+def fingerprint(mechanism: Mechanism, model: str, shape: Shape | None = None) -> bytes:
+    """What tells one veil from another: keyed draws of another ε, reference, model or shape must be independent."""
     about = {"mechanism": mechanism.name, "model": model, **mechanism.settings()}
+    if shape is not None:
+        about["served"] = shape.settings()
     return json.dumps(about, sort_keys=True).encode() + digest(mechanism)
 
 

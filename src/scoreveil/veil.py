@@ -15,7 +15,9 @@ A veil is a mechanism (`mechanisms/`) plus where draws come from (`randomness.py
 
 import hashlib
 import os
+import warnings
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack, cast
 
@@ -23,19 +25,21 @@ import numpy as np
 
 from scoreveil import blocks, storage
 from scoreveil.fingerprint import Fingerprints
-from scoreveil.mechanisms import channel, isotonic, published  # noqa: F401  (imported, they can be loaded by name)
+from scoreveil.mechanisms import channel, isotonic, messages, published  # noqa: F401  (imported, they can be loaded by name)
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.mechanism import DEFAULT_MECHANISM, Mechanism, Rows, make
 from scoreveil.mechanisms.reference import Reference
-from scoreveil.mechanisms.scores import Array, check_layout, check_rows, namespace, to_numpy
+from scoreveil.mechanisms.scores import Array, check_layout, check_rows, is_floating, namespace, to_numpy
 from scoreveil.outcomes import Outcomes
 from scoreveil.randomness import KeyedDraws
 from scoreveil.secret_file import Secret
+from scoreveil.shapes import MoreAxes, Shape
 
 Scores = TypeVar("Scores", bound=Array)
 GivenSecret = bytes | str | os.PathLike[str] | Secret
 
 NUMPY_DTYPES = ("float16", "float32", "float64")
+NOTHING = 20.0  # an ε of a whole answer from which on it promises nothing that anyone could tell
 
 
 class MechanismOptions(TypedDict, total=False):
@@ -52,6 +56,7 @@ class VeilOptions(MechanismOptions, total=False):
     """The keyword arguments of `Veil`, for those who pass them on."""
 
     mechanism: str
+    shape: Shape | None
     secret: GivenSecret | None
     model: str
     threads: int
@@ -64,6 +69,8 @@ class Veil:
         epsilon: How much shows through; or a mechanism, whole.
         mechanism: The mechanism's name: "isotonic" keeps the top class (or more) and comes with a guarantee;
             "published" is the paper's Algorithm 1 and Equation 2.
+        shape: How scores are served, where they are not vectors that sum to 1: `shapes.OneColumn()`, `ManyLabels()`,
+            `TopK()`.
         secret: At least 16 random bytes, or the path of a file that holds them: the same scores then always get the
             same answer.
         model: A name. With a secret, other models get independent answers.
@@ -82,6 +89,7 @@ class Veil:
         epsilon: float | Mechanism,
         mechanism: str = DEFAULT_MECHANISM,
         *,
+        shape: Shape | None = None,
         secret: GivenSecret | None = None,
         model: str = "",
         rng: np.random.Generator | None = None,
@@ -102,6 +110,9 @@ class Veil:
             raise ValueError("A whole mechanism has its options already; give them there.")
         else:
             self.mechanism = epsilon
+        if shape is not None and not isinstance(shape, Shape):
+            raise ValueError(f"Expected a shape of scoreveil.shapes, got {type(shape).__name__}.")
+        self.shape = shape
         self.model = model
         self.threads = threads
         self._rng = rng
@@ -116,7 +127,8 @@ class Veil:
         """Veil scores.
 
         Args:
-            scores: One score vector (k,) or a batch (n, k), of numpy, torch or another array library.
+            scores: One score vector (k,) or a batch (n, k), of numpy, torch or another array library; a vector for each
+                place of each record, (n, t, k); or what the veil's shape says.
             tags: One for each row, with a secret and numpy scores. The draw is then a function of the secret, the
                 cell and the tag: the same tag always gets the same answer, another tag an independent one. Whoever
                 counts releases names them by tags, and can repeat one without storing it.
@@ -129,25 +141,68 @@ class Veil:
         """
         if isinstance(scores, (list, tuple)):
             return cast(Scores, self(np.asarray(scores), tags))
-        check_layout(scores)
-        mechanism, draws = self._used, self._keyed_draws()
+        shape = self._shape_of(scores)
+        if shape is None:
+            check_layout(scores)
         if isinstance(scores, np.ndarray):
+            if shape is not None:
+                return cast(Scores, self._shaped(scores, shape, tags))
             rows = np.ascontiguousarray(scores).reshape(-1, scores.shape[-1])
-            if draws is None:
-                if tags is not None:
-                    raise ValueError("Tagged answers need a secret; this veil has none.")
-                veiled = blocks.fresh(mechanism, rows, self._rng, self.threads)
-            else:
-                veiled = blocks.keyed(mechanism, rows, draws, _hashed(tags, len(rows)), self.threads)
-            return cast(Scores, veiled.reshape(scores.shape))
+            return cast(Scores, self._rows(rows, _hashed(tags, len(rows))).reshape(scores.shape))
         if tags is not None:
             raise ValueError(f"Tags need numpy scores; these are of type {type(scores).__name__}.")
-        xp = namespace(scores)
-        if _fits_numpy(scores) and (draws is not None or scores.device.type == "cpu"):
+        xp, draws = namespace(scores), self._keyed_draws()
+        if shape is not None or (_fits_numpy(scores) and (draws is not None or scores.device.type == "cpu")):
             # numpy shares host memory; keyed answers are the same bytes wherever the scores live
             return cast(Scores, xp.asarray(self(to_numpy(scores)), device=scores.device))
         rows = scores[None, :] if scores.ndim == 1 else scores
-        return cast(Scores, xp.reshape(blocks.on_device(mechanism, rows, draws, self._rng), scores.shape))
+        return cast(Scores, xp.reshape(blocks.on_device(self._used, rows, draws, self._rng), scores.shape))
+
+    def _rows(self, rows: Rows, tags: Rows | None) -> Rows:
+        """Answers to a contiguous numpy batch (n, k); `tags` are hashed ones."""
+        draws = self._keyed_draws()
+        if draws is not None:
+            return blocks.keyed(self._used, rows, draws, tags, self.threads)
+        if tags is not None:
+            raise ValueError("Tagged answers need a secret; this veil has none.")
+        return blocks.fresh(self._used, rows, self._rng, self.threads)
+
+    def _shaped(self, scores: Rows, shape: Shape, tags: Sequence[bytes] | None) -> Rows:
+        """Scores of another shape, as vectors and back."""
+        vectors = self.vectors(scores)
+        releases = vectors.shape[1]
+        if releases > 1 and releases * self.epsilon > NOTHING:
+            warnings.warn(
+                f"An answer holds {releases} releases of ε = {self.epsilon:g}, which add up to "
+                f"{releases * self.epsilon:g}: something is promised about each of them, nothing about a whole answer.",
+                stacklevel=3,
+            )
+        hashed = _hashed(tags, len(vectors))
+        if self.is_keyed and releases > 1:
+            hashed = _of_places(_magnitudes(vectors) if hashed is None else hashed, releases)
+        rows = np.ascontiguousarray(vectors.reshape(-1, vectors.shape[2]))
+        return shape.restored(self._rows(rows, hashed).reshape(vectors.shape), scores)
+
+    def _shape_of(self, scores: Array) -> Shape | None:
+        """The veil's shape; vectors of many places have theirs even where none was given."""
+        return self.shape or (MoreAxes() if getattr(scores, "ndim", 0) > 2 else None)
+
+    def vectors(self, scores: Rows) -> Rows:
+        """The score vectors that a numpy batch stands for: (records, releases of a record, classes).
+
+        Raises:
+            ValueError: These are not scores of the veil's shape.
+        """
+        shape = self._shape_of(scores)
+        if shape is None:
+            check_layout(scores)
+            vectors = np.atleast_2d(scores)[:, None, :]
+        else:
+            if not is_floating(scores):
+                raise ValueError(f"Expected floating-point scores, got dtype {scores.dtype}.")
+            shape.check(scores)
+            vectors = shape.vectors(scores)
+        return vectors
 
     def outcomes(self, scores: Rows, tags: Sequence[bytes]) -> Rows:
         """What is drawn for a numpy batch with these tags, before it becomes scores: (n, j) whole numbers below 2^16.
@@ -161,13 +216,24 @@ class Veil:
         draws = self._keyed_draws()
         if draws is None:
             raise ValueError("Tagged answers need a secret; this veil has none.")
-        check_layout(scores)
-        check_rows(scores)
-        return self._outcomes.drawn(np.ascontiguousarray(scores), draws, _hashed(tags, len(scores)))
+        vectors = self.vectors(scores)
+        records, releases, classes = vectors.shape
+        rows = np.ascontiguousarray(vectors.reshape(-1, classes))
+        check_rows(rows)
+        hashed = _hashed(tags, records)
+        if hashed is not None and releases > 1:
+            hashed = _of_places(hashed, releases)
+        return self._outcomes.drawn(rows, draws, hashed).reshape(records, -1)
 
     def answers(self, scores: Rows, outcomes: Rows) -> Rows:
         """The answers to a numpy batch that these outcomes stand for; the label is the row's own."""
-        return self._outcomes.answers(scores, outcomes)
+        shape = self._shape_of(scores)
+        if shape is None:
+            return self._outcomes.answers(scores, outcomes)
+        vectors = shape.vectors(scores)
+        rows = np.ascontiguousarray(vectors.reshape(-1, vectors.shape[2]))
+        veiled = self._outcomes.answers(rows, outcomes.reshape(len(rows), -1))
+        return shape.restored(veiled.reshape(vectors.shape), scores)
 
     def fingerprints(self, rows: int, inputs: Iterable[Any]) -> list[bytes]:
         """Tags for records: near-duplicates share one, other records hardly ever do.
@@ -182,7 +248,8 @@ class Veil:
         if self._secret is None:
             raise ValueError("Fingerprints of records need a secret; this veil has none.")
         if self._fingerprints is None:
-            self._fingerprints = Fingerprints(self._secret.value, storage.fingerprint(self.mechanism, self.model))
+            known = storage.fingerprint(self.mechanism, self.model, self.shape)
+            self._fingerprints = Fingerprints(self._secret.value, known)
         return self._fingerprints(rows, inputs)
 
     @classmethod
@@ -197,7 +264,8 @@ class Veil:
     @property
     def guarantee(self) -> Guarantee:
         """What one release promises, the relation it holds for, and its limits in words."""
-        return self._used.guarantee()
+        promise = self._used.guarantee()
+        return promise if self.shape is None else replace(promise, limits=(*promise.limits, self.shape.words))
 
     @property
     def epsilon(self) -> float:
@@ -210,11 +278,11 @@ class Veil:
 
     def with_secret(self, secret: GivenSecret) -> "Veil":
         """The same veil with keyed answers."""
-        return Veil(self.mechanism, secret=secret, model=self.model, threads=self.threads)
+        return Veil(self.mechanism, shape=self.shape, secret=secret, model=self.model, threads=self.threads)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the mechanism to .npz, or to .json where it has no tables. Never the secret."""
-        storage.save(self.mechanism, self.model, Path(path))
+        storage.save(self.mechanism, self.model, Path(path), self.shape)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, secret: GivenSecret | None = None, threads: int = 1) -> "Veil":
@@ -223,8 +291,8 @@ class Veil:
         Raises:
             ValueError: The file is damaged, or was not written by `save`.
         """
-        mechanism, model = storage.load(Path(path))
-        return cls(mechanism, secret=secret, model=model, threads=threads)
+        mechanism, model, shape = storage.load(Path(path))
+        return cls(mechanism, shape=shape, secret=secret, model=model, threads=threads)
 
     def about(self) -> dict[str, Any]:
         """What tells this veil from others, as plain values: for manifests. Of a secret only a fingerprint."""
@@ -234,6 +302,7 @@ class Veil:
             "model": self.model,
             "tables": hashlib.sha256(tables).hexdigest() if tables else None,
             "key": None if secret is None else secret.fingerprint,
+            **(self.shape.settings() if self.shape else {}),
             **self.mechanism.settings(),
         }
 
@@ -246,7 +315,7 @@ class Veil:
 
     def _keyed_draws(self) -> KeyedDraws | None:
         if self._draws is None and self._secret is not None:
-            self._draws = KeyedDraws(self._secret.value, storage.fingerprint(self.mechanism, self.model))
+            self._draws = KeyedDraws(self._secret.value, storage.fingerprint(self.mechanism, self.model, self.shape))
         return self._draws
 
 
@@ -258,6 +327,20 @@ def _hashed(tags: Sequence[bytes] | None, rows: int) -> Rows | None:
         raise ValueError(f"Expected a tag of type bytes for each of the {rows} rows; got {len(tags)} tags.")
     digests = b"".join(hashlib.sha256(tag).digest() for tag in tags)
     return np.frombuffer(digests, dtype=np.uint8).reshape(rows, hashlib.sha256().digest_size)
+
+
+def _magnitudes(vectors: Rows) -> Rows:
+    """What tells records apart where scores are all that is known: (records, 32)."""
+    told = messages.magnitudes(vectors.reshape(len(vectors), -1))
+    digests = b"".join(hashlib.sha256(row).digest() for row in told)
+    return np.frombuffer(digests, dtype=np.uint8).reshape(len(told), hashlib.sha256().digest_size)
+
+
+def _of_places(hashed: Rows, places: int) -> Rows:
+    """A tag for every place of every record, none like another: two places that look alike are drawn for apart."""
+    tags = np.repeat(hashed, places, axis=0)
+    tags.view("<u8")[:, 0] ^= np.tile(np.arange(places, dtype="<u8"), len(hashed))
+    return tags
 
 
 def _fits_numpy(scores: Array) -> bool:

@@ -85,7 +85,7 @@ class Cleaned:
         """What to write in place of all scores of the batch, bad rows included."""
         scores = self.batch.scores
         if self.one_column is not None:
-            veiled = self.one_column.column(veiled, scores[self.good, 0] / scores.dtype.type(self.unit))[:, None]
+            veiled = self.one_column.restored(veiled[:, None, :], scores[self.good] / scores.dtype.type(self.unit))
         if len(self.good) < len(scores):
             kept, veiled = veiled, _labels_alone(scores)
             veiled[self.good] = kept
@@ -106,7 +106,7 @@ def cleaned(file: ScoreFile, name: str, cleaning: Cleaning, guessed: bool, bad: 
             hint = _hint(file, batch) if guessed else ""
         vectors = batch.scores if unit == 1 else batch.scores / batch.scores.dtype.type(unit)
         if shape is not None:
-            vectors = shape.vectors(vectors[:, 0])
+            vectors = shape.vectors(vectors)[:, 0, :]
         elif cleaning.rescale:
             vectors = _rescaled(vectors)
         found = dict(faults(vectors, first_row))

@@ -181,7 +181,7 @@ def open_source(name: str, model: Model, limits: Limits) -> Source[Any]:
 
 def _settings(veils: Iterable[Veil], secret: bytes) -> bytes:
     """A hash of all that answers depend on: an outcome is given again under the same alone."""
-    parts = (storage.fingerprint(veil.mechanism, veil.model) for veil in veils)
+    parts = (storage.fingerprint(veil.mechanism, veil.model, veil.shape) for veil in veils)
     state = hashlib.sha256(hmac.digest(secret, b"scoreveil settings 1", "sha256"))
     for part in parts:
         state.update(record_bytes.with_length(part))

@@ -48,5 +48,10 @@ def messages(rows: Rows, kept: Rows, cell: Rows, tags: Rows | None = None) -> ND
     made = empty(len(rows), rows.shape[1], kept.shape[1], "<f8" if cell.dtype.kind == "f" else "u1", tags)
     made["kept"], made["cell"] = kept, cell
     if tags is None:
-        made["magnitude"] = np.maximum(rows, SMALLEST, dtype=np.float64).view(np.uint64) >> EXPONENT
+        made["magnitude"] = magnitudes(rows)
     return as_bytes(made)
+
+
+def magnitudes(rows: Rows) -> NDArray[np.uint8]:
+    """The order of magnitude of every score (n, k)."""
+    return np.asarray(np.maximum(rows, SMALLEST, dtype=np.float64).view(np.uint64) >> EXPONENT, dtype=np.uint8)
