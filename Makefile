@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-INSTALL := $(PIP) install -q -c constraints.txt
+INSTALL := $(PIP) install -q --no-compile -c constraints.txt
 
 .PHONY: help demo test test-fast slowest coverage check docs dist spark bench bench-extras bench-ray bench-gateway bench-ledger soak \
 	soak-ledger conformance proto browser clean

@@ -13,6 +13,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.metrics import roc_auc_score, roc_curve
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
+from threadpoolctl import threadpool_limits
 
 from scoreveil import Veil
 from scoreveil.audit.attacks import ATTACKS, labels, likelihood, ml_leaks, thresholds, trees
@@ -29,10 +30,11 @@ EXPECTED = {"label_floor": 0.57, "gap": 0.57, "ranking_floor": 0.62}
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """Tests run side by side; small networks are faster with a thread each."""
+    """Tests run side by side; small networks and trees are faster with a thread each."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    yield
+    with threadpool_limits(1):
+        yield
     torch.set_num_threads(threads)
 
 
