@@ -140,7 +140,7 @@ class Messages:
     def __init__(self) -> None:
         self._waiting = bytearray()
 
-    def feed(self, data: bytes) -> Iterator[tuple[int, int, bytes]]:
+    def feed(self, data: bytes | bytearray) -> Iterator[tuple[int, int, bytes]]:
         """(id, kind, body) of every message that is now complete. ValueError: this is no such stream."""
         self._waiting += data
         while len(self._waiting) >= _length.size:

@@ -91,14 +91,18 @@ class Caller:
         self.told: dict[int, Reply] | None = None  # what it was told before it connected, once that was read
 
     def receive(self) -> Iterator[WriterCall]:
-        """The calls that have come. ConnectionError: the worker is gone. ValueError: it is none of ours."""
-        try:
-            data = self.connection.recv(CHUNK)
-        except BlockingIOError:
-            return
-        if not data:
-            raise ConnectionError
-        for ident, kind, body in self.messages.feed(data):
+        """The calls that have come. ValueError: it is none of ours.
+
+        ConnectionError: the worker is gone. Nobody could be told what its last calls came to, so they are not charged.
+        """
+        come = bytearray()
+        with contextlib.suppress(BlockingIOError):
+            while len(come) < CHUNK:
+                data = self.connection.recv(CHUNK)
+                if not data:
+                    raise ConnectionError
+                come += data
+        for ident, kind, body in self.messages.feed(come):
             # read here, so that what cannot be read never meets the calls of others
             yield WriterCall(self, ident, _work(kind, body))
 
@@ -161,7 +165,7 @@ class Writer:
                     self._send(worker)
                 if events & selectors.EVENT_READ:
                     try:
-                        calls += worker.receive()
+                        calls += list(worker.receive())
                     except (OSError, ValueError):
                         self._drop(worker)
         return calls, stopping
