@@ -108,7 +108,8 @@ class Gateway:
         limit, repeats = max(1, self.budget), "replay" if self.budget else "sticky"
         asked = Questions("m", b"s" * 16, b"".join(keys), marks, outcomes, limit, 1, 1, repeats)  # type: ignore[arg-type]
         with self.file:
-            return wire.read_answers(self.file.answer(asked))
+            [body] = self.file.answer([asked])
+        return wire.read_answers(body or b"")
 
     def _fresh(self, scores: Array) -> Array:
         return np.asarray(self.veil._used.outcomes(scores, self.rng.random((len(scores), 1)))[:, 0])

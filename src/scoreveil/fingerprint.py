@@ -80,6 +80,9 @@ def read_records(rows: int, inputs: Iterable[Any]) -> Iterator[tuple[Floats, lis
     step = max(1, BLOCK // max(1, sum(part[:1].size for part in parts)))
     for start in range(0, rows, step):
         read = [_read(part[start : start + step]) for part in parts]
+        if len(read) == 1:
+            yield read[0]
+            continue
         numbers = np.hstack([np.empty((min(step, rows - start), 0)), *(numbers for numbers, _ in read)])
         texts = zip(*(texts for _, texts in read), strict=True) if read else [()] * len(numbers)
         yield numbers, [b"".join(text) for text in texts]

@@ -39,6 +39,8 @@ LARGEST = 1e30
 FURTHEST = 2**31 - 1  # cell
 TINY = 1e-30
 
+PLACES = np.arange(TABLES, dtype="<i4")
+
 Marks = NDArray[np.int64]
 
 
@@ -53,7 +55,7 @@ class Neighbourhoods:
         self._typical: tuple[Floats, Floats] | None = None
         if typical is not None:
             self._typical = _spread(typical)
-            nearest = _nearest(self._placed(_clean(typical)))
+            nearest = _nearest(self._placed(_Numbers(typical)))
             self.width = float(np.quantile(nearest, NEAREST)) / NEAR
             if not self.width > 0:
                 raise ValueError("One in a hundred of the typical inputs occurs twice; give each input once.")
@@ -65,32 +67,27 @@ class Neighbourhoods:
 
     def _cells(self, numbers: Floats) -> NDArray[np.int32]:
         """(n, TABLES · DIRECTIONS) cells of (n, d) numbers."""
-        numbers = _clean(numbers)
-        t = self._placed(numbers)
-        width = self.width if self._typical is not None else _width(numbers)
+        given = _Numbers(numbers)
+        t = self._placed(given)
+        width = self.width if self._typical is not None else given.width()
         along = t @ self._first_directions(t.shape[1])
         cells = np.floor(along / width + self._offsets)
         return np.minimum(np.maximum(cells, -FURTHEST), FURTHEST).astype(np.int32)
 
-    def _placed(self, numbers: Floats) -> Floats:
+    def _placed(self, given: "_Numbers") -> Floats:
         """t, for each row."""
-        if self._typical is not None:
-            mean, spread = self._typical
-            if numbers.shape[1] != len(mean):
-                raise ValueError(f"Typical inputs have {len(mean)} numbers; a record has {numbers.shape[1]}.")
-            return np.asarray(np.clip((numbers - mean) / spread, -FAR, FAR) / np.sqrt(len(mean)))
-        sizes = np.abs(numbers)
-        size = np.einsum("ij,ij->i", sizes, sizes) / np.maximum(sizes.sum(axis=1), TINY)
-        t = np.arcsinh(numbers / np.minimum(np.maximum(size, TINY), 1.0)[:, None])
-        squares = np.einsum("ij,ij->i", t, t)
-        apart = squares - t.sum(axis=1) ** 2 / max(1, t.shape[1])  # ‖t - mean of t‖²
-        return np.asarray(t / np.sqrt(np.maximum(np.maximum(apart, squares * LEAST_APART**2), TINY))[:, None])
+        if self._typical is None:
+            return given.placed()
+        mean, spread = self._typical
+        if given.values.shape[1] != len(mean):
+            raise ValueError(f"Typical inputs have {len(mean)} numbers; a record has {given.values.shape[1]}.")
+        return np.asarray(np.clip((given.values - mean) / spread, -FAR, FAR) / np.sqrt(len(mean)))
 
     def _marks(self, cells: NDArray[np.int32], texts: list[bytes]) -> Marks:
         """One hash for each table, over its number, its cells, and the texts."""
         n = len(cells)
         message = np.empty((n, TABLES, DIRECTIONS + 3), dtype="<i4")
-        message[:, :, 0] = np.arange(TABLES)
+        message[:, :, 0] = PLACES
         message[:, :, 1 : DIRECTIONS + 1] = cells.reshape(n, TABLES, DIRECTIONS)
         message[:, :, DIRECTIONS + 1 :] = _digests(texts)[:, None]
         words = self._hash.words(message.reshape(n * TABLES, -1).view(np.uint8), 1)
@@ -107,28 +104,45 @@ class Neighbourhoods:
         return self._draws.uniforms(np.frombuffer(purpose, dtype=np.uint8)[None], count).ravel()
 
 
+class _Numbers:
+    """Records by the row, and what they tell of their own scale."""
+
+    def __init__(self, given: Floats) -> None:
+        self.values, self._sizes = given, np.abs(given)
+        if not np.maximum.reduce(self._sizes, axis=None, initial=0.0) <= LARGEST:  # NaN is no number either
+            self.values = _clean(given)
+            self._sizes = np.abs(self.values)
+        self._squares = np.einsum("ij,ij->i", self._sizes, self._sizes)
+        self._sum = np.add.reduce(self._sizes, axis=1)
+
+    def placed(self) -> Floats:
+        """t, where no typical inputs are given."""
+        size = self._squares / np.maximum(self._sum, TINY)
+        t = np.arcsinh(self.values / np.minimum(np.maximum(size, TINY), 1.0)[:, None])
+        squares = np.einsum("ij,ij->i", t, t)
+        apart = squares - np.add.reduce(t, axis=1) ** 2 / max(1, t.shape[1])  # ‖t - mean of t‖²
+        return np.asarray(t / np.sqrt(np.maximum(np.maximum(apart, squares * LEAST_APART**2), TINY))[:, None])
+
+    def width(self) -> Floats:
+        """The width of cells for each row, (n, 1)."""
+        half = np.sqrt(self._sizes)
+        matter = _count(self._sum, self._squares)
+        fourths, halves = np.add.reduce(np.sqrt(half), axis=1), np.add.reduce(half, axis=1)
+        mixed = _count(fourths, halves) / np.maximum(matter, 1.0)
+        alike = _ramp(mixed, MIXED) * _ramp(-matter, FEW)
+        return np.asarray(WIDTH * (WIDE / WIDTH) ** alike)[:, None]
+
+
 def _clean(numbers: Floats) -> Floats:
     """Finite numbers: what is missing is 0."""
     cleaned = np.minimum(np.maximum(numbers, -LARGEST), LARGEST)
-    missing = np.isnan(cleaned)
-    if missing.any():
-        cleaned[missing] = 0.0
+    cleaned[np.isnan(cleaned)] = 0.0
     return np.asarray(cleaned, dtype=np.float64)
 
 
-def _width(numbers: Floats) -> Floats:
-    """The width of cells for each row, (n, 1), by what the record itself tells of its scale."""
-    sizes = np.abs(numbers)
-    half = np.sqrt(sizes)
-    matter, fourth = _count(sizes, sizes * sizes), np.sqrt(half)
-    mixed = _count(fourth, half) / np.maximum(matter, 1.0)
-    alike = _ramp(mixed, MIXED) * _ramp(-matter, FEW)
-    return np.asarray(WIDTH * (WIDE / WIDTH) ** alike)[:, None]
-
-
-def _count(values: Floats, squares: Floats) -> Floats:
+def _count(total: Floats, squares: Floats) -> Floats:
     """(Σv)² / Σv²: how many values matter."""
-    return np.asarray(values.sum(axis=1) ** 2 / np.maximum(squares.sum(axis=1), TINY))
+    return np.asarray(total**2 / np.maximum(squares, TINY))
 
 
 def _ramp(value: Floats, between: tuple[float, float]) -> Floats:
@@ -160,7 +174,7 @@ def _nearest(t: Floats) -> Floats:
 def _digests(texts: list[bytes]) -> NDArray[np.int32]:
     """(n, 2): a hash of each record's texts; 0 for none."""
     made = np.zeros((len(texts), 2), dtype="<i4")
-    for i, text in enumerate(texts):
+    for i, text in enumerate(texts if any(texts) else ()):
         if text:
             made[i] = np.frombuffer(hashlib.sha256(text).digest()[:8], dtype="<i4")
     return made

@@ -3,7 +3,8 @@
 With one kept class, as by default, there are few answers for each label: they are made once, and looked up.
 """
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,29 +20,29 @@ class Outcomes:
 
     def __init__(self, mechanism: Mechanism) -> None:
         self._mechanism = mechanism
-        self._tables: dict[tuple[int, Any, int], tuple[Rows, dict[bytes, int]]] = {}
+        self._tables: dict[tuple[int, Any, int], Table] = {}
 
     def drawn(self, rows: Rows, draws: KeyedDraws, tags: Rows | None) -> Rows:
         """(n, j) whole numbers below 2^16; `tags` are hashed ones, and the rows were checked."""
         if self._mechanism.different_answers is None:
             return self._mechanism.outcomes(rows, blocks.keyed_uniforms(self._mechanism, rows, draws, tags))
         answers = blocks.keyed(self._mechanism, rows, draws, tags)  # compiled, where it can be
-        labels = rows.argmax(axis=1).tolist()
-        found = [self._table(rows, label)[1][row[label].tobytes()] for row, label in zip(answers, labels, strict=True)]
-        return np.array(found, dtype=np.uint16)[:, None]
+        found = np.empty((len(rows), 1), dtype=np.uint16)
+        for label, some in _by_label(rows):
+            table = self._table(rows, label)
+            found[some, 0] = table.outcomes[np.searchsorted(table.tops, answers[some, label])]
+        return found
 
     def answers(self, rows: Rows, outcomes: Rows) -> Rows:
         """The answers that the outcomes stand for; of the rows' scores only the kept classes count."""
         if self._mechanism.different_answers is None:
             return self._mechanism.answers(rows, outcomes)
         made = np.empty_like(rows)
-        pairs = zip(rows.argmax(axis=1).tolist(), outcomes[:, 0].tolist(), strict=True)
-        for i, (label, outcome) in enumerate(pairs):
-            made[i] = self._table(rows, label)[0][outcome]
+        for label, some in _by_label(rows):
+            made[some] = self._table(rows, label).answers[outcomes[some, 0]]
         return made
 
-    def _table(self, rows: Rows, label: int) -> tuple[Rows, dict[bytes, int]]:
-        """Every answer with this label, and which outcome has which top score."""
+    def _table(self, rows: Rows, label: int) -> "Table":
         key = rows.shape[1], rows.dtype, label
         if key not in self._tables:
             if len(self._tables) >= MOST_TABLES:
@@ -52,5 +53,24 @@ class Outcomes:
             labelled[:, label] = 1
             answers = self._mechanism.answers(labelled, np.arange(count, dtype=np.uint16)[:, None])
             # the last of two with the same top score: levels below 1/k are never drawn
-            self._tables[key] = answers, {answer[label].tobytes(): c for c, answer in enumerate(answers)}
+            tops, last = np.unique(answers[::-1, label], return_index=True)
+            self._tables[key] = Table(answers, tops, count - 1 - last)
         return self._tables[key]
+
+
+class Table(NamedTuple):
+    """Every answer with one label, by outcome; and which outcome has which top score, in their order."""
+
+    answers: Rows
+    tops: Rows
+    outcomes: Rows
+
+
+def _by_label(rows: Rows) -> Iterator[tuple[int, Any]]:
+    """Each label that occurs, and which rows have it."""
+    labels = rows.argmax(axis=1)
+    if len(labels) == 1:
+        yield int(labels[0]), slice(None)
+        return
+    for label in np.flatnonzero(np.bincount(labels)).tolist():
+        yield label, labels == label

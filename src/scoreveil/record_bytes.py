@@ -17,16 +17,27 @@ def of_tensors(tensors: Iterable[tuple[str, str, Array]]) -> list[bytes]:
     """Bytes of each row of named tensors, given as (name, datatype, array), in any order."""
     parts: list[list[bytes]] = []
     for name, datatype, array in sorted(tensors, key=lambda tensor: tensor[0]):
-        rows = array.reshape(len(array), -1)
         head = f"{name}\0{datatype}\0{array.shape[1:]}\0".encode()
-        if rows.dtype == object:
-            values = [b"".join(with_length(value) for value in row) for row in rows]
+        if array.dtype == object:
+            rows = array.reshape(len(array), -1)
+            parts.append([with_length(head + b"".join(with_length(value) for value in row)) for row in rows])
         else:
-            if rows.dtype.kind == "f":
-                rows = np.where(np.isnan(rows), rows.dtype.type("nan"), rows + rows.dtype.type(0))
-            values = [row.tobytes() for row in np.ascontiguousarray(rows)]
-        parts.append([with_length(head + value) for value in values])
-    return [b"".join(row) for row in zip(*parts, strict=True)]
+            parts.append(_of_numbers(head, array))
+    return parts[0] if len(parts) == 1 else [b"".join(row) for row in zip(*parts, strict=True)]
+
+
+def _of_numbers(head: bytes, array: Array) -> list[bytes]:
+    if array.dtype.kind == "f":
+        array = array + array.dtype.type(0)  # -0.0 is 0.0
+        missing = np.isnan(array)
+        if missing.any():
+            array[missing] = array.dtype.type("nan")
+    size = array[:1].nbytes  # of a row
+    start = (len(head) + size).to_bytes(8, "little") + head
+    if not size:
+        return [start] * len(array)
+    data = array.tobytes()
+    return [start + data[i : i + size] for i in range(0, len(data), size)]
 
 
 def of_rows(given: Any) -> list[bytes]:

@@ -25,8 +25,8 @@ from scoreveil.gateway.sources import Arrays, Query, Source
 from scoreveil.gateway.upstream import TensorUpstream
 from scoreveil.inference_protocol.refusals import Refusal, bad_request, upstream_failed
 from scoreveil.inference_protocol.tensors import Array
-from scoreveil.ledger import Answered, IdempotencyConflict, LedgerUnavailable, Questions, Repeats, record_key
-from scoreveil.ledger.charges import KEY, MOST_UNITS, joined_keys
+from scoreveil.ledger import Answered, IdempotencyConflict, LedgerUnavailable, Questions, Repeats
+from scoreveil.ledger.charges import KEY, MOST_UNITS, RecordKeys, joined_keys
 from scoreveil.ledger.releases import SETTINGS
 from scoreveil.mechanisms.scores import check_layout, check_rows
 from scoreveil.neighbourhood import Neighbourhoods
@@ -52,7 +52,7 @@ class ServedModel:
         self.name, self.model, self.source, self.limits, self.metrics = name, model, source, limits, metrics
         secret = keys.records if model.budgeted else keys.answers
         self._veils = {score: model.make_veil(secret, f"{name}/{model.version}/{score}") for score in model.scores}
-        self._secret = keys.records
+        self._keys = RecordKeys(keys.records, name, model.version)
         self.remembers = model.remembers
         self._answered: dict[bytes, bytes] = {}  # sticky outcomes as they were released: they never change
         if self.remembers:
@@ -79,7 +79,7 @@ class ServedModel:
             raise upstream_failed("not_scores") from None
         if self.remembers:
             assert link is not None  # a gateway with such a model has one
-            keys = [record_key(self._secret, self.name, self.model.version, record) for record in query.records()]
+            keys = self._keys(query.records())
             if all(key in self._answered for key in keys):
                 outcomes = [self._answered[key] for key in keys]
                 self.metrics.replayed.inc(len(keys))

@@ -126,13 +126,15 @@ class Questions:
     def all_marks(self) -> tuple[int, ...]:
         return struct.unpack(f"<{len(self.marks) // MARK}q", self.marks)
 
+    def split(self) -> list[bytes]:
+        return [self.keys[i : i + KEY] for i in range(0, len(self.keys), KEY)]
+
     def rows(self) -> Iterable[tuple[bytes, tuple[int, ...], bytes]]:
         """Key, marks and outcome of each row."""
-        n, marks, size = len(self), self.all_marks(), self.outcome_bytes
-        each = len(marks) // n
-        for i in range(n):
-            key, outcome = self.keys[i * KEY : (i + 1) * KEY], self.outcomes[i * size : (i + 1) * size]
-            yield key, marks[i * each : (i + 1) * each], outcome
+        marks, size = self.all_marks(), self.outcome_bytes
+        each = len(marks) // len(self)
+        for i, key in enumerate(self.split()):
+            yield key, marks[i * each : (i + 1) * each], self.outcomes[i * size : (i + 1) * size]
 
     def room(self, spent: int) -> int:
         """Releases that are still possible for a record; of a sticky one the next settings allow another."""
@@ -180,7 +182,7 @@ def settle(asked: Questions, found: "Found", client_spent: int, next_born: int) 
         hits = [marked[mark] for mark in marks if mark in marked]
         record = current[min(hits).key] if hits and key not in current else current.get(key, Known(next_born, key))
         if not hits:  # a new record, or one from before there were marks
-            current[key] = record = record._replace(born=next_born)
+            current[key] = record = Known(next_born, *record[1:])
             next_born += 1
             for mark in dict.fromkeys(marks):
                 marked[mark] = record

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import os
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
@@ -25,7 +26,6 @@ class WriterConnection(asyncio.Protocol):
 
     def __init__(self) -> None:
         self._messages = wire.Messages()
-        self._idents = itertools.count()
         self._waiting: dict[int, asyncio.Future[tuple[int, bytes]]] = {}
         self._transport: asyncio.Transport | None = None
         self.lost = False
@@ -46,11 +46,10 @@ class WriterConnection(asyncio.Protocol):
                 waiting.set_exception(ConnectionResetError())
         self._waiting.clear()
 
-    async def call(self, kind: int, body: bytes) -> tuple[int, bytes]:
+    async def call(self, ident: int, kind: int, body: bytes) -> tuple[int, bytes]:
         """The writer's reply. ConnectionError: it is gone, and whether it did what was asked is not known."""
         if self.lost or self._transport is None:
             raise ConnectionResetError
-        ident = next(self._idents)
         waiting: asyncio.Future[tuple[int, bytes]] = asyncio.get_running_loop().create_future()
         self._waiting[ident] = waiting
         try:
@@ -68,14 +67,15 @@ class WriterConnection(asyncio.Protocol):
 class SqliteLedger(Ledger):
     """A ledger in a file, for all workers on one machine.
 
-    When the writer's owner dies, calls under way are sent again to whoever takes over: those with a `request` are
-    charged once, others at most once more than they are answered.
+    When the writer's owner dies, calls under way are sent again to whoever takes over, who knows those that were
+    charged already, and what they were to be told.
     """
 
     def __init__(self, path: Path, timeout: float) -> None:
         self._path, self._timeout = path, timeout
         self._connection: WriterConnection | None = None
         self._connecting = asyncio.Lock()
+        self._worker, self._calls = secrets.randbits(63 - wire.COUNTED), itertools.count()
         self._writer: Writer | None = None
         self._create = True
         self._process = os.getpid()
@@ -136,9 +136,10 @@ class SqliteLedger(Ledger):
         return reply
 
     async def _call_until_answered(self, kind: int, body: bytes) -> tuple[int, bytes]:
+        ident = self._worker << wire.COUNTED | next(self._calls) % (1 << wire.COUNTED)
         while True:
             try:
-                return await (await self._connected()).call(kind, body)
+                return await (await self._connected()).call(ident, kind, body)
             except ConnectionError:
                 await asyncio.sleep(PAUSE)
 

@@ -110,6 +110,7 @@ def verify(connection: sqlite3.Connection, earlier: books.Head | None) -> books.
 
 def forget(connection: sqlite3.Connection, scope: books.Scope) -> books.Forgotten:
     connection.execute("PRAGMA secure_delete = ON")  # what is forgotten does not stay in the file's free pages
+    connection.execute("DELETE FROM replies")
     if scope.model is not None:
         name = {"name": scope.model}
         connection.execute(f"DELETE FROM marks WHERE key IN (SELECT key FROM records WHERE {OF_MODEL})", name)

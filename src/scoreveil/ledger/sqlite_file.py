@@ -6,6 +6,7 @@
 - `requests` keeps the answers to requests that carry an idempotency key and were granted something.
 - `marks` tells which record a question belongs to, `clients` what each client has spent, under a hash of its name.
 - `facts` are written once: which secret belongs here, and in which unit each model is counted.
+- `replies` has what each worker was told last: one whose reply was lost with the writer's owner asks again.
 
 A refusal writes nothing. Times are there to be read by people; nothing is decided by them.
 """
@@ -13,15 +14,19 @@ A refusal writes nothing. Times are there to be read by people; nothing is decid
 import os
 import sqlite3
 import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
+from typing import TypeVar
 from urllib.parse import quote
 
 from scoreveil.ledger import wire
 from scoreveil.ledger.charges import Charge, Grant, entry_digest
 from scoreveil.ledger.errors import IdempotencyConflict, LedgerUnavailable
-from scoreveil.ledger.releases import Found, Known, Questions, Settlement, client_hash, settle, unit_fact
+from scoreveil.ledger.releases import Found, Known, Questions, client_hash, settle, unit_fact
 
+T = TypeVar("T", int, bytes)
 APPLICATION = 0x53636F76  # "Scov"
 VERSION = 2
 CACHE = 64 << 10  # KiB of pages kept in memory
@@ -76,6 +81,9 @@ CREATE TABLE clients (
 ) WITHOUT ROWID;
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """
+# not part of the format: what is in it counts for seconds, and whoever does not know it does without
+REPLIES = "CREATE TABLE IF NOT EXISTS replies (worker INTEGER PRIMARY KEY, at INTEGER NOT NULL, replies BLOB NOT NULL)"
+KEPT = 60  # seconds that replies are kept: longer than anyone asks for them again
 
 # statements of two sizes only, so that SQLite compiles each once
 TOGETHER = 128
@@ -90,7 +98,8 @@ OF_MARKS = f"""
 SELECT m.mark, m.born, {KNOWN} FROM marks AS m JOIN records AS r ON r.model = ? AND r.key = m.key WHERE m.mark IN (%s)
 """
 OF_8_MARKS, OF_MANY_MARKS = (OF_MARKS % ", ".join("?" * n) for n in (8, TOGETHER))
-OF_KEY = f"SELECT {KNOWN} FROM records AS r WHERE r.model = ? AND r.key = ?"
+OF_KEYS = f"SELECT {KNOWN} FROM records AS r WHERE r.model = ? AND r.key IN (%s)"
+OF_1_KEY, OF_MANY_KEYS = (OF_KEYS % ", ".join("?" * n) for n in (1, TOGETHER))
 RECORD = """
 INSERT INTO records (model, key, releases, spent, room, settings, outcome) VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (model, key) DO UPDATE SET
@@ -106,6 +115,27 @@ ON CONFLICT (model, client) DO UPDATE SET spent = clients.spent + excluded.spent
 ENTRY = "INSERT INTO journal (at, model, client, units, most, keys, digest) VALUES (?, ?, ?, ?, ?, ?, ?)"
 ANSWERED = "SELECT fingerprint, grants FROM requests WHERE request = ?"
 ANSWER = "INSERT INTO requests (request, at, model, client, fingerprint, grants) VALUES (?, ?, ?, ?, ?, ?)"
+TOLD = "SELECT replies FROM replies WHERE worker = ?"
+TELL = "INSERT OR REPLACE INTO replies (worker, at, replies) VALUES (?, ?, ?)"
+
+
+@dataclass(slots=True)
+class Draft:
+    """What some calls found of one model, as each leaves it to the next, and what is to be written for all of them."""
+
+    marked: dict[int, Known]
+    records: dict[bytes, Known]
+    changed: dict[bytes, tuple[int, int, int, bytes, bytes]] = field(default_factory=dict)
+    begun: list[tuple[int, bytes, int]] = field(default_factory=list)
+    entries: list[tuple[int, str, str, int, int, bytes, bytes]] = field(default_factory=list)
+    spent: dict[bytes, int] = field(default_factory=dict)  # by each client, before
+    paid: dict[bytes, int] = field(default_factory=dict)  # by each client, now
+
+    def found(self, asked: Questions) -> Found:
+        """What one of the calls needs of it."""
+        by_mark = {mark: self.marked[mark] for mark in asked.all_marks() if mark in self.marked}
+        keys = {*asked.split(), *(known.key for known in by_mark.values())}
+        return Found(by_mark, [self.records[key] for key in keys if key in self.records])
 
 
 class LedgerFile:
@@ -194,60 +224,89 @@ class LedgerFile:
         self._connection.executemany(COUNT, rows)
         return grants
 
-    def answer(self, asked: Questions) -> bytes:
-        """Answer questions by neighbourhood, within the transaction. The answers, as `wire` writes them."""
+    def answer(self, calls: Sequence[Questions]) -> list[bytes | None]:
+        """Answer questions by neighbourhood, one call after the other, within the transaction.
+
+        What they need is read for all of them at once, and what comes out is written at once: many small calls cost
+        little more than one large one.
+
+        Returns:
+            The answers to each call, as `wire` writes them. None: its request came before with something else.
+        """
+        drafts = {model: self._draft(model, calls) for model in {asked.model for asked in calls}}
+        replies = [self._answer_one(asked, drafts[asked.model]) for asked in calls]
+        for model, draft in drafts.items():
+            self._write(model, draft)
+        return replies
+
+    def _answer_one(self, asked: Questions, draft: Draft) -> bytes | None:
         assert self._connection is not None
         execute = self._connection.execute
         if asked.request is not None:
             for fingerprint, stored in execute(ANSWERED, (asked.request,)).fetchall():
-                if fingerprint != asked.fingerprint():
-                    raise IdempotencyConflict
-                return bytes(stored)
-        payer = asked.model, client_hash(asked.client)
-        spent = execute(SPENT, payer).fetchone() or (0,)
-        (born,) = (
-            execute("SELECT coalesce(max(born), 0) + 1 FROM marks").fetchone() if self._born == 0 else (self._born,)
-        )
-        made = settle(asked, self._found(asked), spent[0], born)
-        self._born = born + len(made.begun)
-        self._write(asked, made, payer)
+                return bytes(stored) if fingerprint == asked.fingerprint() else None
+        client = client_hash(asked.client)
+        if client not in draft.spent:
+            (draft.spent[client],) = execute(SPENT, (asked.model, client)).fetchone() or (0,)
+            draft.paid[client] = 0
+        if self._born == 0:
+            (self._born,) = execute("SELECT coalesce(max(born), 0) + 1 FROM marks").fetchone()
+        made = settle(asked, draft.found(asked), draft.spent[client] + draft.paid[client], self._born)
+        for mark, key, born in made.begun:
+            draft.marked[mark] = Known(born, key)
+            self._born = born + 1
+        draft.begun += made.begun
+        draft.records |= made.changed
+        draft.paid[client] += made.paid
+        for key, known in made.changed.items():
+            draft.changed[key] = known.number, known.spent, asked.room(known.spent), known.settings, known.outcome
+        now = int(time.time())
+        if made.changed:
+            keys = b"".join(sorted(made.changed))
+            digest = entry_digest(asked.model, asked.client, asked.units, asked.limit, keys)
+            draft.entries.append((now, asked.model, asked.client, asked.units, asked.limit, keys, digest))
         body = wire.answers_body(made.answers)
         if asked.request is not None and not any(answer.refused for answer in made.answers):
-            now = int(time.time())
             execute(ANSWER, (asked.request, now, asked.model, asked.client, asked.fingerprint(), body))
         return body
 
-    def _write(self, asked: Questions, made: Settlement, payer: tuple[str, bytes]) -> None:
+    def _write(self, model: str, draft: Draft) -> None:
         assert self._connection is not None
-        self._connection.executemany(MARKED, made.begun)
-        if not made.changed:
-            return
-        rows = [
-            (asked.model, known.key, known.number, known.spent, asked.room(known.spent), known.settings, known.outcome)
-            for _, known in sorted(made.changed.items())
-        ]
-        self._connection.executemany(RECORD, rows)
-        keys = b"".join(sorted(made.changed))
-        digest = entry_digest(asked.model, asked.client, asked.units, asked.limit, keys)
-        entry = int(time.time()), asked.model, asked.client, asked.units, asked.limit, keys, digest
-        self._connection.execute(ENTRY, entry)
-        self._connection.execute(PAY, (*payer, made.paid))
+        many = self._connection.executemany
+        # in the order of the tables, whose pages are then met once each
+        many(MARKED, sorted(draft.begun))
+        many(RECORD, [(model, key, *row) for key, row in sorted(draft.changed.items())])
+        many(ENTRY, draft.entries)
+        many(PAY, [(model, client, paid) for client, paid in draft.paid.items() if paid])
 
-    def _found(self, asked: Questions) -> Found:
+    def _draft(self, model: str, calls: Iterable[Questions]) -> Draft:
         assert self._connection is not None
         execute = self._connection.execute
-        marks = sorted(set(asked.all_marks()))
-        by_mark: dict[int, Known] = {}
-        while marks:
-            size, statement = (8, OF_8_MARKS) if len(marks) <= 8 else (TOGETHER, OF_MANY_MARKS)
-            some, marks = marks[:size], marks[size:]
-            some += some[-1:] * (size - len(some))  # which changes nothing
-            for mark, *known in execute(statement, (asked.model, *some)):
-                by_mark[mark] = Known(*known)
-        seen = {known.key for known in by_mark.values()}
-        keys = {key for key, _, _ in asked.rows()} - seen
-        own = [Known(0, *known) for key in keys for known in execute(OF_KEY, (asked.model, key))]
-        return Found(by_mark, own)
+        mine = [asked for asked in calls if asked.model == model]
+        marked: dict[int, Known] = {}
+        for statement, marks in _together({mark for a in mine for mark in a.all_marks()}, 8, OF_8_MARKS, OF_MANY_MARKS):
+            for mark, *known in execute(statement, (model, *marks)):
+                marked[mark] = Known(*known)
+        records = {known.key: known for known in marked.values()}
+        for statement, keys in _together(
+            {key for a in mine for key in a.split()} - set(records), 1, OF_1_KEY, OF_MANY_KEYS
+        ):
+            for known in execute(statement, (model, *keys)):
+                records[known[0]] = Known(0, *known)
+        return Draft(marked, records)
+
+    def told(self, worker: int) -> bytes:
+        """What a worker was told last, as `tell` was given it."""
+        assert self._connection is not None
+        (replies,) = self._connection.execute(TOLD, (worker,)).fetchone() or (b"",)
+        return bytes(replies)
+
+    def tell(self, replies: Iterable[tuple[int, bytes]]) -> None:
+        """Keep what each worker is about to be told, if there is anything new in this transaction."""
+        assert self._connection is not None
+        if self._connection.total_changes != self._changes:
+            now = int(time.time())
+            self._connection.executemany(TELL, [(worker, now, told) for worker, told in replies])
 
     def bind(self, facts: dict[str, str]) -> dict[str, str]:
         """Facts that are not there yet are written; all that are there now."""
@@ -322,6 +381,7 @@ class LedgerFile:
                     raise LedgerUnavailable("its file is empty")
                 write_schema(connection)
             upgrade(connection)
+            connection.execute("DELETE FROM replies WHERE at < ?", (int(time.time()) - KEPT,))
             self._create = False  # a ledger that vanishes later is trouble, not a new start
             self._identity = self._identity or identity(self.path)
         except BaseException:
@@ -376,6 +436,16 @@ def upgrade(connection: sqlite3.Connection) -> None:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version < VERSION:
         connection.executescript(f"BEGIN IMMEDIATE; PRAGMA user_version = {VERSION}; {SINCE_1} COMMIT;")
+    connection.execute(REPLIES)
+
+
+def _together(values: set[T], few: int, of_few: str, of_many: str) -> Iterator[tuple[str, list[T]]]:
+    """Statements that ask for all the values, and what each is given: one for a few at a time, or for many."""
+    left = sorted(values)
+    while left:
+        size, statement = (few, of_few) if len(left) <= few else (TOGETHER, of_many)
+        some, left = left[:size], left[size:]
+        yield statement, some + some[-1:] * (size - len(some))  # which changes nothing
 
 
 def identity(path: Path) -> tuple[int, int]:

@@ -6,6 +6,8 @@ bind     id, BIND, facts as JSON
 convert  id, CONVERT, model, unit and price as JSON
 ping     id, PING
 reply    id, DONE and a row for each key, or JSON, or CONFLICT, or UNAVAILABLE and a few words
+
+The upper bits of an id are its worker's own, the lower ones count its calls: a call that is sent again keeps its id.
 """
 
 import json
@@ -26,6 +28,7 @@ _limit = struct.Struct("<Q")
 _ask = struct.Struct("<QQQQBHHBIHI")  # limit, units, price, client's limit, repeats; lengths; rows, marks, outcome
 _answer = struct.Struct(f"<{KEY}sQ?QBH")  # key, number, granted, spent, refused, length of the outcome
 LARGEST = 64 * MOST_ROWS  # bytes of a message
+COUNTED = 24  # lower bits of an id
 
 
 def framed(ident: int, kind: int, body: bytes = b"") -> bytes:
@@ -137,7 +140,7 @@ class Messages:
     def __init__(self) -> None:
         self._waiting = bytearray()
 
-    def feed(self, data: bytes) -> Iterator[tuple[int, int, bytes]]:
+    def feed(self, data: bytes | bytearray) -> Iterator[tuple[int, int, bytes]]:
         """(id, kind, body) of every message that is now complete. ValueError: this is no such stream."""
         self._waiting += data
         while len(self._waiting) >= _length.size:

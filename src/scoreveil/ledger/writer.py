@@ -3,6 +3,9 @@
 Whoever holds the lock on `ledger.db.lock` owns the writer and listens on `ledger.db.sock`; the kernel takes the lock
 back when its process dies, and another worker takes over. Workers talk to it through the socket, the owner's too, so
 that there is one way to charge. What arrives while a commit waits for the disk goes into the next one together.
+
+Every commit also holds the replies that are sent after it. A worker whose owner died in between sends its calls again
+to the next one, and is told what it would have been told, so that nothing is charged twice.
 """
 
 import contextlib
@@ -12,34 +15,38 @@ import selectors
 import socket
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from scoreveil.ledger import wire
 from scoreveil.ledger.errors import IdempotencyConflict, LedgerUnavailable
+from scoreveil.ledger.releases import Questions
 from scoreveil.ledger.sqlite_file import LedgerFile, reason
 
 CHUNK = 1 << 20  # bytes read from one worker in one round
 LONGEST_ADDRESS = 100  # bytes of a unix socket's path, with a margin
 
 
+Work = Questions | Callable[[LedgerFile], bytes]
+Reply = tuple[int, bytes]  # DONE, CONFLICT or UNAVAILABLE, and what goes with it
+
+
 class WriterCall(NamedTuple):
-    """What a worker asks for, and what of the file does it."""
+    """What a worker asks for: questions, or something else that the file does."""
 
     worker: "Caller"
     ident: int
-    work: Callable[[LedgerFile], bytes]
+    work: Work
 
 
-def _work(kind: int, body: bytes) -> Callable[[LedgerFile], bytes]:
+def _work(kind: int, body: bytes) -> Work:
     """What a message asks of the file. ValueError: it cannot be read."""
     if kind == wire.CHARGE:
         charge = wire.read_charge(body)
         return lambda file: file.charge(charge)
     if kind == wire.ASK:
-        asked = wire.read_ask(body)
-        return lambda file: file.answer(asked)
+        return wire.read_ask(body)
     if kind == wire.BIND:
         facts = wire.read_facts(body)
         return lambda file: wire.facts_body(file.bind(facts))
@@ -50,6 +57,29 @@ def _work(kind: int, body: bytes) -> Callable[[LedgerFile], bytes]:
     return lambda file: file.beat()
 
 
+def _questions_together(works: Iterable[Work]) -> Iterator[list[Questions] | Callable[[LedgerFile], bytes]]:
+    """The same in the same order, questions that come one after the other in one list."""
+    asked: list[Questions] = []
+    for work in works:
+        if isinstance(work, Questions):
+            asked.append(work)
+            continue
+        if asked:
+            yield asked
+            asked = []
+        yield work
+    if asked:
+        yield asked
+
+
+def _by_worker(calls: list[WriterCall], replies: list[Reply]) -> list[tuple[int, bytes]]:
+    """What each worker is told, as it is sent."""
+    told: dict[int, list[bytes]] = {}
+    for call, (kind, body) in zip(calls, replies, strict=True):
+        told.setdefault(call.ident >> wire.COUNTED, []).append(wire.framed(call.ident, kind, body))
+    return [(worker, b"".join(messages)) for worker, messages in told.items()]
+
+
 class Caller:
     """The writer's end of one worker's connection."""
 
@@ -58,16 +88,21 @@ class Caller:
         self.connection = connection
         self.messages = wire.Messages()
         self.unsent = bytearray()
+        self.told: dict[int, Reply] | None = None  # what it was told before it connected, once that was read
 
     def receive(self) -> Iterator[WriterCall]:
-        """The calls that have come. ConnectionError: the worker is gone. ValueError: it is none of ours."""
-        try:
-            data = self.connection.recv(CHUNK)
-        except BlockingIOError:
-            return
-        if not data:
-            raise ConnectionError
-        for ident, kind, body in self.messages.feed(data):
+        """The calls that have come. ValueError: it is none of ours.
+
+        ConnectionError: the worker is gone. Nobody could be told what its last calls came to, so they are not charged.
+        """
+        come = bytearray()
+        with contextlib.suppress(BlockingIOError):
+            while len(come) < CHUNK:
+                data = self.connection.recv(CHUNK)
+                if not data:
+                    raise ConnectionError
+                come += data
+        for ident, kind, body in self.messages.feed(come):
             # read here, so that what cannot be read never meets the calls of others
             yield WriterCall(self, ident, _work(kind, body))
 
@@ -130,27 +165,43 @@ class Writer:
                     self._send(worker)
                 if events & selectors.EVENT_READ:
                     try:
-                        calls += worker.receive()
+                        calls += list(worker.receive())
                     except (OSError, ValueError):
                         self._drop(worker)
         return calls, stopping
 
-    def _answer(self, calls: list[WriterCall]) -> list[tuple[int, bytes]]:
+    def _answer(self, calls: list[WriterCall]) -> list[Reply]:
         """All of them in one transaction, on disk before any is answered; or none of them."""
         if not calls:
             return []
         try:
             with self._file:
-                answers = [self._answer_one(call) for call in calls]
+                told = [self._told(call) for call in calls]
+                new = [call for call, reply in zip(calls, told, strict=True) if reply is None]
+                made = [self._made(work) for work in _questions_together(call.work for call in new)]
+                fresh = iter(reply for some in made for reply in some)
+                replies = [next(fresh) if reply is None else reply for reply in told]
+                self._file.tell(_by_worker(calls, replies))
         except Exception as error:
             return [(wire.UNAVAILABLE, reason(error).encode())] * len(calls)
-        return answers
+        return replies
 
-    def _answer_one(self, call: WriterCall) -> tuple[int, bytes]:
+    def _told(self, call: WriterCall) -> Reply | None:
+        """The reply that was lost with an owner who died, where the call is sent again."""
+        worker = call.worker
+        if worker.told is None:
+            told = wire.Messages().feed(self._file.told(call.ident >> wire.COUNTED))
+            worker.told = {ident: (kind, body) for ident, kind, body in told}
+        return worker.told.get(call.ident)
+
+    def _made(self, work: list[Questions] | Callable[[LedgerFile], bytes]) -> list[Reply]:
+        if isinstance(work, list):
+            found = self._file.answer(work)
+            return [(wire.CONFLICT, b"") if body is None else (wire.DONE, body) for body in found]
         try:
-            return wire.DONE, call.work(self._file)
+            return [(wire.DONE, work(self._file))]
         except IdempotencyConflict:
-            return wire.CONFLICT, b""
+            return [(wire.CONFLICT, b"")]
 
     def _welcome(self) -> None:
         with contextlib.suppress(OSError):

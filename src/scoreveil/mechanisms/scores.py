@@ -99,13 +99,25 @@ def faults(scores: Array, first_row: int = 0, most: int | None = None) -> list[t
         return []
     xp = namespace(scores)
     wide = xp.astype(scores, xp.float64, copy=False)
-    # written so that NaN fails the comparisons; the largest comes before the sum, which might overflow
-    if xp.min(wide) >= 0 and xp.max(wide) <= 1 + SUM_TOLERANCE and xp.max(xp.abs(_off(wide))) <= SUM_TOLERANCE:
+    if _is_good(wide, xp):
         return []
     with np.errstate(over="ignore"):
         good = (xp.abs(_off(wide)) <= SUM_TOLERANCE) & (xp.min(wide, axis=-1) >= 0)
         bad = [int(i) for i in xp.nonzero(~good)[0]][:most]
         return [(first_row + i, _fault(wide[i, ...], xp)) for i in bad]
+
+
+def _is_good(wide: Array, xp: Any) -> bool:
+    """Whether every row is a score vector; written so that NaN fails the comparisons."""
+    # the largest comes before the sum, which might overflow
+    if xp is np:  # the same, without what numpy's functions do for other kinds of arrays: most of one row's time
+        low, high = np.minimum.reduce(wide, axis=None), np.maximum.reduce(wide, axis=None)
+        return bool(
+            low >= 0
+            and high <= 1 + SUM_TOLERANCE
+            and np.maximum.reduce(np.abs(np.add.reduce(wide, axis=-1) - 1)) <= SUM_TOLERANCE
+        )
+    return bool(xp.min(wide) >= 0 and xp.max(wide) <= 1 + SUM_TOLERANCE and xp.max(xp.abs(_off(wide))) <= SUM_TOLERANCE)
 
 
 def _off(wide: Array) -> Array:
