@@ -104,9 +104,14 @@ def _say(config: "Config", found: list[str]) -> None:
         typer.echo(line)
     scheme = "http" if settings.tls_cert is None else "https"
     for name, model in config.models.items():
+        if not model.is_veiled:
+            typer.echo(f"Model {name}: texts pass, and no logprobs.")
+            continue
         promise = model.bare_veil.guarantee
         typer.echo(f"Model {name}: ε = {promise.epsilon:g} a release, repeats {_repeats(model)}.")
     typer.echo(f"Gateway  {scheme}://{settings.host}:{settings.port}/v2")
+    if config.language_models:
+        typer.echo(f"OpenAI   {scheme}://{settings.host}:{settings.port}/v1")
     if settings.grpc_port is not None:
         typer.echo(f"gRPC     {settings.host}:{settings.grpc_port}")
     typer.echo(f"Page     http://{settings.admin_host}:{settings.admin_port}/")

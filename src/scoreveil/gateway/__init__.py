@@ -1,7 +1,8 @@
 """The private prediction gateway: `scoreveil serve`.
 
-It stands in front of a model that already serves (KServe, Triton, MLServer, MLflow, TF Serving), or serves one
-itself, and no client ever sees a raw score. What is not allow-listed does not pass; what fails, fails closed.
+It stands in front of a model that already serves (KServe, Triton, MLServer, MLflow, TF Serving, any OpenAI-compatible
+server of language models), or serves one itself, and no client ever sees a raw score. What is not allow-listed does
+not pass; what fails, fails closed.
 
     app.py       one request, from bytes to bytes        config.py       what a configuration is
     routes.py    every path that is served               config_file.py  how it is read
@@ -10,9 +11,12 @@ itself, and no client ever sees a raw score. What is not allow-listed does not p
     sources.py   where scores come from, in one shape    limits.py       how much, how often
     upstream.py  a model behind, over HTTP               metrics.py      what is counted
     rows.py      MLflow and TF Serving behind            admin.py        the page, /metrics, /openapi.json
-    embedded.py  a model inside                          worker.py       the life of one worker
-    onnx_model.py, skops_model.py, loaded.py             server.py       processes and signals
-                 how it is read                          shared_config.py    what the processes share
+    language.py  a language model behind                 worker.py       the life of one worker
+    completions.py, labels.py                            server.py       processes and signals
+                 what is asked and said there            shared_config.py    what the processes share
+    embedded.py  a model inside
+    onnx_model.py, skops_model.py, loaded.py
+                 how it is read
     probabilities.py  logits as scores                   grpc_service.py the same over gRPC
     openapi.py   the routes, described                   opening.py      what is opened before all that
 """

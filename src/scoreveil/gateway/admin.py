@@ -114,6 +114,9 @@ async def _state(request: Request, load: Callable[[], Config]) -> Response:
     counted = {state.model: asdict(state) for state in metrics.states(config.models)}
     shown = []
     for name, model in config.models.items():
+        if not model.is_veiled:
+            shown.append({**counted[name], "epsilon": None, "mechanism": None, "classes": None, "repeats": None})
+            continue
         veil = model.bare_veil
         classes = veil.mechanism.classes
         settings = {
@@ -175,7 +178,7 @@ def _veiled(asked: dict[str, Any], load: Callable[[], Config]) -> dict[str, Any]
 def _fitted(config: Config, name: str) -> Mechanism:
     """The fitted mechanism of a model."""
     model = config.models.get(name)
-    mechanism = None if model is None else model.bare_veil.mechanism
+    mechanism = model.bare_veil.mechanism if model is not None and model.is_veiled else None
     if mechanism is None or mechanism.classes is None:
         raise ValueError("There is no model of this name with a fitted veil.")
     return mechanism

@@ -9,7 +9,7 @@ import asyncio
 import math
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 JSON = (b"content-type", b"application/json")
+EVENTS = (b"content-type", b"text/event-stream")
 BINARY = (b"content-type", b"application/octet-stream")
 ONCE = (b"authorization", b"x-api-key", b"content-length", b"content-encoding", b"idempotency-key", HEADER_LENGTH)
 READY_FOR = 0.5  # seconds that an answer about readiness is kept
@@ -114,34 +115,37 @@ class App:
         start = time.perf_counter()
         gateway = self._worker.gateway
         route = gateway.routes.get(scope["path"])
-        client = ANONYMOUS
+        exchange = Exchange(receive, {}, ANONYMOUS, gateway, "" if route is None else route.model)
         try:
-            headers = _headers(scope["headers"])
+            exchange.headers = _headers(scope["headers"])
             if route is None or not route.open:
-                client = _authenticated(gateway, headers)
+                exchange.client = _authenticated(gateway, exchange.headers)
             if route is None:
                 raise not_found()
             if scope["method"] != route.method:
                 message = f"This path takes {route.method} alone."
                 raise Refusal(405, message, "method", {"allow": route.method})
             if not route.open:
-                gateway.limit_requests(client)
-            answer = await _handled(route, Exchange(receive, headers, client, gateway, route.model))
+                gateway.limit_requests(exchange.client)
+            answer = await _handled(route, exchange)
+            if answer.parts is not None:
+                await _stream(send, answer.parts)
         except Refusal as refusal:
-            await _refuse(send, gateway, route, refusal, client, start)
+            await _refuse(send, route, exchange, refusal, start)
         except Exception as error:  # nothing of it may reach the client, or granian's log
             request = secrets.token_hex(4)
-            logs.failure("error", error, model=_model(route), request=request)
+            logs.failure("error", error, model=exchange.model, request=request)
             internal = Refusal(500, f"Internal error; see the server log, request id {request}.", "internal")
-            await _refuse(send, gateway, route, internal, client, start)
+            await _refuse(send, route, exchange, internal, start)
         else:
-            await _send(send, answer)
-            if answer.rows:
+            if answer.parts is None:
+                await _send(send, answer)
+            if answer.rows is not None:
                 seconds = time.perf_counter() - start
-                gateway.models[route.model].metrics.answered(answer.rows, seconds)
+                exchange.served.metrics.answered(answer.rows, seconds)
                 if gateway.config.logs.requests:
                     numbers = {"status": answer.status, "rows": answer.rows, "milliseconds": round(seconds * 1000, 3)}
-                    logs.event("request", model=route.model, client=client, **numbers)
+                    logs.event("request", model=exchange.model, client=exchange.client, **numbers)
 
 
 def _headers(given: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
@@ -173,24 +177,39 @@ async def _handled(route: ServedRoute, exchange: Exchange) -> Answer:
         except Refusal as refusal:
             finish(refusal.status, 0)
             raise
-        finish(answer.status, answer.rows)
+        finish(answer.status, answer.rows or 0)
         return answer
 
 
-async def _refuse(
-    send: Send, gateway: Gateway, route: ServedRoute | None, refusal: Refusal, client: str, start: float
-) -> None:
-    body = orjson.dumps({"error": refusal.message})
-    extra = [(name.encode(), value.encode()) for name, value in refusal.headers.items()]
-    await _send(send, Answer(body, status=refusal.status), extra)
-    model = _model(route)
-    if model:
-        gateway.models[model].metrics.refused(refusal.status, refusal.reason, time.perf_counter() - start)
-    logs.event("refusal", model=model, client=client, status=refusal.status, reason=refusal.reason)
+async def _refuse(send: Send, route: ServedRoute | None, exchange: Exchange, refusal: Refusal, start: float) -> None:
+    said: Any = refusal.message
+    if route is not None and route.openai_errors:
+        said = {"message": refusal.message, "type": refusal.reason, "param": None, "code": refusal.reason}
+    body = orjson.dumps({"error": said})
+    if isinstance(refusal, StreamBroken):  # the answer has begun
+        await send({"type": "http.response.body", "body": b"data: " + body + b"\n\n"})
+    else:
+        extra = [(name.encode(), value.encode()) for name, value in refusal.headers.items()]
+        await _send(send, Answer(body, status=refusal.status), extra)
+    if exchange.model:
+        exchange.served.metrics.refused(refusal.status, refusal.reason, time.perf_counter() - start)
+    who = {"model": exchange.model, "client": exchange.client}
+    logs.event("refusal", **who, status=refusal.status, reason=refusal.reason)
 
 
-def _model(route: ServedRoute | None) -> str:
-    return "" if route is None else route.model
+class StreamBroken(Refusal):
+    """An answer cannot be completed of which parts were sent already."""
+
+
+async def _stream(send: Send, parts: AsyncIterator[bytes]) -> None:
+    """Server-sent events, one after the other."""
+    await send({"type": "http.response.start", "status": 200, "headers": [EVENTS, (b"cache-control", b"no-cache")]})
+    try:
+        async for part in parts:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+    except Refusal as refusal:
+        raise StreamBroken(refusal.status, refusal.message, refusal.reason) from None
+    await send({"type": "http.response.body", "body": b""})
 
 
 async def _send(send: Send, answer: Answer, extra: list[tuple[bytes, bytes]] | None = None) -> None:

@@ -21,6 +21,7 @@ import numpy as np
 from msgspec import Meta
 
 from scoreveil import accounting
+from scoreveil.gateway.labels import check_labels
 from scoreveil.gateway.probabilities import Outputs
 from scoreveil.inference_protocol.tensors import TensorSpec
 from scoreveil.veil import Veil
@@ -212,7 +213,7 @@ class Upstream(ConfigTable, frozen=True):
     """The server behind: nothing of a client's headers goes there, and nothing of its errors comes back."""
 
     url: str
-    protocol: Literal["v2", "mlflow", "tfserving"] = "v2"
+    protocol: Literal["v2", "mlflow", "tfserving", "openai"] = "v2"
     model: str | None = None  # its name there, where it is another
     version: str | None = None
     binary: bool = False  # it speaks the binary tensor extension
@@ -220,6 +221,7 @@ class Upstream(ConfigTable, frozen=True):
     connections: Count = 100
     mlflow_format: Literal["dataframe", "instances", "inputs"] = "dataframe"
     signature: str | None = None  # TF Serving's
+    top_logprobs: Annotated[int, Meta(ge=1, le=100)] = 20  # OpenAI's: how many are asked for, where labels are read
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
@@ -245,6 +247,7 @@ class Model(ConfigTable, frozen=True):
     passes: tuple[str, ...] = ()  # outputs that are passed as they are: labels, never logits
     parameters: tuple[str, ...] = ()  # request parameters that the upstream may see
     inputs: tuple[TensorSpec, ...] = ()
+    labels: tuple[str, ...] = ()  # a language model's answers; without them its texts pass, and no logprobs
     repeats: Literal["sticky", "budget"] = "sticky"
     total: float | None = None  # budget: the ε that the releases of one record may add up to
     rule: accounting.ClosedForm = "pure"
@@ -260,7 +263,10 @@ class Model(ConfigTable, frozen=True):
         _require(len(set(offered)) == len(offered), "scores and passes name an output twice; once is enough")
         _require(offered == self.scores or self.is_v2, "passes is for v2 and embedded models; remove it")
         _require(len(self.scores) == 1 or self.is_v2, "MLflow and TF Serving models have one output of scores")
-        if not self.is_v2:
+        _require(self.is_language or not self.labels, "labels are for an upstream with protocol = 'openai'")
+        if self.is_language:
+            self._check_language()
+        elif not self.is_v2:
             words = (
                 "MLflow and TF Serving models need inputs, the name, datatype and shape of each: a value may be written"
             )
@@ -277,6 +283,20 @@ class Model(ConfigTable, frozen=True):
         if not self.budgeted:
             _require((self.total, self.delta) == (None, None), "total and delta are only used with repeats = 'budget'")
 
+    def _check_language(self) -> None:
+        idle = {"inputs": self.inputs, "parameters": self.parameters, "typical": self.typical}
+        given = [key for key, value in idle.items() if value]
+        _require(not given, f"a language model takes prompts alone; remove {', '.join(given)}")
+        _require(self.outputs == "scores", "the scores of a language model are made from logprobs; remove outputs")
+        if self.labels:
+            try:
+                check_labels(self.labels)
+            except ValueError as error:
+                raise ConfigError(str(error)) from None
+        else:
+            words = "without labels a language model's texts pass, and there is nothing to veil"
+            _require(not self.veil and not self.budgeted, f"{words}: name labels, or remove {', '.join(self.veil)}")
+
     @property
     def budgeted(self) -> bool:
         return self.repeats == "budget"
@@ -285,16 +305,25 @@ class Model(ConfigTable, frozen=True):
     def remembers(self) -> bool:
         """Whether records, their answers and what they spent are kept in the ledger: where they are known, and a
         release has a price."""
-        return self.knows_records and math.isfinite(self.bare_veil.guarantee.epsilon)
+        return self.is_veiled and self.knows_records and math.isfinite(self.bare_veil.guarantee.epsilon)
 
     @property
     def is_v2(self) -> bool:
         return self.upstream is None or self.upstream.protocol == "v2"
 
     @property
+    def is_language(self) -> bool:
+        return self.upstream is not None and self.upstream.protocol == "openai"
+
+    @property
+    def is_veiled(self) -> bool:
+        """Whether it has scores at all: a language model without labels has texts alone."""
+        return bool(self.labels) or not self.is_language
+
+    @property
     def knows_records(self) -> bool:
         """Whether a record is one: an upstream might take, and ignore, inputs beside it that are not named here."""
-        return bool(self.inputs) or self.upstream is None
+        return bool(self.inputs) or self.upstream is None or self.is_language
 
     def make_veil(self, secret: bytes | None = None, name: str = "", files: bool = True) -> Veil:
         """The veil of one of its outputs; under other names, or another secret, answers are independent.
@@ -375,6 +404,10 @@ class Config(ConfigTable, frozen=True):
             self.auth.mode is not None or self.server.local,
             f"others can connect to server.host {self.server.host}: set auth.mode, to 'none' if all of them may ask",
         )
+
+    @property
+    def language_models(self) -> list[str]:
+        return [name for name, model in self.models.items() if model.is_language]
 
     @property
     def remembers(self) -> bool:

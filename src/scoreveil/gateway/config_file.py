@@ -67,7 +67,8 @@ def _model(name: str, table: Any, base: Path) -> Model:
     options = {key: _option(value, base) for key, value in table.items() if key not in own}
     model = _converted({**{key: table[key] for key in table if key in own}, "veil": options}, Model, place, base)
     try:
-        model.bare_veil  # noqa: B018  which checks the options
+        if model.is_veiled:
+            model.bare_veil  # noqa: B018  which checks the options
         if model.budgeted and model.allowed_releases < 1:
             raise ConfigError(f"total = {model.total:g} allows no release; raise it, or lower epsilon.")
     except ValueError as error:

@@ -1,7 +1,7 @@
 """What each route does with a request: handlers from an `Exchange` to an `Answer`."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import orjson
 
 from scoreveil import __version__
+from scoreveil.gateway import completions
+from scoreveil.gateway.completions import CompletionForm
+from scoreveil.gateway.language import TextUpstream
 from scoreveil.gateway.probabilities import probabilities
 from scoreveil.gateway.served import Asker, ServedModel, request_digest
 from scoreveil.inference_protocol.messages import HEADER_LENGTH, LARGE
@@ -32,9 +35,10 @@ class Answer(NamedTuple):
     """What goes back: its body, how many rows of scores it holds, and the length of its JSON part, if that is one."""
 
     body: bytes
-    rows: int = 0
+    rows: int | None = None  # None: no model was asked
     header_length: int = 0
     status: int = 200
+    parts: AsyncIterator[bytes] | None = None  # in place of the body: server-sent events, as they come
 
 
 @dataclass(slots=True)
@@ -45,7 +49,7 @@ class Exchange:
     headers: Headers
     client: str
     gateway: "Gateway"
-    model: str  # its name, on the routes of models
+    model: str  # its name, on the routes of models; on those for several, once the request was read
 
     @property
     def served(self) -> ServedModel:
@@ -132,24 +136,73 @@ async def infer(exchange: Exchange) -> Answer:
         return await _infer(exchange, await _body(exchange, take))
 
 
+async def chat(exchange: Exchange) -> Answer:
+    return await _complete(exchange, completions.CHAT)
+
+
+async def complete(exchange: Exchange) -> Answer:
+    return await _complete(exchange, completions.TEXT)
+
+
+async def _complete(exchange: Exchange, form: CompletionForm) -> Answer:
+    """As `infer`, for the model that the request names; texts may also come in parts."""
+    with exchange.gateway.held.bodies() as take:
+        body = await _body(exchange, take)
+        name = completions.addressed(body, form)
+        if name not in exchange.gateway.config.language_models:
+            raise Refusal(404, "There is no language model of this name; GET /v1/models lists them.", "not_found")
+        exchange.model = name
+        served = exchange.served
+        if isinstance(served.source, TextUpstream):
+            query = await _read(exchange, body)
+            if query.request.stream:
+                return Answer(b"", 0, parts=await served.source.stream(query, served.limits.seconds))
+            return await _answer(exchange, query)
+        return await _infer(exchange, body)
+
+
+async def language_models(exchange: Exchange) -> Answer:
+    """The language models, as OpenAI's clients ask for them."""
+    listed = [_language_model(name) for name in exchange.gateway.config.language_models]
+    return Answer(orjson.dumps({"object": "list", "data": listed}))
+
+
+async def language_model(exchange: Exchange) -> Answer:
+    return Answer(orjson.dumps(_language_model(exchange.model)))
+
+
+def _language_model(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "scoreveil"}
+
+
 async def _infer(exchange: Exchange, body: bytes) -> Answer:
-    served, gateway = exchange.served, exchange.gateway
-    model, source = served.model, served.source
-    header = exchange.headers.get(HEADER_LENGTH)
+    return await _answer(exchange, await _read(exchange, body))
+
+
+async def _read(exchange: Exchange, body: bytes) -> Any:
+    """The query that a body holds, within its client's limits."""
+    source, header = exchange.served.source, exchange.headers.get(HEADER_LENGTH)
     if len(body) <= LARGE:
         query = source.read(body, header)
     else:  # beside the loop, so that the others are not kept waiting
         query = await asyncio.get_running_loop().run_in_executor(READERS, source.read, body, header)
-    gateway.limit_rows(exchange.client, query.rows)
+    exchange.gateway.limit_rows(exchange.client, query.rows)
+    return query
+
+
+async def _answer(exchange: Exchange, query: Any) -> Answer:
+    served, gateway = exchange.served, exchange.gateway
+    model, source = served.model, served.source
     found = await source.infer(query, served.limits.seconds)
     if any(len(array) != query.rows for array in found.values()):
         raise upstream_failed("rows")
     scores = {name: probabilities(array, model.outputs) for name, array in found.items() if name in model.scores}
     passed = {name: array for name, array in found.items() if name in model.passes}
     asker = Asker(exchange.client, gateway.epsilon_limit(exchange.client), _idempotency(exchange))
-    veiled = await served.release(scores, query, gateway.ledger, asker)
+    # a client that wants labels alone is told no scores, and charged for none
+    veiled = await served.release(scores, query, gateway.ledger, asker) if scores else {}
     written, length = source.write(query, {**passed, **veiled})
-    return Answer(written, query.rows, length)
+    return Answer(written, query.rows if scores else 0, length)
 
 
 def _idempotency(exchange: Exchange) -> bytes | None:

@@ -12,6 +12,11 @@ from scoreveil.inference_protocol.messages import RequestMessage
 
 REFERENCE = "#/components/schemas/{name}"
 ERROR = {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}}
+OPENAI_ERROR = {
+    "type": "object",
+    "required": ["error"],
+    "properties": {"error": {"type": "object", "properties": {"message": {"type": "string"}}}},
+}
 STATUSES = {
     "400": "malformed, or not allowed",
     "401": "no valid key",
@@ -43,7 +48,7 @@ def document(config: Config) -> dict[str, Any]:
         "info": {"title": "Scoreveil gateway", "version": __version__},
         "paths": {path: {route.method.lower(): _operation(route)} for path, route in table.items()},
         "components": {
-            "schemas": {"Error": ERROR, **schemas},
+            "schemas": {"Error": ERROR, "OpenAIError": OPENAI_ERROR, **schemas},
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer"},
                 "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
@@ -54,7 +59,8 @@ def document(config: Config) -> dict[str, Any]:
 
 
 def _operation(route: ServedRoute) -> dict[str, Any]:
-    answer, error = _content(route.answer), _content({"$ref": REFERENCE.format(name="Error")})
+    named = "OpenAIError" if route.openai_errors else "Error"
+    answer, error = _content(route.answer), _content({"$ref": REFERENCE.format(name=named)})
     responses = {"200": {"description": "OK", "content": answer}}
     responses |= {status: {"description": words, "content": error} for status, words in STATUSES.items()}
     if route.tells_readiness:

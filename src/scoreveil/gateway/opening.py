@@ -63,7 +63,8 @@ def here(config: Config) -> list[str]:
     lines = []
     for name, model in config.models.items():
         with _said_of(f"models.{name}"):
-            model.make_veil()
+            if model.is_veiled:
+                model.make_veil()
             if model.upstream is None:
                 lines += _describe(name, model, embedded.load(name, model))
     return lines
@@ -172,6 +173,9 @@ async def _upstream(name: str, model: Model, config: Config) -> list[str]:
         raise ValueError(refusal.message) from None
     finally:
         await source.close()
+    if model.is_language:
+        words = f"labels {', '.join(model.labels)}" if model.labels else "its texts pass, and no logprobs"
+        return [f"Model {name}: the upstream is ready; {words}."]
     said = [spec.name for spec in outputs]
     missing = sorted({*model.scores, *model.passes} - set(said))
     if said and missing:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from scoreveil.gateway import handlers
+from scoreveil.gateway.completions import ChatRequest, CompletionRequest
 from scoreveil.gateway.config import Model
 from scoreveil.gateway.handlers import Handler
 from scoreveil.gateway.rows import InvocationMessage, PredictMessage
@@ -15,6 +16,11 @@ from scoreveil.inference_protocol.messages import RequestMessage
 
 OBJECT = {"type": "object"}
 ROWS = {"type": "array", "items": {}, "minItems": 1}
+CHOICES = {
+    "type": "object",
+    "required": ["id", "object", "created", "model", "choices"],
+    "properties": {"choices": {"type": "array", "items": OBJECT}},
+}
 PREDICTIONS = {"type": "object", "required": ["predictions"], "properties": {"predictions": ROWS}}
 RESPONSE = {
     "type": "object",
@@ -40,6 +46,7 @@ class ServedRoute:
     model: str = ""
     open: bool = False  # to everyone: health alone
     tells_readiness: bool = False  # a 503 has the form of a 200
+    openai_errors: bool = False  # an error is an object, as OpenAI's clients read it
 
 
 SERVER = ServedRoute("GET", handlers.server, "The server", OBJECT)
@@ -53,6 +60,12 @@ INFER = ServedRoute("POST", handlers.infer, "Veiled scores", RESPONSE, RequestMe
 INVOKE = ServedRoute("POST", handlers.infer, "Veiled scores, as MLflow gives them", PREDICTIONS, InvocationMessage)
 STATUS = ServedRoute("GET", handlers.version_status, "The model's state", OBJECT)
 PREDICT = ServedRoute("POST", handlers.infer, "Veiled scores, as TF Serving gives them", PREDICTIONS, PredictMessage)
+LANGUAGE = {  # one of these for all language models: the request names its model
+    "/v1/models": ServedRoute("GET", handlers.language_models, "The language models", OBJECT),
+    "/v1/chat/completions": ServedRoute("POST", handlers.chat, "A label and its confidence", CHOICES, ChatRequest),
+    "/v1/completions": ServedRoute("POST", handlers.complete, "The older form of it", CHOICES, CompletionRequest),
+}
+LANGUAGE_MODEL = ServedRoute("GET", handlers.language_model, "The language model", OBJECT)
 
 
 def route_table(models: Mapping[str, Model]) -> dict[str, ServedRoute]:
@@ -64,6 +77,9 @@ def route_table(models: Mapping[str, Model]) -> dict[str, ServedRoute]:
             found = {"/invocations": INVOKE, "/ping": READY, "/health": READY}
         elif model.upstream is not None and model.upstream.protocol == "tfserving":
             found = _both(f"/v1/models/{name}", model, {"": STATUS, ":predict": PREDICT})
+        elif model.is_language:
+            table |= {path: replace(route, openai_errors=True) for path, route in LANGUAGE.items()}
+            found = {f"/v1/models/{name}": replace(LANGUAGE_MODEL, openai_errors=True)}
         else:
             ends = {"": METADATA, "/ready": MODEL_READY, "/config": CONFIG, "/infer": INFER}
             found = _both(f"/v2/models/{name}", model, ends)

@@ -17,6 +17,7 @@ import numpy as np
 from scoreveil import record_bytes, storage
 from scoreveil.gateway.config import BILLION, Limits, Model
 from scoreveil.gateway.embedded import Embedded
+from scoreveil.gateway.language import LabelledUpstream, TextUpstream
 from scoreveil.gateway.ledger_link import LedgerLink, LedgerMismatch
 from scoreveil.gateway.metrics import ModelMetrics
 from scoreveil.gateway.rows import MlflowUpstream, TfServingUpstream
@@ -51,7 +52,8 @@ class ServedModel:
     ) -> None:
         self.name, self.model, self.source, self.limits, self.metrics = name, model, source, limits, metrics
         secret = keys.records if model.budgeted else keys.answers
-        self._veils = {score: model.make_veil(secret, f"{name}/{model.version}/{score}") for score in model.scores}
+        scores = model.scores if model.is_veiled else ()
+        self._veils = {score: model.make_veil(secret, f"{name}/{model.version}/{score}") for score in scores}
         self._keys = RecordKeys(keys.records, name, model.version)
         self.remembers = model.remembers
         self._answered: dict[bytes, bytes] = {}  # sticky outcomes as they were released: they never change
@@ -176,6 +178,8 @@ def open_source(name: str, model: Model, limits: Limits) -> Source[Any]:
         return MlflowUpstream(model, upstream, limits)
     if upstream.protocol == "tfserving":
         return TfServingUpstream(name, model, upstream, limits)
+    if upstream.protocol == "openai":
+        return LabelledUpstream(name, model, upstream, limits) if model.labels else TextUpstream(name, upstream, limits)
     return TensorUpstream(name, model, upstream, limits)
 
 

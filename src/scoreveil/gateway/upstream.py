@@ -5,7 +5,7 @@ whatever is not a well-formed answer is 502.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,28 @@ class UpstreamPool:
                     if answer.status != 200:
                         raise _refused(answer.status)
                     return await self._read(answer), answer.headers
+        except TimeoutError:
+            raise model_too_slow() from None
+        except (aiohttp.ClientError, OSError, ValueError):
+            raise upstream_failed() from None
+
+    async def lines(
+        self, path: str, body: bytes, headers: Mapping[str, str], seconds: float
+    ) -> AsyncGenerator[bytes, None]:
+        """The lines of a 200, as they come; all of them within the limits of one answer."""
+        size = 0
+        try:
+            async with asyncio.timeout(seconds):
+                async with self._session.post(
+                    self._url(path), data=body, headers={**self._headers, **headers}, allow_redirects=False
+                ) as answer:
+                    if answer.status != 200:
+                        raise _refused(answer.status)
+                    async for line in answer.content:
+                        size += len(line)
+                        if size > self._most:
+                            raise upstream_failed("too_large")
+                        yield line
         except TimeoutError:
             raise model_too_slow() from None
         except (aiohttp.ClientError, OSError, ValueError):

@@ -218,7 +218,8 @@ function modelState(model) {
   const box = element("div", "model");
   const title = element("h3", "", model.model);
   const repeats = model.repeats === "budget" ? `at most ${count(model.releases)} releases a record` : "repeats get the same answer";
-  title.append(element("span", "", `ε = ${model.epsilon}, ${model.mechanism === "channel" ? "fitted" : model.mechanism}, ${repeats}`));
+  const veil = `ε = ${model.epsilon}, ${model.mechanism === "channel" ? "fitted" : model.mechanism}, ${repeats}`;
+  title.append(element("span", "", model.epsilon === null ? "texts alone, no scores" : veil));
   const refusals = Object.entries(model.refusals).sort((a, b) => b[1] - a[1]);
   const refused = refusals.reduce((sum, [, times]) => sum + times, 0);
   const numbers = element("dl", "numbers");

@@ -1,0 +1,322 @@
+"""Requests and answers of the OpenAI-compatible routes, in their two forms: chat completions and completions.
+
+Both are allow-lists. What a request may hold is named here; what is not is refused. Answers are written anew from a
+text, a reason to stop and counts of tokens: nothing else of a model server's answer is read.
+"""
+
+import secrets
+import time
+import unicodedata
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+import msgspec
+import orjson
+from msgspec import Meta
+
+from scoreveil.inference_protocol.messages import Name, check_parts, fitted, parsed
+from scoreveil.inference_protocol.refusals import Refusal, bad_request, not_allowed
+
+MOST_TOP = 20  # of top_logprobs
+FINISHED = ("stop", "length", "content_filter")
+COUNTS = ("prompt_tokens", "completion_tokens")  # not cached_tokens, which tell what others have asked
+LONGEST_NAME = 40
+UNLIKELY = -9999.0  # the logprob of what has no probability, as OpenAI writes it
+
+Top = Annotated[int, Meta(ge=0, le=MOST_TOP)]
+Tokens = Annotated[int, Meta(ge=1, lt=2**31)]
+Ranked = Sequence[tuple[str, float]]  # labels and their logprobs, the top one first
+
+
+class TextPart(msgspec.Struct, forbid_unknown_fields=True):
+    """A part of a message."""
+
+    type: Literal["text"]
+    text: str
+
+
+class ChatMessage(msgspec.Struct, forbid_unknown_fields=True):
+    """One message; pictures, sound and calls of tools are not served."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | Annotated[list[TextPart], Meta(min_length=1)]
+    name: Name | None = None
+
+    @property
+    def text(self) -> str:
+        return self.content if isinstance(self.content, str) else "\n".join(part.text for part in self.content)
+
+
+class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
+    include_usage: bool = False
+
+
+class CompletionSettings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """What requests of both forms may hold. Of some fields only the value that changes nothing is allowed: `IDLE`."""
+
+    model: Name
+    max_tokens: Tokens | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    seed: int | None = None
+    stop: str | Annotated[list[str], Meta(max_length=16)] | None = None
+    n: int | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    user: str | None = None
+
+
+class ChatRequest(CompletionSettings, kw_only=True):
+    """POST /v1/chat/completions."""
+
+    messages: Annotated[list[ChatMessage], Meta(min_length=1)]
+    max_completion_tokens: Tokens | None = None
+    logprobs: bool | None = None
+    top_logprobs: Top | None = None
+
+
+class CompletionRequest(CompletionSettings, kw_only=True):
+    """POST /v1/completions, the older form."""
+
+    prompt: str | Annotated[list[str], Meta(min_length=1, max_length=1)]
+    logprobs: Top | None = None
+    echo: bool | None = None
+    best_of: int | None = None
+
+
+Request = ChatRequest | CompletionRequest
+# what clients may send as long as it does nothing: one answer at a time, and who moves logits can measure them
+IDLE = {"n": 1, "best_of": 1, "echo": False, "presence_penalty": 0, "frequency_penalty": 0, "logit_bias": {}}
+# what goes on to a model whose texts pass; of all else, either it is nothing or the gateway sees to it
+PASSED = ("max_tokens", "max_completion_tokens", "temperature", "top_p", "seed", "stop")
+
+
+class Addressed(msgspec.Struct):
+    """Of a request that is yet to be read: the model it is for, and which form it has."""
+
+    model: str
+    messages: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    prompt: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class CompletionForm(ABC):
+    """One of the two forms: how it is read, asked for and written."""
+
+    path: str
+    kind: str  # `object` of an answer
+    piece: str  # `object` of a part of a stream
+    prefix: str  # of ids
+    holds: str  # the field that holds the prompt
+    request: type[Request]
+
+    def read(self, tree: dict[str, Any]) -> Request:
+        """A request, or a Refusal that says what to leave out. null is as good as nothing."""
+        given = {name: value for name, value in tree.items() if value is not None}
+        for name in given:
+            if name not in self.request.__struct_fields__:
+                shown = repr(name) if name.isidentifier() and len(name) <= LONGEST_NAME else "a field"
+                raise not_allowed(f"The request has {shown}, which is not served; leave it out.")
+        request = fitted(given, self.request)
+        for name, idle in IDLE.items():
+            if getattr(request, name, None) not in (None, idle):
+                raise not_allowed(f"Only {name} = {orjson.dumps(idle).decode()} is served; leave it out.")
+        if getattr(request, "top_logprobs", None) is not None and self.wanted(request) is None:
+            raise bad_request("top_logprobs needs logprobs = true; add that, or leave top_logprobs out.")
+        return request
+
+    @abstractmethod
+    def prompt(self, request: Any) -> Any:
+        """What the model is asked, as it goes on: the one way of writing it."""
+
+    @abstractmethod
+    def wanted(self, request: Any) -> int | None:
+        """How many top logprobs the client wants beside the label's own; None: no logprobs."""
+
+    @abstractmethod
+    def with_logprobs(self, count: int) -> dict[str, Any]:
+        """The fields that ask a model server for the first token's likeliest values."""
+
+    @abstractmethod
+    def choice(self, text: str | None) -> dict[str, Any]:
+        """A choice that holds the text."""
+
+    @abstractmethod
+    def delta(self, text: str, first: bool) -> dict[str, Any]:
+        """A choice that holds the next part of the text."""
+
+    @abstractmethod
+    def text(self, choice: Mapping[str, Any]) -> Any:
+        """The text of a model server's choice."""
+
+    @abstractmethod
+    def next_text(self, choice: Mapping[str, Any]) -> Any:
+        """The text of a part of a stream."""
+
+    @abstractmethod
+    def logprobs(self, ranked: Ranked, count: int) -> dict[str, Any]:
+        """Labels and their logprobs, where clients look for them."""
+
+    def answer(
+        self, model: str, text: str | None, finish: str, usage: dict[str, int], logprobs: Any = None
+    ) -> dict[str, Any]:
+        """A whole answer."""
+        choice = {"index": 0, **self.choice(text), "logprobs": logprobs, "finish_reason": finish}
+        return {**self.head(self.kind, model), "choices": [choice], "usage": usage}
+
+    def head(self, kind: str, model: str) -> dict[str, Any]:
+        made = f"{self.prefix}-{secrets.token_hex(12)}"
+        return {"id": made, "object": kind, "created": int(time.time()), "model": model}
+
+
+class ChatForm(CompletionForm):
+    path = "/chat/completions"
+    kind, piece, prefix, holds = "chat.completion", "chat.completion.chunk", "chatcmpl", "messages"
+    request = ChatRequest
+
+    def prompt(self, request: ChatRequest) -> list[dict[str, str]]:
+        said = []
+        for message in request.messages:
+            name = {} if message.name is None else {"name": message.name}
+            said.append({"role": message.role, "content": message.text, **name})
+        return said
+
+    def wanted(self, request: ChatRequest) -> int | None:
+        return (request.top_logprobs or 0) if request.logprobs else None
+
+    def with_logprobs(self, count: int) -> dict[str, Any]:
+        return {"logprobs": True, "top_logprobs": count}
+
+    def choice(self, text: str | None) -> dict[str, Any]:
+        return {"message": {"role": "assistant", "content": text, "refusal": None}}
+
+    def delta(self, text: str, first: bool) -> dict[str, Any]:
+        return {"delta": {**({"role": "assistant"} if first else {}), "content": text}}
+
+    def text(self, choice: Mapping[str, Any]) -> Any:
+        return choice["message"]["content"]
+
+    def next_text(self, choice: Mapping[str, Any]) -> Any:
+        return choice["delta"].get("content")
+
+    def logprobs(self, ranked: Ranked, count: int) -> dict[str, Any]:
+        shown = [{"token": label, "logprob": logprob, "bytes": list(label.encode())} for label, logprob in ranked]
+        return {"content": [{**shown[0], "top_logprobs": shown[:count]}], "refusal": None}
+
+
+class TextForm(CompletionForm):
+    path = "/completions"
+    kind, piece, prefix, holds = "text_completion", "text_completion", "cmpl", "prompt"
+    request = CompletionRequest
+
+    def prompt(self, request: CompletionRequest) -> str:
+        return request.prompt if isinstance(request.prompt, str) else request.prompt[0]
+
+    def wanted(self, request: CompletionRequest) -> int | None:
+        return request.logprobs
+
+    def with_logprobs(self, count: int) -> dict[str, Any]:
+        return {"logprobs": count}
+
+    def choice(self, text: str | None) -> dict[str, Any]:
+        return {"text": text}
+
+    def delta(self, text: str, first: bool) -> dict[str, Any]:
+        return {"text": text}
+
+    def text(self, choice: Mapping[str, Any]) -> Any:
+        return choice["text"]
+
+    next_text = text
+
+    def logprobs(self, ranked: Ranked, count: int) -> dict[str, Any]:
+        label, logprob = ranked[0]
+        top = [dict(ranked[:count])] if count else None
+        return {"tokens": [label], "token_logprobs": [logprob], "top_logprobs": top, "text_offset": [0]}
+
+
+CHAT, TEXT = ChatForm(), TextForm()
+
+
+def addressed(body: bytes, form: CompletionForm) -> str:
+    """The name of the model that a request is for, which must have this form."""
+    check_parts(body)
+    try:
+        found = msgspec.json.decode(body, type=Addressed)
+    except msgspec.ValidationError:
+        raise bad_request("The request does not name its model; GET /v1/models lists them.") from None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise bad_request("The request is not JSON.") from None
+    if getattr(found, form.holds) is msgspec.UNSET:
+        raise bad_request(f"The request has no {form.holds}, which this path takes.")
+    return found.model
+
+
+def read(body: bytes) -> tuple[CompletionForm, Request]:
+    """A request, and which form it has."""
+    tree = parsed(body)
+    form: CompletionForm = CHAT if CHAT.holds in tree else TEXT
+    return form, form.read(tree)
+
+
+# What a model server answers
+
+
+def first_token(choice: Mapping[str, Any]) -> list[tuple[str, float]]:
+    """The likeliest values of the first token and their logprobs; in either form, since servers mix them up.
+
+    Raises:
+        Refusal: The server gives none.
+    """
+    logprobs = choice.get("logprobs") or {}
+    if logprobs.get("content"):
+        listed = [(each["token"], each["logprob"]) for each in logprobs["content"][0].get("top_logprobs") or ()]
+    else:
+        listed = list(((logprobs.get("top_logprobs") or [None])[0] or {}).items())
+    found = [(token, float(logprob)) for token, logprob in listed if logprob is not None]
+    if not found:
+        words = "The model server gives no logprobs, so there is no confidence"
+        raise Refusal(502, f"{words}; the gateway's operator has to take a server that does.", "no_logprobs")
+    if any(not isinstance(token, str) or logprob != logprob for token, logprob in found):
+        raise ValueError("A token is a text, and its logprob a number.")
+    return found
+
+
+def finish_reason(choice: Mapping[str, Any]) -> str:
+    said = choice.get("finish_reason")
+    return said if said in FINISHED else "stop"
+
+
+def usage(answer: Mapping[str, Any]) -> dict[str, int]:
+    """How many tokens there were, where the server says it."""
+    said = answer.get("usage") or {}
+    counts = {name: said.get(name) for name in COUNTS}
+    known = {name: count if type(count) is int and count >= 0 else 0 for name, count in counts.items()}
+    return {**known, "total_tokens": sum(known.values())}
+
+
+# What a record is
+
+
+def record_of(form: CompletionForm, prompt: Any) -> bytes:
+    """The bytes that tell a prompt, system prompts and all."""
+    return orjson.dumps([form.kind, prompt], option=orjson.OPT_SORT_KEYS)
+
+
+def likeness(prompt: Any) -> str:
+    """What prompts share that differ in blanks, punctuation, case, roles or invisible signs alone.
+
+    It is no number, whatever the prompt is: numbers would be compared as such.
+    """
+    text = prompt if isinstance(prompt, str) else " ".join(said["content"] for said in prompt)
+    return f"words {_words(text)}"
+
+
+def _words(text: str) -> str:
+    plain = unicodedata.normalize("NFKC", text).casefold()
+    kinds = [(sign, unicodedata.category(sign)) for sign in plain]
+    kept = "".join(" " if kind[0] in "PZ" or kind == "Cc" else sign for sign, kind in kinds if kind != "Cf")
+    return " ".join(kept.split()) or text
