@@ -66,7 +66,7 @@ def train(
 def _run(images: Images, settings: TrainSettings) -> TrainingRun:
     pixels, labels = tensor(images.pixels), tensor(images.labels)
 
-    def loss(network: nn.Module, index: torch.Tensor) -> torch.Tensor:
+    def loss(network: nn.Module, index: torch.Tensor, _: int) -> torch.Tensor:
         batch = pixels[index].contiguous(memory_format=torch.channels_last)
         return nn.functional.cross_entropy(network(batch.to(device())).float(), labels[index].to(device()))
 
