@@ -122,7 +122,7 @@ class TrainingRun:
 
     def batches(self, draws: np.random.Generator) -> Iterable[torch.Tensor]:
         """The examples of an epoch, some at a time: every one once, in random order."""
-        return torch.from_numpy(draws.permutation(self.examples)).split(self.settings.batch)
+        yield from torch.from_numpy(draws.permutation(self.examples)).split(self.settings.batch)
 
     def step(self, network: nn.Module, optimizer: torch.optim.Optimizer, index: torch.Tensor, epoch: int) -> None:
         """Learn from the examples of this index."""
