@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from scoreveil.cli.terminal import err, progress_bar, progress_steps
+from scoreveil.extras import needs
 
 if TYPE_CHECKING:
     from scoreveil.audit.paper.experiments import Profile
@@ -17,10 +18,15 @@ if TYPE_CHECKING:
 
 def reproduce(
     profile: Annotated[
-        str, typer.Option(metavar="quick|optimal|standard|paper", help="How large: minutes, hours, or a GPU.")
+        str, typer.Option(metavar="quick|optimal|standard|defenses|paper", help="How large: minutes, hours, or a GPU.")
     ] = "quick",
     dataset: Annotated[
-        str | None, typer.Option(metavar="NAME", help="mnist, fashion-mnist, cifar10, with commas between, or all.")
+        str | None,
+        typer.Option(metavar="NAME", help="mnist, fashion-mnist, cifar10, adult, with commas between, or all."),
+    ] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(metavar="NAMES", help="With --profile defenses: ways to train, with commas between; else all."),
     ] = None,
     folder: Annotated[
         Path | None,
@@ -46,7 +52,8 @@ def reproduce(
     """Run the paper's experiments again.
 
     Trains the paper's classifier, its shadow and the attackers, measures every defense, and writes the paper's Table 2
-    and figures with our numbers beside the printed ones. A stopped run goes on from its cache.
+    and figures with our numbers beside the printed ones. With --profile defenses it compares defenses in training,
+    alone and behind the optimal veil. A stopped run goes on from its cache.
     """
     try:
         from scoreveil.audit import cache as caches
@@ -62,6 +69,20 @@ def reproduce(
     for name in names:
         _get(name, benchmarks.place(data_dir), download)
     command = shlex.join(["scoreveil", *sys.argv[1:]])
+    if chosen.recipes:
+        made = _compare_recipes(
+            replace(chosen, recipes=_recipes(recipe, chosen)),
+            names,
+            folder or Path(f"reproduction-{profile}"),
+            data_dir,
+            caches.root(cache),
+            command,
+            jobs,
+        )
+        typer.echo(f"Tables: {made}")
+        return
+    if recipe is not None:
+        raise ValueError(f"--recipe goes with --profile defenses, got --profile {profile}.")
     studies: dict[str, Study] = {}
     for name in names:
         with progress_steps(name) as progress:
@@ -70,6 +91,40 @@ def reproduce(
     typer.echo(f"Tables: {made}")
     for name in studies:
         typer.echo(f"Report: {made.parent / name / 'report.html'}")
+
+
+def _compare_recipes(
+    profile: "Profile",
+    datasets: tuple[str, ...],
+    folder: Path,
+    data_dir: Path | None,
+    cache_dir: Path,
+    command: str,
+    jobs: int,
+) -> Path:
+    """Every way to train on every dataset; the tables are written anew after each, the first one soon."""
+    from scoreveil.audit.paper import training
+
+    with needs("defenses"):  # before the work, not after hours of it
+        import dp_accounting  # noqa: F401
+        import opacus  # noqa: F401
+    rows = list[training.Row]()
+    for dataset in datasets:
+        for name in profile.recipes:
+            with progress_steps(f"{dataset}, {name}") as progress:
+                rows += training.study_recipe(name, profile, dataset, data_dir, cache_dir, jobs, progress)
+            made = training.write(rows, folder, command)
+    return made
+
+
+def _recipes(given: str | None, profile: "Profile") -> tuple[str, ...]:
+    if given is None:
+        return profile.recipes
+    wanted = [name.strip() for name in given.split(",")]
+    for name in wanted:
+        if name not in profile.recipes:
+            raise ValueError(f"Expected ways to train among {', '.join(profile.recipes)}, got {name!r}.")
+    return tuple(name for name in profile.recipes if name in wanted)
 
 
 def _profile(name: str, epochs: int | None, shadows: int | None) -> "Profile":
@@ -87,17 +142,16 @@ def _profile(name: str, epochs: int | None, shadows: int | None) -> "Profile":
 
 
 def _datasets(given: str | None, profile: "Profile") -> tuple[str, ...]:
-    from scoreveil.audit.paper.experiments import DATASETS
-
     if given is None:
         return profile.datasets
+    known = tuple(profile.epochs)
     if given == "all":
-        return DATASETS
+        return known
     wanted = [name.strip() for name in given.split(",")]
     for name in wanted:
-        if name not in DATASETS:
-            raise ValueError(f"Expected datasets among {', '.join(DATASETS)} or all, got {name!r}.")
-    return tuple(name for name in DATASETS if name in wanted)
+        if name not in known:
+            raise ValueError(f"Expected datasets among {', '.join(known)} or all, got {name!r}.")
+    return tuple(name for name in known if name in wanted)
 
 
 def _get(name: str, place: Path, download: bool) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from scoreveil.audit import cache
+from scoreveil.audit.data import adult
 from scoreveil.audit.data.images import SIDE, Bytes, Images, from_npz, from_pictures, resize, unit
 from scoreveil.audit.data.records import Integers
 
@@ -57,7 +58,10 @@ def place(data_dir: str | os.PathLike[str] | None = None) -> Path:
 
 def find(name: str, data_dir: str | os.PathLike[str] | None = None) -> list[Path]:
     """The files of a benchmark, or a FileNotFoundError that says which are missing and where they go."""
-    return cifar10_files(place(data_dir)) if name == "cifar10" else idx_files(place(data_dir), IDX[name][0])
+    where = place(data_dir)
+    if name in IDX:
+        return idx_files(where, IDX[name][0])
+    return adult.files(where) if name == "adult" else cifar10_files(where)
 
 
 def digits(_: Path) -> Images:
@@ -195,4 +199,5 @@ BENCHMARKS: dict[str, Callable[[Path], Images]] = {
     "mnist": lambda data_dir: idx(data_dir, *IDX["mnist"]),
     "fashion-mnist": lambda data_dir: idx(data_dir, *IDX["fashion-mnist"]),
     "cifar10": cifar10,
+    "adult": adult.load,
 }

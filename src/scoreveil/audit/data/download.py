@@ -61,6 +61,13 @@ FILES: dict[str, tuple[File, ...]] = {
             170.5,
         ),
     ),
+    "adult": tuple(
+        File(f"https://archive.ics.uci.edu/ml/machine-learning-databases/adult/{name}", f"adult/{name}", digest, size)
+        for name, digest, size in (
+            ("adult.data", "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d", 4.0),
+            ("adult.test", "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05", 2.0),
+        )
+    ),
 }
 
 

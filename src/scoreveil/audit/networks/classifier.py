@@ -66,7 +66,7 @@ def train(
 def _run(images: Images, settings: TrainSettings) -> TrainingRun:
     pixels, labels = tensor(images.pixels), tensor(images.labels)
 
-    def loss(network: nn.Module, index: torch.Tensor) -> torch.Tensor:
+    def loss(network: nn.Module, index: torch.Tensor, _: int) -> torch.Tensor:
         batch = pixels[index].contiguous(memory_format=torch.channels_last)
         return nn.functional.cross_entropy(network(batch.to(device())).float(), labels[index].to(device()))
 
@@ -75,11 +75,18 @@ def _run(images: Images, settings: TrainSettings) -> TrainingRun:
 
 
 def classifier_network(shape: Shape, classes: int, width: int) -> nn.Module:
-    """Three blocks for 32×32 (Yang et al. 2019, where 64×64 has four), one for the digits of 8×8."""
+    """Three blocks for 32×32 (Yang et al. 2019, where 64×64 has four), one for the digits of 8×8.
+
+    A table's record, a picture of one pixel, meets two linear layers instead.
+    """
     channels, *sides = shape
+    if sides == [1, 1]:
+        hidden = 16 * width, 8 * width
+        layers = [nn.Flatten(), nn.Linear(channels, hidden[0]), nn.ReLU(), nn.Linear(*hidden), nn.ReLU()]
+        return nn.Sequential(*layers, nn.Dropout(0.5), nn.Linear(hidden[1], classes))
     if not min(sides) >= 4:
         raise ValueError(f"Expected images of 4×4 or more, got {sides[0]}×{sides[1]}.")
-    layers: list[nn.Module] = []
+    layers = []
     for block in range(max(1, round(np.log2(min(sides) / 4)))):
         layers += [nn.Conv2d(channels, width << block, 3, padding=1), nn.BatchNorm2d(width << block)]
         layers += [nn.MaxPool2d(2), nn.ReLU()]

@@ -95,7 +95,7 @@ def _run(
     inputs = torch.from_numpy(((seen - mean) / scale).astype(np.float32))[:, :, None, None]
     pixels = tensor(images.pixels)
 
-    def loss(network: nn.Module, index: torch.Tensor) -> torch.Tensor:
+    def loss(network: nn.Module, index: torch.Tensor, _: int) -> torch.Tensor:
         return nn.functional.mse_loss(network(inputs[index].to(device())).float(), pixels[index].to(device()))
 
     make = partial(inversion_network, inputs.shape[1], images.shape, settings.width)

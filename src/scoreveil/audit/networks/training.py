@@ -6,7 +6,7 @@ the state after each epoch is on disk.
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,7 +22,8 @@ from scoreveil.audit import cache
 from scoreveil.audit.data.images import Pixels
 
 Progress = Callable[[float], None]  # told the fraction that is done
-Loss = Callable[[nn.Module, torch.Tensor], torch.Tensor]  # the mean loss of a network on the examples of this index
+Loss = Callable[[nn.Module, torch.Tensor, int], torch.Tensor]
+"""The mean loss of a network on the examples of this index, in this epoch."""
 Shape = tuple[int, int, int]  # channels, height, width
 
 EVALUATED = 1000  # images at a time
@@ -76,6 +77,7 @@ class TrainingRun:
     settings: TrainSettings
     identity: str
     betas: tuple[float, float] = (0.9, 0.999)  # of Adam
+    weight_decay: float = 0.0
 
     def cached(self, kind: str, key: str, directory: cache.Directory, progress: Progress) -> nn.Module:
         """The network from the cache, or trained now; a killed training goes on."""
@@ -84,8 +86,8 @@ class TrainingRun:
             kind,
             key,
             make=lambda: self.train(checkpoint, progress),
-            save=_state_of,
-            load=lambda arrays: _with_state(self.make(), arrays),
+            save=state_of,
+            load=lambda arrays: with_state(self.make(), arrays),
             directory=directory,
         )
         checkpoint.unlink(missing_ok=True)
@@ -98,7 +100,7 @@ class TrainingRun:
             raise ValueError("Expected images to train on, got an empty set.")
         with seeded(self.settings.seed), using(1):
             network = self.make().to(device())
-            optimizer = torch.optim.Adam(network.parameters(), self.settings.lr, betas=self.betas)
+            optimizer = self.optimizer(network)
             for epoch in range(self._resume(network, optimizer, checkpoint), self.settings.epochs):
                 self._epoch(network, optimizer, epoch)
                 if checkpoint is not None:
@@ -111,19 +113,38 @@ class TrainingRun:
     def _casts(self) -> bool:
         return self.settings.bf16 and (device() == "cuda" or has_bf16())
 
+    # What a training of another kind overrides
+
+    def optimizer(self, network: nn.Module) -> torch.optim.Optimizer:
+        """Adam. Weight decay is a penalty in the loss: half its weight times the sum of squares of all parameters."""
+        lr, decay = self.settings.lr, self.weight_decay
+        return torch.optim.Adam(network.parameters(), lr, betas=self.betas, weight_decay=decay)
+
+    def batches(self, draws: np.random.Generator) -> Iterable[torch.Tensor]:
+        """The examples of an epoch, some at a time: every one once, in random order."""
+        yield from torch.from_numpy(draws.permutation(self.examples)).split(self.settings.batch)
+
+    def step(self, network: nn.Module, optimizer: torch.optim.Optimizer, index: torch.Tensor, epoch: int) -> None:
+        """Learn from the examples of this index."""
+        optimizer.zero_grad()
+        with torch.autocast(device(), torch.bfloat16, enabled=self._casts):
+            loss = self.loss(network, index, epoch)
+        loss.backward()
+        optimizer.step()
+
+    def after_epoch(self, network: nn.Module) -> None:
+        """What is done once an epoch is."""
+
     def _epoch(self, network: nn.Module, optimizer: torch.optim.Optimizer, epoch: int) -> None:
         draws = np.random.default_rng([self.settings.seed, epoch])
         torch.manual_seed(int(draws.integers(2**63)))  # dropout
-        order = torch.from_numpy(draws.permutation(self.examples))
+        batches = self.batches(draws)
         for group in optimizer.param_groups:
             group["lr"] = self.settings.lr * (1 + np.cos(np.pi * epoch / self.settings.epochs)) / 2
         network.train()
-        for index in order.split(self.settings.batch):
-            optimizer.zero_grad()
-            with torch.autocast(device(), torch.bfloat16, enabled=self._casts):
-                loss = self.loss(network, index)
-            loss.backward()
-            optimizer.step()
+        for index in batches:
+            self.step(network, optimizer, index, epoch)
+        self.after_epoch(network)
 
     def _resume(self, network: nn.Module, optimizer: torch.optim.Optimizer, checkpoint: Path | None) -> int:
         """Put the network and its optimizer where the checkpoint left off; the number of epochs done."""
@@ -137,7 +158,7 @@ class TrainingRun:
             raise ValueError(f"{checkpoint} belongs to a training on other data or settings: delete it, or move it.")
         if bool(arrays["bf16"]) != self._casts:  # begun on another machine: going on would mix two precisions
             return 0
-        _with_state(network, arrays, "network/")
+        with_state(network, arrays, "network/")
         parameters = optimizer.param_groups[0]["params"]
         for name, array in arrays.items():
             if name.startswith("optimizer/"):
@@ -150,18 +171,19 @@ class TrainingRun:
     def _state(self, network: nn.Module, optimizer: torch.optim.Optimizer, epochs: int) -> cache.Arrays:
         """What a checkpoint holds: the network's tensors, and the optimizer's by number of the parameter."""
         about = {"identity": np.array(self.identity), "epochs": np.array(epochs), "bf16": np.array(self._casts)}
-        tensors = {f"network/{name}": array for name, array in _state_of(network).items()}
+        tensors = {f"network/{name}": array for name, array in state_of(network).items()}
         for place, its in optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer/{place}/{what}": value.cpu().numpy() for what, value in its.items()}
         return about | tensors
 
 
-def _state_of(network: nn.Module) -> cache.Arrays:
+def state_of(network: nn.Module) -> cache.Arrays:
+    """The network's tensors by name, as a cache keeps them."""
     return {name: tensor.detach().cpu().numpy().copy() for name, tensor in network.state_dict().items()}
 
 
-def _with_state(network: nn.Module, arrays: cache.Arrays, prefix: str = "") -> nn.Module:
-    """The network, with the tensors that `_state_of` gave; ready to be evaluated."""
+def with_state(network: nn.Module, arrays: cache.Arrays, prefix: str = "") -> nn.Module:
+    """The network, with the tensors that `state_of` gave; ready to be evaluated."""
     network.load_state_dict({name: torch.from_numpy(arrays[prefix + name]) for name in network.state_dict()})
     return network.to(device()).eval()
 

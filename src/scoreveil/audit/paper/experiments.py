@@ -17,7 +17,7 @@ import joblib
 import numpy as np
 from numpy.typing import NDArray
 
-from scoreveil.audit import cache
+from scoreveil.audit import cache, recipes
 from scoreveil.audit.data import benchmarks
 from scoreveil.audit.data.images import Images, Parts, five_way_split, split
 from scoreveil.audit.data.records import Floats, Integers, Membership, Records
@@ -27,6 +27,7 @@ from scoreveil.audit.networks.classifier import ImageClassifier
 from scoreveil.audit.networks.inverter import InversionSettings
 from scoreveil.audit.networks.training import TrainSettings
 from scoreveil.audit.paper.tables import LIKELIHOOD as COMPARISONS
+from scoreveil.audit.recipes import Recipe
 from scoreveil.audit.study import run as study
 from scoreveil.audit.study.pictures import Pictures
 from scoreveil.audit.study.results import UNDEFENDED, Setting, Study, setting_name
@@ -82,6 +83,8 @@ class Profile:
     epochs           of the classifiers, by dataset
     shadows          how many are trained for LiRA and RMIA, by dataset
     overlapping      as in the paper: the shadow's images are drawn from the same images as the target's
+    recipes          defenses in training to compare instead of defenses of the scores
+    canaries         records with a wrong label that are put into some training sets, to compare them by
     """
 
     size: int
@@ -95,6 +98,8 @@ class Profile:
     inverted: tuple[Setting, ...] = INVERTED
     attacks: tuple[str, ...] = ATTACKS
     overlapping: bool = False
+    recipes: tuple[str, ...] = ()
+    canaries: int = 0
     seed: int = 0
 
 
@@ -143,6 +148,19 @@ PROFILES["optimal"] = replace(
     inverted=(("optimal", 4.0),),
 )
 
+# defenses in training, which are many and must be trained many times: smaller, on images and on a table
+PROFILES["defenses"] = Profile(
+    size=2_500,
+    reference=1_500,
+    width=classifier.QUICK,
+    epochs={**_each(25), "adult": 40},
+    inversion={},
+    datasets=("fashion-mnist", "cifar10", "adult"),
+    shadows={**_each(8), "adult": 8},
+    recipes=tuple(recipes.RECIPES),
+    canaries=200,
+)
+
 
 def parts_of(images: Images, profile: Profile) -> Parts:
     """The parts of a profile. With overlapping ones a class of its own: all images twice, split two ways."""
@@ -162,20 +180,26 @@ class ClassifierCache:
     profile: Profile
     dataset: str
     cache_dir: Path
+    recipe: Recipe | None = None  # how they are trained, where not as in the paper
+    public: Images | None = None  # for the recipes that need some
 
     def train(self, images: Images, seed: int) -> None:
         """For another process, which has nothing to send back."""
         self.classifier(images, seed)
 
     def classifier(self, images: Images, seed: int) -> ImageClassifier:
-        return classifier.cached_classifier(images, self._settings(seed), self.cache_dir)
+        if self.recipe is None:
+            return classifier.cached_classifier(images, self.settings(seed), self.cache_dir)
+        return recipes.cached(self.recipe, images, self.settings(seed), self.public, self.cache_dir)
 
     def scores(self, trained_on: Images, seed: int, images: Images) -> Floats:
         """What the classifier says of the images."""
         return self._asked("scores", trained_on, seed, images, lambda model: model.scores(images))
 
     def records(self, trained_on: Images, seed: int, images: Images) -> Records:
-        """Scores, labels, and the labels of moved and mirrored copies."""
+        """Scores, labels, and of pictures the labels of moved and mirrored copies."""
+        if images.shape[1:] == (1, 1):  # a table
+            return Records(self.scores(trained_on, seed, images), images.labels)
         copies = self._asked("variants", trained_on, seed, images, lambda model: model.labels_of_variants(images))
         return Records(self.scores(trained_on, seed, images), images.labels, copies)
 
@@ -189,14 +213,21 @@ class ClassifierCache:
     ) -> NDArray[Any]:
         return cache.load_or_make(
             "answers",
-            cache.key(what, trained_on, self._settings(seed), images),
+            cache.key(what, trained_on, self.settings(seed), images, *self._how),
             make=lambda: ask(self.classifier(trained_on, seed)),
             save=lambda made: {"made": made},
             load=lambda arrays: arrays["made"],
             directory=self.cache_dir,
         )
 
-    def _settings(self, seed: int) -> TrainSettings:
+    @property
+    def _how(self) -> tuple[object, ...]:
+        """What answers depend on beside images and settings."""
+        if self.recipe is None:
+            return ()
+        return self.recipe, self.public if self.recipe.needs_public else None
+
+    def settings(self, seed: int) -> TrainSettings:
         return TrainSettings(width=self.profile.width, epochs=self.profile.epochs[self.dataset], seed=seed)
 
 

@@ -18,7 +18,7 @@ from scoreveil.audit.study.results import (
 )
 
 LIKELIHOOD = ("lira_online", "lira_offline", "rmia_online", "rmia_offline")
-NAMES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}
+NAMES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "adult": "Adult"}
 
 
 def markdown(studies: Mapping[str, Study], command: str) -> str:
