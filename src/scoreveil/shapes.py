@@ -199,6 +199,12 @@ class ManyLabels(Shape, name="many_labels"):
     def _thresholds(self) -> tuple[float, ...]:
         return self.threshold if isinstance(self.threshold, tuple) else (self.threshold,)
 
+    def of_label(self, label: int) -> OneColumn:
+        """How one of the labels is served by itself."""
+        thresholds, readout = self._thresholds, self.readout
+        alone = None if readout is None else ReadOut(readout.announced, readout.yes[label : label + 1])
+        return OneColumn(thresholds[label if len(thresholds) > 1 else 0], self.logits, alone)
+
     def check(self, scores: Rows) -> None:
         if scores.ndim not in (1, 2) or not scores.shape[-1]:
             raise ValueError(f"Expected a column for each label, (n, labels), got shape {scores.shape}.")

@@ -5,7 +5,7 @@ with its name may come first, or not: the number of records tells.
 """
 
 import csv
-from os.path import commonprefix
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -69,14 +69,18 @@ def label_columns(found: list[str], count: int, names: list[str]) -> list[str]:
     Those of the same names, without what all of these begin with: the labels of p_cat and p_dog are cat and dog. Or all
     columns there are, where they are as many.
     """
-    common = len(commonprefix(names))
-    for cut in range(common, -1, -1):
+    for cut in range(shared_start(names), -1, -1):
         short = [name[cut:] for name in names]
         if names and set(short) <= set(found):
             return short
     if len(found) != count:
         raise ValueError(f"Expected a column for each of {count} labels, named as the scores are, got {listed(found)}.")
     return found
+
+
+def shared_start(names: list[str]) -> int:
+    """How many letters all names begin with."""
+    return len(list(takewhile(lambda letters: len(set(letters)) == 1, zip(*names, strict=False))))
 
 
 def _from_numpy(path: Path) -> Labels:

@@ -23,7 +23,8 @@ from scoreveil.mechanisms.promises import WHOLE
 from scoreveil.shapes import ManyLabels, OneColumn, ReadOut
 
 APART = 1e-6  # answers that are announced nearer than this are one
-OF_SIDE, OF_ANSWER = 2.0, 20.0  # records' worth of what is known of all labels: in how often one is right; by answer
+EACH = 2.0  # records that are right, and as many that are wrong, for what few records and the noise leave open
+OF_ANSWER = 40.0  # records' worth of what is known of all labels
 STEPS = 60  # of a bisection
 
 
@@ -58,8 +59,7 @@ def read_out(
 
 def _probabilities(right: Floats, records: Floats, announced: Floats, shape: OneColumn | ManyLabels) -> Floats:
     """(labels, 2, answers): how often yes, of how often each side is right and of how many records."""
-    overall = right.sum(axis=(0, 2)) / np.maximum(records.sum(axis=(0, 2)), 1e-9)  # of each side
-    rate = (right.sum(axis=2) + OF_SIDE * overall) / (records.sum(axis=2) + OF_SIDE)
+    rate = (right.sum(axis=2) + EACH) / (records.sum(axis=2) + 2 * EACH)
     expected = _moved(announced, records, rate)
     smooth = (right + OF_ANSWER * expected) / (records + OF_ANSWER)
     thresholds = np.broadcast_to(np.array(shape.threshold, dtype=np.float64), len(rate))

@@ -14,7 +14,6 @@ import dataclasses
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -342,11 +341,11 @@ def _numbered(labels: Mapping[str, NDArray[Any]], names: list[str], k: int) -> t
         return labels, ""
     if len(named) > 1:
         raise ValueError(f"labels of {' and '.join(labels)}: expected numbers of classes on every side, or names.")
+    from scoreveil.files.labels import shared_start
     from scoreveil.files.score_file import listed
 
     found = sorted({str(label) for each in labels.values() for label in each.tolist()})
-    common = len(list(takewhile(lambda letters: len(set(letters)) == 1, zip(*names, strict=False))))
-    for cut in range(common + 1):
+    for cut in range(shared_start(names) + 1):
         classes = [name[cut:] for name in names]
         if set(found) <= set(classes):
             how = "by the names of the columns"
