@@ -34,7 +34,8 @@ with needs("fit"):
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-Answer = Callable[[Scored], Floats]  # what is said of every release, (n, k)
+Answer = Callable[[Floats], Floats]
+Way = Callable[[Scored], Floats]  # from records to what is said of each release
 
 # the ways to answer, and what is measured of each, in words
 WAYS = {"raw": "raw scores", "tempered": "raw, temperature scaled", "veiled": "veiled", "label": "label, constant"}
@@ -191,7 +192,7 @@ def _confidence(records: Scored, answers: Floats) -> Floats:
 
 def _ways(
     epsilon: float, others: Scored, members: Scored | None, rng: np.random.Generator, options: dict[str, Any]
-) -> Iterator[tuple[str, Answer]]:
+) -> Iterator[tuple[str, Way]]:
     """Each way to answer, fitted on these records."""
     inside = (None, None) if members is None else members.given
     fitted = fit(epsilon, *others.given, *inside, rng=rng, **options)
@@ -202,7 +203,7 @@ def _ways(
     yield "label", _label_alone(others)
 
 
-def _tempered(others: Scored) -> Answer:
+def _tempered(others: Scored) -> Way:
     """Temperature scaling, of many labels each by itself."""
     labels = others.releases if isinstance(others.shape, ManyLabels) else 1
     truth = others.labels
@@ -258,7 +259,7 @@ def label_with_constant_confidence(others: Scored) -> Answer:
     return answer
 
 
-def _label_alone(others: Scored) -> Answer:
+def _label_alone(others: Scored) -> Way:
     """The label with a constant confidence; of a yes or no, with one for each label and side, where its label is."""
     if not isinstance(others.shape, (OneColumn, ManyLabels)):
         constant = label_with_constant_confidence(others)
@@ -270,7 +271,7 @@ def _label_alone(others: Scored) -> Answer:
 
     def answer(asked: Scored) -> Floats:
         rate = rates[alike(asked)]
-        return np.where(np.arange(2) == asked.predicted[:, None], rate[:, None], 1 - rate[:, None])
+        return np.asarray(np.where(np.arange(2) == asked.predicted[:, None], rate[:, None], 1 - rate[:, None]))
 
     return answer
 

@@ -246,6 +246,8 @@ def _read_shaped(
 
 def _scores(given: Any, columns: str | None, shape: Shape | None = None) -> tuple[Any, list[str]]:
     """An array of scores, and the names of its columns where they have some."""
+    if isinstance(given, Scored):  # read already
+        return given.given[0], list(given.names)
     if isinstance(given, (str, os.PathLike)):
         from scoreveil import files
 
