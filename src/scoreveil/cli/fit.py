@@ -174,7 +174,10 @@ def _show_labels(measured: "Sequence[LabelCost]") -> None:
     for name in ("label", "yes", *(MEASURES[name] for name in shown)):
         table.add_column(name, justify="left" if name == "label" else "right")
     for each in sorted(measured, key=lambda each: each.nll["label"] - each.nll["veiled"]):
-        figures = ("  ".join(f"{getattr(each, name)[way]:.3f}" for way in ("raw", "veiled", "label")) for name in shown)
+        figures = (
+            " ".join(f"{getattr(each, name)[way]:.3f}".removeprefix("0") for way in ("raw", "veiled", "label"))
+            for name in shown
+        )
         table.add_row(each.label, f"{each.share:.0%}", *figures)
     out.print(table)
 

@@ -200,10 +200,13 @@ def _read_shaped(
     given: Mapping[str, tuple[Any, Any]], columns: str | None, shape: Shape
 ) -> tuple[dict[str, Scored], str]:
     """`read_sides`, of scores that are not served as vectors."""
-    served, names = dict[str, Floats](), list[str]()
+    from scoreveil.files.score_file import listed
+
+    served, names, hint = dict[str, Floats](), list[str](), ""
     for who, (scores, _) in given.items():
         try:
             found, own = _scores(scores, columns, shape)
+            hint = f" Taken as scores: {listed(own)}; --columns names others." if own and columns is None else ""
             rows = np.asarray(to_numpy(found))
             if rows.dtype.kind != "f":
                 raise ValueError(f"expected floating-point scores, got dtype {rows.dtype}.")
@@ -211,12 +214,10 @@ def _read_shaped(
             if isinstance(shape, MoreAxes):
                 checked_rows(rows.reshape(-1, rows.shape[-1]))
         except ValueError as error:
-            raise ValueError(f"{who}: {error}") from None
+            raise ValueError(f"{who}: {error}{hint}") from None
         if not len(rows):
             raise ValueError(f"{who}: there are no records; at least one is needed.")
         if names and own and own != names:
-            from scoreveil.files.score_file import listed
-
             raise ValueError(f"{who}: expected the columns {listed(names)}, got {listed(own)}.")
         served[who], names = rows.astype(np.float64), own or names
     vectors = {who: shape.vectors(rows) for who, rows in served.items()}
