@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import orjson
 
 from scoreveil import __version__
-from scoreveil.gateway.probabilities import probabilities
 from scoreveil.gateway.served import Asker, ServedModel, request_digest
 from scoreveil.inference_protocol.messages import HEADER_LENGTH, LARGE
 from scoreveil.inference_protocol.refusals import Refusal, bad_request, upstream_failed
@@ -134,7 +133,7 @@ async def infer(exchange: Exchange) -> Answer:
 
 async def _infer(exchange: Exchange, body: bytes) -> Answer:
     served, gateway = exchange.served, exchange.gateway
-    model, source = served.model, served.source
+    source = served.source
     header = exchange.headers.get(HEADER_LENGTH)
     if len(body) <= LARGE:
         query = source.read(body, header)
@@ -144,11 +143,10 @@ async def _infer(exchange: Exchange, body: bytes) -> Answer:
     found = await source.infer(query, served.limits.seconds)
     if any(len(array) != query.rows for array in found.values()):
         raise upstream_failed("rows")
-    scores = {name: probabilities(array, model.outputs) for name, array in found.items() if name in model.scores}
-    passed = {name: array for name, array in found.items() if name in model.passes}
+    scores, passed = served.read(found)
     asker = Asker(exchange.client, gateway.epsilon_limit(exchange.client), _idempotency(exchange))
     veiled = await served.release(scores, query, gateway.ledger, asker)
-    written, length = source.write(query, {**passed, **veiled})
+    written, length = source.write(query, served.shown(veiled, passed))
     return Answer(written, query.rows, length)
 
 
