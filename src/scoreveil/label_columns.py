@@ -10,26 +10,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 
+def check_values(classes: Any) -> None:
+    """Refuse a classifier of which one label is not a yes or no.
+
+    Args:
+        classes: Its `classes_`; a list of the values of each label, where classifiers stand side by side.
+
+    Raises:
+        ValueError: A label has more than two values, or one that is neither 0 nor 1.
+    """
+    for i, values in enumerate(classes if isinstance(classes, list) else ()):
+        if len(values) > 2:
+            raise ValueError(f"Label {i} has {len(values)} values; many labels are a yes or no each.")
+        if len(values) == 1 and values[0] not in (0, 1):  # False and True among them
+            raise ValueError(f"Label {i} had one value in training, which is neither 0 nor 1.")
+
+
 def yes_columns(given: Any, classes: Any) -> NDArray[Any]:
-    """The probability of each label's yes, (n, labels): that of the second of two values.
+    """The probability of each label's yes, the second of its two values, (n, labels).
 
     Args:
         given: What `predict_proba` answered.
-        classes: The classifier's `classes_`: where `given` is a list, the values of each label.
-
-    Raises:
-        ValueError: A label has more than two values, or one that is neither a yes nor a no.
+        classes: The classifier's `classes_`, which `check_values` has seen.
     """
     if not isinstance(given, list):
         return np.asarray(given)
-    return np.column_stack([_yes(np.asarray(each), classes[i], i) for i, each in enumerate(given)])
-
-
-def _yes(probabilities: NDArray[Any], values: NDArray[Any], label: int) -> NDArray[Any]:
-    if len(values) == 2:
-        return np.asarray(probabilities[:, 1])
-    if len(values) > 2:
-        raise ValueError(f"Label {label} has {len(values)} values; many labels are a yes or no each.")
-    if values[0] not in (0, 1):  # False and True among them
-        raise ValueError(f"Label {label} had one value in training, which is neither 0 nor 1.")
-    return np.full(len(probabilities), values[0], dtype=probabilities.dtype)
+    columns = [np.asarray(each) for each in given]
+    return np.column_stack(
+        [
+            each[:, 1] if len(values) == 2 else np.full(len(each), values[0], dtype=each.dtype)
+            for each, values in zip(columns, classes, strict=True)
+        ]
+    )

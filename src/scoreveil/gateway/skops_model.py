@@ -20,7 +20,7 @@ from scoreveil.gateway.config import Model
 from scoreveil.gateway.loaded import LoadedModel, as_bytes, texts
 from scoreveil.gateway.sources import Arrays
 from scoreveil.inference_protocol.tensors import NAMES, Array, TensorSpec
-from scoreveil.label_columns import yes_columns
+from scoreveil.label_columns import check_values, yes_columns
 from scoreveil.shapes import ManyLabels, OneColumn
 
 DISTANCES = (
@@ -104,6 +104,7 @@ def load(path: Path, model: Model) -> LoadedModel:
         raise ValueError(f'{holds} one label a row; remove shape = "many_labels".')
     if isinstance(shape, OneColumn) and len(classes) != 2:
         raise ValueError(f"{path.name} has {len(classes)} classes; one column is for two.")
+    check_values(classes)
     (score,) = model.scores
     inputs = model.inputs or (_input(classifier),)
     names = _column_names(classifier, inputs, path)
@@ -113,7 +114,8 @@ def load(path: Path, model: Model) -> LoadedModel:
         scores = np.asarray(yes_columns(given, classes) if several else given, dtype=np.float32)
         found = {score: scores[:, 1:] if isinstance(shape, OneColumn) else scores}
         if "label" in wanted:
-            found["label"] = _labels(classes, scores)
+            is_yes = scores[:, 1] >= np.float32(shape.threshold) if isinstance(shape, OneColumn) else None
+            found["label"] = _labels(classes, scores.argmax(axis=1) if is_yes is None else is_yes.astype(int))
         return {name: found[name] for name in wanted}
 
     if several:
@@ -123,7 +125,7 @@ def load(path: Path, model: Model) -> LoadedModel:
         told = () if columns == 1 else tuple(str(each) for each in classes)
     outputs = {score: TensorSpec(score, "FP32", (-1, columns))}
     if not several:  # of many labels the scores themselves tell which are on
-        kind = NAMES[_labels(classes, np.zeros((1, len(classes)))).dtype]
+        kind = NAMES[_labels(classes, np.zeros(1, dtype=int)).dtype]
         outputs["label"] = TensorSpec("label", kind, (-1,))
     return LoadedModel("sklearn", inputs, outputs, run, {}, told)
 
@@ -192,9 +194,9 @@ def _table(arrays: Arrays, names: list[str] | None) -> Any:
     return pandas.DataFrame(x, columns=names)
 
 
-def _labels(classes: Array, scores: Array) -> Array:
-    """The label that is released anyway: the class of the top score."""
-    labels = classes[scores.argmax(axis=1)]
+def _labels(classes: Array, chosen: Array) -> Array:
+    """The label that is released anyway, by its number."""
+    labels = classes[chosen]
     return np.asarray(labels) if labels.dtype in NAMES and labels.dtype != object else as_bytes(labels)
 
 
@@ -223,7 +225,7 @@ def check(model: Any) -> None:
         if isinstance(part, BaseDecisionTree):
             _check_tree(part)
         elif isinstance(part, BaseForest):
-            _check_members(part, np.asarray(part.estimators_, dtype=object))
+            _check_members(part, np.asarray(part.estimators_, dtype=object), part.n_outputs_)
         elif isinstance(part, BaseGradientBoosting):
             _check_members(part, part.estimators_)
             first = part._raw_predict_init(np.zeros((1, part.n_features_in_), dtype=np.float32))
@@ -282,13 +284,13 @@ def _check_nodes(left: Array, right: Array, feature: Array, leaf: Array, feature
     _sound((feature[inner] >= 0).all() and (feature[inner] < features).all(), "a tree asks for a feature there is not")
 
 
-def _check_members(owner: Any, members: Array) -> None:
+def _check_members(owner: Any, members: Array, outputs: int = 1) -> None:
     from sklearn.tree import BaseDecisionTree
 
     for each in members.ravel():
         _sound(isinstance(each, BaseDecisionTree), "an ensemble of trees holds something else")
         _sound(each.n_features_in_ == owner.n_features_in_, "a tree is for another number of features than its forest")
-        _sound(each.tree_.n_outputs == 1, "a tree has several outputs")
+        _sound(each.tree_.n_outputs == outputs, "a tree has another number of outputs than its forest")
 
 
 def _check_predictors(owner: Any) -> None:
