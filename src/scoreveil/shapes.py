@@ -24,6 +24,8 @@ from numpy.typing import NDArray
 Rows = NDArray[Any]
 Floats = NDArray[np.float64]
 
+READOUT = "readout"  # the field that a fit fills in
+
 _named: dict[str, type["Shape"]] = {}
 
 
@@ -33,6 +35,7 @@ class Shape(ABC):
 
     name: ClassVar[str]
     words: ClassVar[str]  # what ε means for an answer of this shape, a sentence
+    crowd: ClassVar[str] = ""  # and what an advantage against the crowd means, where that needs one
 
     def __init_subclass__(cls, name: str, **more: Any) -> None:
         super().__init_subclass__(**more)
@@ -53,7 +56,12 @@ class Shape(ABC):
 
     def settings(self) -> dict[str, Any]:
         """The plain values that it is made of, its name among them."""
-        return {"shape": self.name, **dataclasses.asdict(self)}
+        return {"shape": self.name, **{option: getattr(self, option) for option in _options(type(self))}}
+
+    def arrays(self) -> dict[str, Floats]:
+        """What a fit added to them."""
+        readout = getattr(self, READOUT, None)
+        return {} if readout is None else {f"{READOUT}_announced": readout.announced, f"{READOUT}_yes": readout.yes}
 
 
 def make(name: str, **options: Any) -> Shape:
@@ -66,14 +74,64 @@ def make(name: str, **options: Any) -> Shape:
         raise ValueError(f"There is no shape {name!r}; there are {', '.join(_named)}.")
     kind = _named[name]
     given = {option: value for option, value in options.items() if value is not None}
-    known = [field.name for field in dataclasses.fields(kind)]
+    known = _options(kind)
     for option in given:
         if option not in known:
             raise ValueError(f"The shape {name!r} has no {option}; it has {', '.join(known) or 'no options'}.")
     return kind(**given)
 
 
+def restored(settings: dict[str, Any], arrays: dict[str, Floats]) -> Shape:
+    """The shape of these settings and arrays, as a file has them; takes its arrays out of `arrays`."""
+    shape = make(settings["shape"], **{option: value for option, value in settings.items() if option != "shape"})
+    own = [arrays.pop(name) for name in (f"{READOUT}_announced", f"{READOUT}_yes") if name in arrays]
+    return dataclasses.replace(shape, **{READOUT: ReadOut(*own)}) if own else shape
+
+
+def _options(kind: type[Shape]) -> list[str]:
+    return [field.name for field in dataclasses.fields(kind) if field.name != READOUT]
+
+
 # Yes or no
+
+
+@dataclass(frozen=True, eq=False)
+class ReadOut:
+    """What a fitted veil says of each answer of its table: how often it is yes, for each label and side.
+
+    It is a function of what is released anyway, the label's yes or no and the answer, so it tells nothing more.
+
+    Attributes:
+        announced: The top of a veiled vector, which tells the answers apart, ascending: (answers,).
+        yes: How often a label is yes where the model says no, and where it says yes: (labels, 2, answers).
+    """
+
+    announced: Floats
+    yes: Floats
+
+    def __post_init__(self) -> None:
+        for name in ("announced", "yes"):
+            array = getattr(self, name)
+            if not isinstance(array, np.ndarray) or array.dtype != np.float64:
+                raise ValueError(f"Expected {name} of a read-out to be an array of float64.")
+            copy = np.array(array, order="C")
+            copy.flags.writeable = False
+            object.__setattr__(self, name, copy)
+        answers = self.announced.size
+        if self.announced.ndim != 1 or self.yes.ndim != 3 or self.yes.shape[1:] != (2, answers) or not answers:
+            raise ValueError(f"Expected a read-out (labels, 2, answers), got {self.yes.shape} for {answers} answers.")
+        if not (np.all(np.diff(self.announced) > 0) and np.all((self.yes >= 0) & (self.yes <= 1))):
+            raise ValueError("Expected announced values of a read-out that ascend, and probabilities.")
+
+    @property
+    def labels(self) -> int:
+        return int(self.yes.shape[0])
+
+    def __call__(self, vectors: Floats, yes: NDArray[np.bool_]) -> Floats:
+        """The probabilities (n, labels) of veiled vectors (n, labels, 2), for these sides."""
+        between = (self.announced[1:] + self.announced[:-1]) / 2
+        answer = np.searchsorted(between, vectors.max(axis=-1))
+        return np.asarray(self.yes[np.arange(self.labels), yes.astype(np.int64), answer])
 
 
 @dataclass(frozen=True)
@@ -86,10 +144,12 @@ class OneColumn(Shape, name="one_column"):
     Attributes:
         threshold: From where on the answer is yes.
         logits: The column holds ln(p / (1 - p)), and so does the answer.
+        readout: What a fitted veil announces, as a probability.
     """
 
     threshold: float = 0.5
     logits: bool = False
+    readout: ReadOut | None = None
 
     words = "An answer is one release."
 
@@ -106,7 +166,7 @@ class OneColumn(Shape, name="one_column"):
 
     def restored(self, veiled: Rows, like: Rows) -> Rows:
         given = like.reshape(-1, 1)
-        return _unstretched(veiled, given, np.array([self.threshold]), self.logits).reshape(like.shape)
+        return _unstretched(veiled, given, np.array([self.threshold]), self.logits, self.readout).reshape(like.shape)
 
 
 @dataclass(frozen=True)
@@ -116,12 +176,18 @@ class ManyLabels(Shape, name="many_labels"):
     Attributes:
         threshold: From where on a label's answer is yes: one number, or one for each label.
         logits: The columns hold ln(p / (1 - p)), and so does the answer.
+        readout: What a fitted veil announces of each label, as a probability.
     """
 
     threshold: float | tuple[float, ...] = 0.5
     logits: bool = False
+    readout: ReadOut | None = None
 
     words = "Each label is a release of its own: ε is that of one label, and an answer with m labels spends m · ε."
+    crowd = (
+        "The advantage is that of the answer about one label, which is drawn at random and whose confidence is read as "
+        "that of all others: who reads several labels together, or each in another way, is bounded by ε alone."
+    )
 
     def __post_init__(self) -> None:
         if isinstance(self.threshold, (list, np.ndarray)):  # as files and configurations have them
@@ -133,11 +199,19 @@ class ManyLabels(Shape, name="many_labels"):
     def _thresholds(self) -> tuple[float, ...]:
         return self.threshold if isinstance(self.threshold, tuple) else (self.threshold,)
 
+    def of_label(self, label: int) -> OneColumn:
+        """How one of the labels is served by itself."""
+        thresholds, readout = self._thresholds, self.readout
+        alone = None if readout is None else ReadOut(readout.announced, readout.yes[label : label + 1])
+        return OneColumn(thresholds[label if len(thresholds) > 1 else 0], self.logits, alone)
+
     def check(self, scores: Rows) -> None:
         if scores.ndim not in (1, 2) or not scores.shape[-1]:
             raise ValueError(f"Expected a column for each label, (n, labels), got shape {scores.shape}.")
         if len(self._thresholds) not in (1, scores.shape[-1]):
             raise ValueError(f"There are {len(self._thresholds)} thresholds for {scores.shape[-1]} labels.")
+        if self.readout is not None and self.readout.labels != scores.shape[-1]:
+            raise ValueError(f"This veil was fitted for {self.readout.labels} labels, got {scores.shape[-1]}.")
         _check_sigmoids(np.atleast_2d(scores), self.logits)
 
     def vectors(self, scores: Rows) -> Floats:
@@ -145,7 +219,7 @@ class ManyLabels(Shape, name="many_labels"):
 
     def restored(self, veiled: Rows, like: Rows) -> Rows:
         given = np.atleast_2d(like)
-        return _unstretched(veiled, given, np.array(self._thresholds), self.logits).reshape(like.shape)
+        return _unstretched(veiled, given, np.array(self._thresholds), self.logits, self.readout).reshape(like.shape)
 
 
 def _check_threshold(threshold: float) -> None:
@@ -180,11 +254,14 @@ def _stretched(columns: Rows, threshold: Floats, logits: bool) -> Floats:
     return np.stack([1 - q, q], axis=-1)
 
 
-def _unstretched(vectors: Floats, like: Rows, threshold: Floats, logits: bool) -> Rows:
+def _unstretched(vectors: Floats, like: Rows, threshold: Floats, logits: bool, readout: ReadOut | None) -> Rows:
     """Columns (n, m) of veiled vectors (n, m, 2), of the dtype of `like`, on the same side of each threshold."""
     q, kind = vectors[..., 1], like.dtype.type
     yes = _yes(like, threshold, logits)
-    p = np.where(yes, threshold + (q - 0.5) * 2 * (1 - threshold), q * 2 * threshold)
+    if readout is None:
+        p = np.where(yes, threshold + (q - 0.5) * 2 * (1 - threshold), q * 2 * threshold)
+    else:
+        p = readout(vectors, yes)
     if logits:
         info = np.finfo(like.dtype)
         p = np.clip(p, info.tiny, 1 - info.epsneg)
@@ -277,6 +354,10 @@ class MoreAxes(Shape, name="more_axes"):
     """A score vector for each token, pixel or place of a record: (n, t, k), or with more axes before the last."""
 
     words = "Each place is a release of its own: ε is that of one place, and an answer with m places spends m · ε."
+    crowd = (
+        "The advantage is that of the answer about one place, which is drawn at random: who reads several places "
+        "together, or each in another way, is bounded by ε alone."
+    )
 
     def check(self, scores: Rows) -> None:
         if scores.ndim < 3 or scores.shape[-1] < 2:

@@ -264,8 +264,11 @@ class Veil:
     @property
     def guarantee(self) -> Guarantee:
         """What one release promises, the relation it holds for, and its limits in words."""
-        promise = self._used.guarantee()
-        return promise if self.shape is None else replace(promise, limits=(*promise.limits, self.shape.words))
+        promise, shape = self._used.guarantee(), self.shape
+        if shape is None:
+            return promise
+        crowd = [shape.crowd] if shape.crowd and promise.advantage is not None else []
+        return replace(promise, limits=(*promise.limits, shape.words, *crowd))
 
     @property
     def epsilon(self) -> float:
@@ -296,7 +299,7 @@ class Veil:
 
     def about(self) -> dict[str, Any]:
         """What tells this veil from others, as plain values: for manifests. Of a secret only a fingerprint."""
-        tables, secret = storage.digest(self.mechanism), self._secret
+        tables, secret = storage.digest(self.mechanism, self.shape), self._secret
         return {
             "mechanism": self.mechanism.name,
             "model": self.model,
