@@ -55,7 +55,7 @@ SMALL = {
     "random_state": 0,
     "voting": "soft",
 }
-LABELS = {"ClassifierChain", "MultiOutputClassifier"}  # several labels a row: no score vector
+LABELS = {"ClassifierChain", "MultiOutputClassifier"}  # several labels a row
 pytestmark = pytest.mark.filterwarnings("ignore")  # of models that are trained for the shortest time
 
 

@@ -194,14 +194,16 @@ def test_the_environment_overrides_the_file(tmp_path: Path) -> None:
 
 def test_a_budget_counts_releases_by_its_rule() -> None:
     counted = merged(models__m__epsilon=0.5, models__m__repeats="budget", models__m__total=5.0)
-    assert config_file.parse(counted).models["m"].allowed_releases == 10
+    assert config_file.parse(counted).models["m"].allowed_answers(1) == 10
     counted["models"]["m"] |= {"rule": "zcdp", "delta": 1e-6, "keep": "all"}
-    assert config_file.parse(counted).models["m"].allowed_releases > 10
+    assert config_file.parse(counted).models["m"].allowed_answers(1) > 10
     # two score outputs are two draws in each release
     counted = merged(
         models__m__epsilon=0.5, models__m__repeats="budget", models__m__total=5.0, models__m__scores=["a", "b"]
     )
-    assert config_file.parse(counted).models["m"].allowed_releases == 5
+    made = config_file.parse(counted).models["m"]
+    assert made.answer_releases == 2
+    assert made.allowed_answers(2) == 5
 
 
 def test_config_check_and_key(tmp_path: Path) -> None:

@@ -29,6 +29,10 @@ def serve(
     outputs: Annotated[
         str | None, typer.Option("--outputs", metavar="logits", help="What the MODEL gives, if not probabilities.")
     ] = None,
+    shape: Annotated[
+        str | None,
+        typer.Option("--shape", metavar="SHAPE", help="How the MODEL serves scores: one_column, many_labels, top_k."),
+    ] = None,
     config: ConfigOption = None,
     demo: Annotated[bool, typer.Option("--demo", help="Serve the digits of the demo, as model digits.")] = False,
     host: Annotated[
@@ -49,9 +53,10 @@ def serve(
     if demo:
         overrides |= _table("digits", DEMO if epsilon is None else {**DEMO, "epsilon": epsilon})
     if model is not None:
-        overrides |= _table(_model_name(model), _model(model, epsilon, fitted, outputs))
-    elif outputs is not None:
-        raise ValueError("--outputs needs a MODEL to apply to; in a --config file it stands in the model's table.")
+        overrides |= _table(_model_name(model), _model(model, epsilon, fitted, {"outputs": outputs, "shape": shape}))
+    elif outputs is not None or shape is not None:
+        option = "--shape" if outputs is None else "--outputs"
+        raise ValueError(f"{option} needs a MODEL to apply to; in a --config file it stands in the model's table.")
     elif fitted is not None:
         raise ValueError("--veil needs a MODEL to apply to; in a --config file it stands in the model's table.")
     elif epsilon is not None and not demo:
@@ -80,7 +85,7 @@ def _table(name: str, settings: dict[str, Any]) -> dict[str, Any]:
     return {f"models/{name}/{key}": value for key, value in settings.items()}
 
 
-def _model(path: Path, epsilon: float | None, fitted: Path | None, outputs: str | None) -> dict[str, Any]:
+def _model(path: Path, epsilon: float | None, fitted: Path | None, told: dict[str, str | None]) -> dict[str, Any]:
     kind = path.suffix.removeprefix(".")
     if kind not in ("onnx", "skops"):
         raise ValueError(f"{path.name} is not a model that can be served: its name ends in neither .onnx nor .skops.")
@@ -89,7 +94,7 @@ def _model(path: Path, epsilon: float | None, fitted: Path | None, outputs: str 
     if (epsilon is None) == (fitted is None):
         raise ValueError("Say how much may show through: either --epsilon, such as 2, or a fitted --veil.")
     shown = {"epsilon": epsilon} if fitted is None else {"veil": str(fitted.absolute())}
-    given = {} if outputs is None else {"outputs": outputs}
+    given = {key: value for key, value in told.items() if value is not None}
     return {kind: str(path.absolute()), **shown, **given}
 
 
@@ -108,7 +113,7 @@ def _say(config: "Config", found: list[str]) -> None:
             typer.echo(f"Model {name}: texts pass, and no logprobs.")
             continue
         promise = model.bare_veil.guarantee
-        typer.echo(f"Model {name}: ε = {promise.epsilon:g} a release, repeats {_repeats(model)}.")
+        typer.echo(f"Model {name}: ε = {promise.epsilon:g} a release{_held(model)}, repeats {_repeats(model)}.")
     typer.echo(f"Gateway  {scheme}://{settings.host}:{settings.port}/v2")
     if config.language_models:
         typer.echo(f"OpenAI   {scheme}://{settings.host}:{settings.port}/v1")
@@ -120,7 +125,19 @@ def _say(config: "Config", found: list[str]) -> None:
 def _repeats(model: Any) -> str:
     if not model.budgeted:
         return "always get the same answer"
-    return f"are counted: {model.allowed_releases} releases of a record, then {model.exhausted}"
+    held = model.answer_releases
+    if held is None:
+        return f"are counted: up to ε = {model.total:g} of a record, then {model.exhausted}"
+    what = "releases" if held == 1 else "answers"
+    return f"are counted: {model.allowed_answers(held)} {what} of a record, then {model.exhausted}"
+
+
+def _held(model: Any) -> str:
+    """How many releases an answer holds, where that is more than one."""
+    held = model.answer_releases
+    if held == 1:
+        return ""
+    return ", one for each label" if held is None else f", {'up to ' * model.has_places}{held} an answer"
 
 
 @config_app.command("check")

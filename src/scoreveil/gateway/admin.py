@@ -118,14 +118,15 @@ async def _state(request: Request, load: Callable[[], Config]) -> Response:
             shown.append({**counted[name], "epsilon": None, "mechanism": None, "classes": None, "repeats": None})
             continue
         veil = model.bare_veil
-        classes = veil.mechanism.classes
+        classes, held = veil.mechanism.classes, model.answer_releases
         settings = {
             "epsilon": veil.epsilon,
             "mechanism": veil.mechanism.name,
             # of a fitted veil that the playground can try
             "classes": classes if classes is not None and classes <= MOST_CLASSES else None,
             "repeats": model.repeats,
-            "releases": model.allowed_releases if model.budgeted else None,
+            # None where only the model itself tells how many releases an answer holds
+            "releases": model.allowed_answers(held) if model.budgeted and held is not None else None,
         }
         shown.append({**counted[name], **settings})
     return _json({"models": shown})

@@ -20,14 +20,18 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from scoreveil import accounting
+from scoreveil import accounting, shapes
 from scoreveil.gateway.labels import check_labels
 from scoreveil.gateway.probabilities import Outputs
 from scoreveil.inference_protocol.tensors import TensorSpec
+from scoreveil.ledger.charges import MOST_UNITS
+from scoreveil.ledger.releases import MOST_OUTCOME
+from scoreveil.shapes import ManyLabels, Shape, TopK
 from scoreveil.veil import Veil
 
 SQLITE = "sqlite:///"
 BILLION = 10**9  # units of the ledger in an ε
+MOST_RELEASES = MOST_OUTCOME // 2  # of one answer, where the ledger keeps two bytes of each
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 NAME_WORDS = "begins with a letter or digit and goes on with letters, digits, '.', '_' or '-', 128 at most"
 SYMMETRIC = {"HS256", "HS384", "HS512"}
@@ -244,6 +248,10 @@ class Model(ConfigTable, frozen=True):
     version: str = "1"
     scores: Annotated[tuple[str, ...], Meta(min_length=1)] = ("scores",)  # outputs that are veiled
     outputs: Outputs = "scores"  # what these are: probabilities, or logits
+    shape: Literal["one_column", "many_labels", "top_k"] | None = None  # how they are served, if not as vectors
+    threshold: float | tuple[float, ...] | None = None  # of one column or many labels: from where on it is a yes
+    classes: int | None = None  # of a list of the largest: how many there are in all
+    releases: Annotated[int, Meta(ge=1, le=MOST_RELEASES)] | None = None  # labels of a record; or places, at most
     passes: tuple[str, ...] = ()  # outputs that are passed as they are: labels, never logits
     parameters: tuple[str, ...] = ()  # request parameters that the upstream may see
     inputs: tuple[TensorSpec, ...] = ()
@@ -276,6 +284,10 @@ class Model(ConfigTable, frozen=True):
             rows = all(spec.shape[:1] == (-1,) for spec in self.inputs)
             _require(rows, "the shape of an input of MLflow and TF Serving begins with -1, the number of rows")
         _require(self.outputs == "scores" or self.skops is None, "a .skops model has predict_proba; remove outputs")
+        if self.shape == "top_k":
+            _require(len(self.scores) == 1, "a list of the largest is one output of scores, with its labels in passes")
+            known = self.outputs == "scores" or self.classes is None
+            _require(known, "logits of a list do not tell what the rest has; remove classes")
         if self.budgeted:
             _require(self.total is not None, "repeats = 'budget' needs total: the ε that all releases may add up to")
             _require(self.knows_records, "repeats = 'budget' needs inputs here, so that a record is one")
@@ -332,13 +344,18 @@ class Model(ConfigTable, frozen=True):
         """
         given: dict[str, Any] = {}
         try:
+            shape = self._said_shape()
             if "veil" in self.veil:
                 _require(len(self.veil) == 1, "a fitted veil has its epsilon and options already; name it alone")
-                return Veil(Veil.load(self.veil["veil"]).mechanism, secret=secret, model=name)
+                fitted = Veil.load(self.veil["veil"])
+                _require(shape in (None, fitted.shape), f"the veil was fitted for {_shape_words(fitted.shape)}")
+                in_logits = getattr(fitted.shape, "logits", False)
+                _require(self.outputs == "logits" or not in_logits, 'the veil takes logits; say outputs = "logits"')
+                return Veil(fitted.mechanism, shape=fitted.shape, secret=secret, model=name)
             for option, value in self.veil.items():
                 if files or not isinstance(value, Path):
                     given[option] = np.load(value, allow_pickle=False) if isinstance(value, Path) else value
-            return Veil(**given, secret=secret, model=name)
+            return Veil(**given, shape=shape, secret=secret, model=name)
         except TypeError as error:
             words = "a key is missing, or is one of neither the gateway nor the veil"
             raise ConfigError(f"{words} ({error}).") from None
@@ -353,33 +370,87 @@ class Model(ConfigTable, frozen=True):
         except ConfigError:
             return self.make_veil()  # a mechanism that is made from a file
 
+    def _said_shape(self) -> Shape | None:
+        """The shape that the table names; a fitted veil brings its own."""
+        if self.shape is None:
+            given = (self.threshold, self.classes) == (None, None)
+            _require(given, "threshold and classes belong to a shape; name it, such as shape = 'one_column'")
+            return None
+        return shapes.make(self.shape, threshold=self.threshold, classes=self.classes)
+
     @property
-    def allowed_releases(self) -> int:
-        """b: how many releases of one record stay within `total`; each veils every score output."""
+    def each_releases(self) -> int | None:
+        """Score vectors of one record in each score output; None where only the model itself can tell."""
+        shape = self.bare_veil.shape
+        if shape is not None and not isinstance(shape, ManyLabels):
+            _require(self.releases is None, "releases is for many labels, or for a vector at each of several places")
+            return 1
+        if isinstance(shape, ManyLabels) and isinstance(shape.threshold, tuple):
+            labels = len(shape.threshold)
+            _require(self.releases in (None, labels), f"there are {labels} thresholds, and releases is another number")
+            return labels
+        return 1 if shape is None and self.releases is None else self.releases
+
+    @property
+    def answer_releases(self) -> int | None:
+        """Score vectors that a whole answer about one record holds; None where only the model itself can tell."""
+        each = self.each_releases
+        return None if each is None else each * len(self.scores)
+
+    @property
+    def has_places(self) -> bool:
+        """Whether an answer has a vector for each of several places: no shape, and so many releases all the same."""
+        return self.releases is not None and self.bare_veil.shape is None
+
+    @property
+    def lists(self) -> bool:
+        """Whether scores come as lists of the largest."""
+        return isinstance(self.bare_veil.shape, TopK)
+
+    def allowed_answers(self, releases: int) -> int:
+        """b: how many answers about one record, each of so many releases, stay within `total`."""
         assert self.total is not None  # a budget has one
         each = accounting.query_bound(self.bare_veil.guarantee, self.total, self.rule, self.delta)
-        return each // len(self.scores)
+        return each // releases
+
+    def check_price(self, releases: int) -> None:
+        """Refuse a budget that bears no answer of so many releases, and an answer that the ledger cannot count."""
+        if self.budgeted and self.allowed_answers(releases) < 1:
+            held = "" if releases == 1 else f" An answer holds {releases} releases."
+            raise ConfigError(f"total = {self.total:g} allows no release; raise it, or lower epsilon.{held}")
+        if self.remembers:
+            self.client_price(releases)
 
     @property
     def unit(self) -> str:
         """What the ledger counts a record's releases in: ε, or ρ under the rule "zcdp"."""
         return "rho" if self.budgeted and self.rule == "zcdp" else "epsilon"
 
-    @property
-    def price(self) -> int:
-        """What one release costs its record, in billionths of the unit; each veils every score output."""
+    def price(self, releases: int) -> int:
+        """What an answer of so many releases costs its record, in billionths of the unit."""
         promise = self.bare_veil.guarantee
-        return _billionths((promise.rho if self.unit == "rho" else promise.epsilon) * len(self.scores))
+        return _billionths((promise.rho if self.unit == "rho" else promise.epsilon) * releases)
 
-    @property
-    def client_price(self) -> int:
-        """What one release costs the client: ε, in billionths."""
-        return _billionths(self.bare_veil.guarantee.epsilon * len(self.scores))
+    def client_price(self, releases: int) -> int:
+        """What it costs the client: ε, in billionths."""
+        return _billionths(self.bare_veil.guarantee.epsilon * releases)
+
+
+def _shape_words(shape: Shape | None) -> str:
+    if shape is None:
+        return "score vectors; remove shape"
+    said = ", ".join(f"{name} = {value}" for name, value in shape.settings().items())
+    return f"scores of another shape ({said}); remove shape, threshold and classes, which it brings"
 
 
 def _billionths(amount: float) -> int:
     """Rounded up, as decimals: 0.1 is exactly a tenth."""
-    return max(1, math.ceil(Fraction(repr(float(amount))) * BILLION))
+    units = max(1, math.ceil(Fraction(repr(float(amount))) * BILLION))
+    most = MOST_UNITS // BILLION
+    _require(
+        units <= MOST_UNITS, f"an answer would spend {amount:g}, and the ledger counts up to {most:,} for a record"
+    )
+    return units
 
 
 class Config(ConfigTable, frozen=True):

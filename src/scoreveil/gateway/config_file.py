@@ -68,9 +68,10 @@ def _model(name: str, table: Any, base: Path) -> Model:
     model = _converted({**{key: table[key] for key in table if key in own}, "veil": options}, Model, place, base)
     try:
         if model.is_veiled:
-            model.bare_veil  # noqa: B018  which checks the options
-        if model.budgeted and model.allowed_releases < 1:
-            raise ConfigError(f"total = {model.total:g} allows no release; raise it, or lower epsilon.")
+            releases = model.answer_releases  # which checks the options of the veil
+            if releases is None and model.upstream is not None:
+                raise ConfigError("many_labels in front of a server needs releases, the number of labels.")
+            model.check_price(releases or 1)
     except ValueError as error:
         raise ConfigError(f"{place}: {error}") from None
     return model

@@ -6,18 +6,22 @@ where they are; long ones in a thread, so that the others are not kept waiting.
 
 import asyncio
 import importlib
+import math
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
+from msgspec import structs
 
 from scoreveil.gateway import onnx_model, probabilities, skops_model
 from scoreveil.gateway.config import Limits, Model
-from scoreveil.gateway.loaded import LoadedModel
+from scoreveil.gateway.loaded import LoadedModel, as_column
 from scoreveil.gateway.sources import Arrays, TensorQuery, TensorSource
 from scoreveil.inference_protocol.refusals import model_too_slow, upstream_failed
 from scoreveil.inference_protocol.tensors import NAMES, TensorSpec
+from scoreveil.shapes import ManyLabels, OneColumn
+from scoreveil.veil import Veil
 
 SHORT = 0.002  # seconds that a call may hold up the others
 
@@ -27,7 +31,8 @@ class Embedded(TensorSource):
 
     def __init__(self, name: str, model: Model, limits: Limits) -> None:
         self.loaded = load(name, model)
-        super().__init__(name, model, limits, self.loaded.inputs)
+        self.model = counted(model, self.loaded)
+        super().__init__(name, self.model, limits, self.loaded.inputs)
         self.platform, self.classes = self.loaded.platform, self.loaded.classes
         self._per_row = SHORT  # seconds, as last measured; the first call is not trusted to be short
         self._pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="model")
@@ -71,12 +76,41 @@ def load(name: str, model: Model) -> LoadedModel:
     if missing:
         has = ", ".join(loaded.outputs)
         raise ValueError(f"Model {name} has the outputs {has}; scores and passes name {', '.join(sorted(missing))}.")
-    served = {score: probabilities.declared(loaded.outputs[score]) for score in model.scores}
+    veil = model.make_veil()
+    served = {score: probabilities.declared(loaded.outputs[score], veil.shape) for score in model.scores}
     for spec in served.values():
-        classes = spec.shape[-1]
-        if classes > 1:
-            model.make_veil()(np.full((1, classes), 1 / classes))  # a veil for other classes is refused now, not later
+        if spec.shape[-1] > 0 and (spec.shape[-1] > 1 or veil.shape is not None):
+            _check_classes(veil, spec)
     return replace(loaded, outputs={**loaded.outputs, **served})
+
+
+def _check_classes(veil: Veil, spec: TensorSpec) -> None:
+    """Refuse now, not later, a shape that the model does not have, and a veil for other classes."""
+    sizes = (1, *(max(1, size) for size in spec.shape[1:]))
+    yes_or_no = isinstance(veil.shape, (OneColumn, ManyLabels))
+    even = 0.5 if yes_or_no else 1 / (getattr(veil.shape, "classes", None) or sizes[-1])
+    Veil(veil.mechanism)(veil.vectors(np.full(sizes, even))[:, 0])
+
+
+def counted(model: Model, loaded: LoadedModel) -> Model:
+    """The model with the releases that an answer holds, where the file does not tell and its outputs do.
+
+    Raises:
+        ValueError: They do not tell either.
+    """
+    shape, specs = model.bare_veil.shape, [loaded.outputs[score] for score in model.scores]
+    plain = shape is None and all(len(spec.shape) < 3 for spec in specs)
+    if plain or model.releases is not None or not (shape is None or isinstance(shape, ManyLabels)):
+        return model
+    what, sizes = "labels", {spec.shape[-1:] for spec in specs}
+    if shape is None:
+        what, sizes = "places", {spec.shape[1:-1] for spec in specs}
+    if len(sizes) > 1:
+        raise ValueError(f"{', '.join(model.scores)} hold different numbers of {what}; serve each by itself.")
+    (found,) = sizes
+    if min(found) < 1:
+        raise ValueError(f"the model does not say how many {what} an answer holds; say so, releases = ….")
+    return structs.replace(model, releases=math.prod(found))
 
 
 def _python(target: str) -> LoadedModel:
@@ -89,7 +123,7 @@ def _python(target: str) -> LoadedModel:
     predict, features = made
     spec = TensorSpec("x", "FP32", (-1, int(features)))
     scores = predict(np.zeros((1, int(features)), dtype=np.float32))
-    output = TensorSpec("scores", NAMES[scores.dtype], (-1, scores.shape[1]))
+    output = TensorSpec("scores", NAMES[scores.dtype], (-1, *(scores.shape[1:] or (1,))))
     return LoadedModel(
-        "python", (spec,), {"scores": output}, lambda arrays, wanted: {"scores": predict(arrays["x"])}, {}
+        "python", (spec,), {"scores": output}, lambda arrays, wanted: {"scores": as_column(predict(arrays["x"]))}, {}
     )

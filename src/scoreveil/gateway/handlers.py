@@ -12,7 +12,6 @@ from scoreveil import __version__
 from scoreveil.gateway import completions
 from scoreveil.gateway.completions import CompletionForm
 from scoreveil.gateway.language import TextUpstream
-from scoreveil.gateway.probabilities import probabilities
 from scoreveil.gateway.served import Asker, ServedModel, request_digest
 from scoreveil.inference_protocol.messages import HEADER_LENGTH, LARGE
 from scoreveil.inference_protocol.refusals import Refusal, bad_request, upstream_failed
@@ -192,16 +191,15 @@ async def _read(exchange: Exchange, body: bytes) -> Any:
 
 async def _answer(exchange: Exchange, query: Any) -> Answer:
     served, gateway = exchange.served, exchange.gateway
-    model, source = served.model, served.source
+    source = served.source
     found = await source.infer(query, served.limits.seconds)
     if any(len(array) != query.rows for array in found.values()):
         raise upstream_failed("rows")
-    scores = {name: probabilities(array, model.outputs) for name, array in found.items() if name in model.scores}
-    passed = {name: array for name, array in found.items() if name in model.passes}
+    scores, passed = served.read(found)
     asker = Asker(exchange.client, gateway.epsilon_limit(exchange.client), _idempotency(exchange))
     # a client that wants labels alone is told no scores, and charged for none
     veiled = await served.release(scores, query, gateway.ledger, asker) if scores else {}
-    written, length = source.write(query, {**passed, **veiled})
+    written, length = source.write(query, served.shown(veiled, passed))
     return Answer(written, query.rows if scores else 0, length)
 
 

@@ -89,7 +89,7 @@ class LedgerLink:
             raise LedgerMismatch(OTHER_SECRET)
         for name, model in models.items():
             if model.remembers:
-                held = await ledger.convert(name, model.unit, model.price)
+                held = await ledger.convert(name, model.unit, model.price(model.answer_releases or 1))
                 if held != model.unit:
                     raise LedgerMismatch(OTHER_UNIT.format(model=name, held=held, asked=model.unit))
 

@@ -44,6 +44,11 @@ def _meaningless(spec: TensorSpec, size: int, rng: np.random.Generator) -> Array
     return np.full(shape, b"", dtype=object) if spec.datatype == "BYTES" else np.zeros(shape, dtype=dtype)
 
 
+def as_column(array: Array) -> Array:
+    """A floating-point number for each row as a column."""
+    return np.asarray(array[:, None] if array.ndim == 1 and array.dtype.kind == "f" else array)
+
+
 def texts(array: Array) -> Array:
     """BYTES as Python's texts."""
     return _objects([value.decode("utf-8", "replace") for value in array.ravel()], array.shape)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from msgspec import structs
 
-from scoreveil.gateway.loaded import LoadedModel, as_bytes, texts, tried
+from scoreveil.gateway.loaded import LoadedModel, as_bytes, as_column, texts, tried
 from scoreveil.gateway.sources import Arrays
 from scoreveil.inference_protocol.tensors import DTYPES, Array, Datatype, TensorSpec
 from scoreveil.onnx_session import FLOATS, open_session
@@ -66,7 +66,7 @@ def _array(given: Any, keys: list[Any] | None) -> Array:
         return np.array([[row[key] for key in keys] for row in given], dtype=np.float32)
     if given.dtype == object:
         return as_bytes(given)
-    return np.asarray(given[:, None] if given.ndim == 1 and given.dtype.kind == "f" else given)
+    return as_column(given)
 
 
 def _keys(session: Any, name: str, inputs: tuple[TensorSpec, ...], path: Path) -> list[Any]:

@@ -5,6 +5,7 @@ also asks the upstreams and the ledger.
 """
 
 import asyncio
+import math
 import os
 import ssl
 import sys
@@ -28,7 +29,9 @@ from scoreveil.gateway.served import open_source
 from scoreveil.inference_protocol.refusals import Refusal
 from scoreveil.inference_protocol.tensors import Array, TensorSpec
 from scoreveil.ledger import LedgerUnavailable, open_books, open_ledger
-from scoreveil.mechanisms.scores import check_layout, check_rows
+from scoreveil.mechanisms.scores import check_rows
+from scoreveil.shapes import ManyLabels, OneColumn, Shape
+from scoreveil.veil import NOTHING, Veil
 
 # this process has no threads yet, so that it can be copied, which is fastest; macOS cannot bear that
 CHILD = "fork" if sys.platform == "linux" else "spawn"
@@ -66,7 +69,10 @@ def here(config: Config) -> list[str]:
             if model.is_veiled:
                 model.make_veil()
             if model.upstream is None:
-                lines += _describe(name, model, embedded.load(name, model))
+                opened = embedded.load(name, model)
+                counted = embedded.counted(model, opened)
+                counted.check_price(counted.answer_releases or 1)
+                lines += _describe(name, counted, opened)
     return lines
 
 
@@ -114,11 +120,31 @@ def _describe(name: str, model: Model, opened: LoadedModel) -> list[str]:
         called = opened.own_names.get(spec.name, spec.name)
         shown = _shape(spec).replace(spec.name, called, 1)
         if spec.name in model.scores:
-            words = f"veiled{f' as {spec.name}' if called != spec.name else ''}{_reading(model)}{_classes(opened)}"
+            as_what = f" as {spec.name}" if called != spec.name else ""
+            words = f"veiled{as_what}{_reading(model)}{_classes(model, opened)}"
         else:
-            words = "passed as it is" if spec.name in model.passes else f"not served (passes = [{spec.name!r}] would)"
+            words = _passed(model) if spec.name in model.passes else f"not served (passes = [{spec.name!r}] would)"
         lines.append(f"  output  {shown}: {words}")
-    return lines
+    return [*lines, *_spends(model)]
+
+
+def _spends(model: Model) -> list[str]:
+    """What a whole answer spends, where it is more than one release."""
+    veil, held = model.bare_veil, model.answer_releases or 1
+    spent = veil.guarantee.epsilon * held
+    if held == 1:
+        return []
+    most = "up to " if model.has_places else ""
+    what = "a place" if model.has_places else "a label" if len(model.scores) == 1 else "a label or output"
+    said = f"  ε = {veil.epsilon:g} is that of {what}; an answer holds {most}{held} of them"
+    if not math.isfinite(spent):
+        return [f"{said}."]
+    more = " Something is promised about each, and nothing about a whole answer." if spent > NOTHING else ""
+    return [f"{said} and spends {most}ε = {spent:g}.{more}"]
+
+
+def _passed(model: Model) -> str:
+    return "passed, in the order of the veiled scores" if model.lists else "passed as it is"
 
 
 def _shape(spec: TensorSpec) -> str:
@@ -126,37 +152,50 @@ def _shape(spec: TensorSpec) -> str:
 
 
 def _reading(model: Model) -> str:
-    return ", made from logits" if model.outputs == "logits" else ""
+    made = ", made from logits" if model.outputs == "logits" else ""
+    shape = model.bare_veil.shape
+    return made if shape is None else f"{made}, {shape.name.replace('_', ' ')}"
 
 
-def _classes(opened: LoadedModel) -> str:
+def _classes(model: Model, opened: LoadedModel) -> str:
     if not opened.classes:
         return ""
     more = ", …" if len(opened.classes) > MOST_NAMED else ""
-    return f"; classes {', '.join(opened.classes[:MOST_NAMED])}{more}"
+    what = "labels" if isinstance(model.bare_veil.shape, ManyLabels) else "classes"
+    return f"; {what} {', '.join(opened.classes[:MOST_NAMED])}{more}"
 
 
 def _try(model: Model, opened: LoadedModel, file: str) -> None:
     """Refuse a model whose outputs are not what the configuration says they are, where a trial can tell."""
     found = loaded.tried(lambda arrays: opened.run(arrays, list(model.scores)), opened.inputs)
+    veil = model.make_veil()
     for name, rows in (found or {}).items():
         own = f"Output {opened.own_names.get(name, name)} of {file}"
-        if rows.ndim != 2:
+        if rows.ndim < 2:
             raise ValueError(f"{own} has {rows.ndim} dimensions; scores are a row of numbers for each record.")
-        told = rows[np.isfinite(rows).all(axis=1)]  # far from all data a model may know no probability
-        if model.outputs == "logits" and _are_scores(told):
+        told = rows[np.isfinite(rows).reshape(len(rows), -1).all(axis=1)]  # far from all data a model may know none
+        if model.outputs == "logits" and not getattr(veil.shape, "logits", False) and _are_scores(veil, told):
             raise ValueError(f'{own} holds probabilities already; remove outputs = "logits".')
-        if not _are_scores(probabilities(told, model.outputs)):
-            raise ValueError(
-                f"{own} does not hold probabilities that add up to 1 in each row. If they are logits, say "
-                'outputs = "logits" in the model\'s table, or --outputs logits on the command line.'
-            )
+        if not _are_scores(veil, probabilities(told, model.outputs, veil.shape)):
+            raise ValueError(f"{own} {_not_scores(veil.shape)}")
 
 
-def _are_scores(rows: Array) -> bool:
+def _not_scores(shape: Shape | None) -> str:
+    logits = 'say outputs = "logits" in the model\'s table, or --outputs logits on the command line.'
+    if isinstance(shape, (OneColumn, ManyLabels)):
+        return f"does not hold probabilities from 0 to 1. If they are logits, {logits}"
+    if shape is not None:
+        return "does not hold the largest probabilities of each row, whose sum is at most 1."
+    return (
+        f"does not hold probabilities that add up to 1 in each row. If they are logits, {logits} If each is a yes or "
+        'no of its own, say shape = "many_labels".'
+    )
+
+
+def _are_scores(veil: Veil, rows: Array) -> bool:
     try:
-        check_layout(rows)
-        check_rows(rows)
+        vectors = veil.vectors(rows)
+        check_rows(vectors.reshape(-1, vectors.shape[2]))
     except ValueError:
         return False
     return True
@@ -183,7 +222,7 @@ async def _upstream(name: str, model: Model, config: Config) -> list[str]:
             f"the upstream has the outputs {', '.join(said)}; scores and passes name {', '.join(missing)}."
         )
     told = f"it has the outputs {', '.join(said)}" if said else "it does not say which outputs it has"
-    return [f"Model {name}: the upstream is ready; {told}."]
+    return [f"Model {name}: the upstream is ready; {told}.", *_spends(model)]
 
 
 # Secrets, ledger, certificates

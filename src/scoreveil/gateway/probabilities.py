@@ -1,7 +1,9 @@
-"""What a model gives, as score vectors: a probability for each class.
+"""What a model gives, as scores: a probability for each class, or for each yes.
 
 outputs = "scores"    probabilities already; one column is that of the second of two classes
-outputs = "logits"    softmax turns them into probabilities; the sigmoid, where there is one column
+outputs = "logits"    softmax turns them into probabilities; the sigmoid, where each is a yes or no of its own
+
+Without a shape, one column becomes two. With one, scores are served as they come.
 """
 
 from typing import Literal
@@ -10,24 +12,37 @@ import numpy as np
 from msgspec import structs
 
 from scoreveil.inference_protocol.tensors import Array, TensorSpec
+from scoreveil.shapes import ManyLabels, OneColumn, Shape
 
 Outputs = Literal["scores", "logits"]
 
 
-def probabilities(rows: Array, outputs: Outputs) -> Array:
-    """Rows of a model's output as rows of probabilities, in the same dtype. What is no matrix stays as it is."""
-    if rows.ndim != 2 or rows.dtype.kind not in "fiu" or (outputs == "scores" and rows.shape[1] != 1):
+def probabilities(rows: Array, outputs: Outputs, shape: Shape | None = None) -> Array:
+    """A model's output as probabilities, in the same dtype. What cannot be scores stays as it is."""
+    if rows.ndim == 0 or rows.dtype.kind not in "fiu":
+        return rows
+    column = shape is None and rows.ndim == 2 and rows.shape[1] == 1
+    in_logits = outputs == "logits" and not getattr(shape, "logits", False)  # a veil may take them as they are
+    if not (in_logits or column):
         return rows
     wide = rows.astype(np.float64)
-    if wide.shape[1] == 1:
-        wide = np.hstack([np.zeros_like(wide), wide] if outputs == "logits" else [1 - wide, wide])
-    if outputs == "logits":
-        with np.errstate(invalid="ignore"):  # infinite logits become NaN, which is no score
-            wide = np.exp(wide - wide.max(axis=1, keepdims=True))
-            wide /= wide.sum(axis=1, keepdims=True)
+    if column:
+        wide = np.hstack([np.zeros_like(wide), wide] if in_logits else [1 - wide, wide])
+    if in_logits:
+        with np.errstate(invalid="ignore", over="ignore"):  # infinite logits become NaN, which is no score
+            wide = _sigmoid(wide) if isinstance(shape, (OneColumn, ManyLabels)) else _softmax(wide)
     return wide.astype(rows.dtype if rows.dtype.kind == "f" else np.float64)
 
 
-def declared(spec: TensorSpec) -> TensorSpec:
+def _softmax(logits: Array) -> Array:
+    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
+
+
+def _sigmoid(logits: Array) -> Array:
+    return np.where(np.isfinite(logits), 1 / (1 + np.exp(-logits)), np.nan)
+
+
+def declared(spec: TensorSpec, shape: Shape | None = None) -> TensorSpec:
     """The tensor that is served, where the model declares this one."""
-    return structs.replace(spec, shape=(spec.shape[0], 2)) if spec.shape[1:] == (1,) else spec
+    return structs.replace(spec, shape=(spec.shape[0], 2)) if shape is None and spec.shape[1:] == (1,) else spec

@@ -1,4 +1,5 @@
-"""MLflow and TF Serving: rows as JSON in, a score vector for each of them out, {"predictions": [[…], …]}.
+"""MLflow and TF Serving: rows as JSON in, a score vector for each of them out, {"predictions": [[…], …]}; where
+scores are one column, a number for each or a row of one, as the model has it.
 
 These servers read much into JSON: "5.10", 5.1 and 5.1000001 may be one value to them. A record is one however it is
 written, so the configuration declares the inputs; each value is cast to its datatype, and only what was cast goes on.
@@ -100,7 +101,7 @@ class RowSource(Source[RowQuery]):
         try:
             rows = orjson.loads(answer)["predictions"]
             # of an object of outputs the configured one alone is read
-            return {self._score: _matrix([row[self._score] if isinstance(row, dict) else row for row in rows])}
+            return {self._score: _array([row[self._score] if isinstance(row, dict) else row for row in rows])}
         except (ValueError, LookupError, TypeError):
             raise upstream_failed("malformed") from None
 
@@ -111,11 +112,11 @@ class RowSource(Source[RowQuery]):
         await self._pool.close()
 
 
-def _matrix(rows: list[Any]) -> Array:
-    """A list of score vectors as an array, or ValueError."""
+def _array(rows: list[Any]) -> Array:
+    """A list of scores as an array, or ValueError; whether they are of the right shape, `release` finds out."""
     array = np.array(rows)
-    if array.dtype.kind not in "fiu" or array.ndim != 2:
-        raise ValueError("The predictions are not rows of numbers.")
+    if array.dtype.kind not in "fiu":
+        raise ValueError("The predictions are not numbers, or differ in length.")
     return array.astype(np.float64)
 
 

@@ -15,11 +15,13 @@ import msgspec
 import numpy as np
 
 from scoreveil import record_bytes, storage
+from scoreveil.gateway import lists
 from scoreveil.gateway.config import BILLION, Limits, Model
 from scoreveil.gateway.embedded import Embedded
 from scoreveil.gateway.language import LabelledUpstream, TextUpstream
 from scoreveil.gateway.ledger_link import LedgerLink, LedgerMismatch
 from scoreveil.gateway.metrics import ModelMetrics
+from scoreveil.gateway.probabilities import probabilities
 from scoreveil.gateway.rows import MlflowUpstream, TfServingUpstream
 from scoreveil.gateway.secrets import Keys
 from scoreveil.gateway.sources import Arrays, Query, Source
@@ -28,8 +30,8 @@ from scoreveil.inference_protocol.refusals import Refusal, bad_request, upstream
 from scoreveil.inference_protocol.tensors import Array
 from scoreveil.ledger import Answered, IdempotencyConflict, LedgerUnavailable, Questions, Repeats
 from scoreveil.ledger.charges import KEY, MOST_UNITS, RecordKeys, joined_keys
-from scoreveil.ledger.releases import SETTINGS
-from scoreveil.mechanisms.scores import check_layout, check_rows
+from scoreveil.ledger.releases import MOST_OUTCOME, SETTINGS
+from scoreveil.mechanisms.scores import check_rows
 from scoreveil.neighbourhood import Neighbourhoods
 from scoreveil.veil import Veil
 
@@ -55,46 +57,93 @@ class ServedModel:
         scores = model.scores if model.is_veiled else ()
         self._veils = {score: model.make_veil(secret, f"{name}/{model.version}/{score}") for score in scores}
         self._keys = RecordKeys(keys.records, name, model.version)
+        each = model.each_releases if model.is_veiled else 0
+        assert each is not None  # what the file does not tell, the opened model has told
+        self._each = each
+        self._places, self._lists = (model.has_places, model.lists) if model.is_veiled else (False, False)
         self.remembers = model.remembers
         self._answered: dict[bytes, bytes] = {}  # sticky outcomes as they were released: they never change
         if self.remembers:
             typical = None if model.typical is None else np.load(model.typical, allow_pickle=False)
             self._near = Neighbourhoods(keys.records, f"{name}/{model.version}".encode(), typical)
             self._settings = _settings(self._veils.values(), secret)
-            self._price, self._client_price = model.price, model.client_price
-            self._limit = min(model.allowed_releases * self._price, MOST_UNITS) if model.budgeted else 0
+            held = each * len(model.scores)
+            model.check_price(held)
+            self._prices = {held: (model.price(held), model.client_price(held))}  # by releases of an answer
+            self._limit = min(model.allowed_answers(held) * model.price(held), MOST_UNITS) if model.budgeted else 0
             self._repeats: Repeats = model.exhausted if model.budgeted else "sticky"
+
+    def read(self, found: Arrays) -> tuple[dict[str, Array], dict[str, Array]]:
+        """What the model answered: scores, which `release` takes, and what passes beside them."""
+        scores = {
+            name: probabilities(found[name], self.model.outputs, veil.shape)
+            for name, veil in self._veils.items()
+            if name in found
+        }
+        passed = {name: array for name, array in found.items() if name in self.model.passes}
+        if not self._lists:
+            return scores, passed
+        ((name, rows),) = scores.items()
+        try:
+            ordered, passed = lists.by_label(rows, passed)
+        except (ValueError, TypeError):
+            raise upstream_failed("not_scores") from None
+        return {name: ordered}, passed
+
+    def shown(self, veiled: Arrays, passed: Arrays) -> Arrays:
+        """Veiled scores and what passes beside them, as the client sees them."""
+        if not self._lists:
+            return {**passed, **veiled}
+        ((name, rows),) = veiled.items()
+        ordered, passed = lists.largest_first(rows, passed)
+        return {**passed, name: ordered}
 
     async def release(self, scores: Arrays, query: Query, link: LedgerLink | None, asker: Asker) -> dict[str, Array]:
         """Veiled scores. Where records are known, near-duplicates of an earlier question share its record, and what is
         fresh is charged first. What is no score vector is neither charged nor released."""
         try:
-            if any(rows.ndim != 2 for rows in scores.values()):  # one vector might be many rows of something else
-                raise ValueError("Rows of scores have two dimensions.")
+            vectors = {name: self._vectors(name, rows, query.rows) for name, rows in scores.items()}
             if not self.remembers:
-                veiled = {name: self._by_scores(self._veils[name], rows, query) for name, rows in scores.items()}
-            else:
-                for rows in scores.values():
-                    check_layout(rows)
-                    check_rows(rows)
+                return {name: self._by_scores(self._veils[name], rows, query) for name, rows in scores.items()}
+            for each in vectors.values():
+                check_rows(np.ascontiguousarray(each.reshape(-1, each.shape[2])))
         except ValueError:
             raise upstream_failed("not_scores") from None
-        if self.remembers:
-            assert link is not None  # a gateway with such a model has one
-            keys = self._keys(query.records())
-            if all(key in self._answered for key in keys):
-                outcomes = [self._answered[key] for key in keys]
-                self.metrics.replayed.inc(len(keys))
-            else:
-                outcomes = await self._remembered(keys, scores, self._marks(query), link, asker)
-            found = np.frombuffer(b"".join(outcomes), dtype="<u2").reshape(len(keys), -1)
-            widths = [self._veils[name].mechanism.draws(rows.shape[1]) for name, rows in scores.items()]
-            each = np.split(found, np.cumsum(widths)[:-1], axis=1)
-            veiled = {
-                name: self._veils[name].answers(rows, part)
-                for (name, rows), part in zip(scores.items(), each, strict=True)
-            }
-        return veiled
+        assert link is not None  # a gateway with such a model has one
+        held = sum(each.shape[1] for each in vectors.values())
+        widths = [each.shape[1] * self._veils[name].mechanism.draws(each.shape[2]) for name, each in vectors.items()]
+        size = 2 * sum(widths)
+        if size > MOST_OUTCOME:
+            raise upstream_failed("releases")
+        keys = self._keys(query.records())
+        if all(key in self._answered for key in keys):
+            outcomes = [self._answered[key] for key in keys]
+            self.metrics.replayed.inc(len(keys))
+        else:
+            outcomes = await self._remembered(keys, scores, held, self._marks(query), link, asker)
+        if any(len(outcome) != size for outcome in outcomes):  # a neighbour's answer had more places, or fewer
+            raise upstream_failed("releases")
+        found = np.frombuffer(b"".join(outcomes), dtype="<u2").reshape(len(keys), -1)
+        parts = np.split(found, np.cumsum(widths)[:-1], axis=1)
+        return {
+            name: self._veils[name].answers(rows, part)
+            for (name, rows), part in zip(scores.items(), parts, strict=True)
+        }
+
+    def _vectors(self, name: str, rows: Array, records: int) -> Array:
+        """The vectors that an output stands for, (records, releases of a record, classes), or ValueError.
+
+        An answer with more releases than are known would not be paid for; in place of one vector it might hold many
+        rows of something else.
+        """
+        veil = self._veils[name]
+        vectors = veil.vectors(rows)
+        if len(vectors) != records or (rows.ndim > 2) != self._places:
+            raise ValueError("The output has other dimensions than are served.")
+        held = vectors.shape[1]
+        if not (1 <= held <= self._each if self._places else held == self._each):
+            raise ValueError("An answer holds another number of releases than is known.")
+        return vectors
 
     def _by_scores(self, veil: Veil, rows: Array, query: Query) -> Array:
         """The same answer for the same scores, and the same fingerprint where the mechanism alone has no price."""
@@ -107,7 +156,7 @@ class ServedModel:
             raise bad_request(str(error)) from None
 
     async def _remembered(
-        self, keys: list[bytes], scores: Arrays, marks: bytes, link: LedgerLink, asker: Asker
+        self, keys: list[bytes], scores: Arrays, releases: int, marks: bytes, link: LedgerLink, asker: Asker
     ) -> list[bytes]:
         """The outcomes to release: those drawn now, charged durably, or those of earlier questions nearby."""
         # a budget's releases are drawn anew each time; a sticky one again, should the ledger be lost
@@ -116,9 +165,10 @@ class ServedModel:
             drawn = np.hstack([self._veils[name].outcomes(rows, tags) for name, rows in scores.items()])
         except ValueError:  # as many classes as the veil was not fitted for
             raise upstream_failed("not_scores") from None
+        price, client_price = self._price(releases)
         asked = Questions(
             self.name, self._settings, joined_keys(keys), marks, drawn.astype("<u2").tobytes(),
-            self._limit, self._price, self._client_price, self._repeats,
+            self._limit, price, client_price, self._repeats,
             asker.client, round(asker.epsilon * BILLION), asker.request,
         )  # fmt: skip
         try:
@@ -131,7 +181,7 @@ class ServedModel:
             raise Refusal(409, message, "idempotency") from None
         for answer in answers:
             if answer.refused:
-                raise self._refusal(answer, asker)
+                raise self._refusal(answer, asker, releases)
         granted = sum(answer.granted for answer in answers)
         self.metrics.charged.inc(granted)
         self.metrics.replayed.inc(len(answers) - granted)
@@ -141,16 +191,23 @@ class ServedModel:
             self._answered.update((key, answer.outcome) for key, answer in zip(keys, answers, strict=True))
         return [answer.outcome for answer in answers]
 
-    def _refusal(self, answer: Answered, asker: Asker) -> Refusal:
+    def _price(self, releases: int) -> tuple[int, int]:
+        """What an answer with so many releases costs its record and the client."""
+        if releases not in self._prices:  # of an answer with fewer places than it may have
+            self._prices[releases] = self.model.price(releases), self.model.client_price(releases)
+        return self._prices[releases]
+
+    def _refusal(self, answer: Answered, asker: Asker, releases: int) -> Refusal:
         if answer.refused == "client":
             message = (
                 f"This request would take you beyond ε = {asker.epsilon:g} of fresh answers, the limit of one client. "
                 "What was asked before, or nearly, is still answered; whoever runs the gateway can raise the limit."
             )
             return Refusal(429, message, "odometer")
-        left = max(0, self._limit - answer.spent) // self._price
+        price, _ = self._price(releases)
+        left = max(0, self._limit - answer.spent) // price
         message = (
-            f"A record of this request has no release left: {self.model.allowed_releases} are allowed, "
+            f"A record of this request has no release left: {self._limit // price} are allowed, "
             f"{answer.number} were made of it and its near-duplicates, {left} are left."
         )
         return Refusal(429, message, "budget")

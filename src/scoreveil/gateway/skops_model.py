@@ -20,6 +20,8 @@ from scoreveil.gateway.config import Model
 from scoreveil.gateway.loaded import LoadedModel, as_bytes, texts
 from scoreveil.gateway.sources import Arrays
 from scoreveil.inference_protocol.tensors import NAMES, Array, TensorSpec
+from scoreveil.label_columns import check_values, yes_columns
+from scoreveil.shapes import ManyLabels, OneColumn
 
 DISTANCES = (
     "BrayCurtis Canberra Chebyshev Dice Euclidean Hamming Haversine Jaccard Mahalanobis Manhattan Minkowski "
@@ -55,6 +57,7 @@ TRUSTED = [
     "sklearn.gaussian_process._gpc._BinaryGaussianProcessClassifierLaplace",
     *(f"sklearn.gaussian_process.kernels.{name}" for name in KERNELS.split()),
     "sklearn.impute._iterative._ImputerTriplet",
+    "sklearn.multiclass._ConstantPredictor",  # of a label that every record had, or none
     "sklearn.neural_network._stochastic_optimizers.AdamOptimizer",  # moments, used in training alone
     "sklearn.neural_network._stochastic_optimizers.SGDOptimizer",
     "sklearn.utils._bunch.Bunch",  # a dict
@@ -92,25 +95,39 @@ def load(path: Path, model: Model) -> LoadedModel:
     classes = getattr(classifier, "classes_", None)
     if classes is None:
         raise ValueError(f"{path.name} holds a {type(classifier).__name__} that was not trained.")
-    if not isinstance(classes, np.ndarray) or classes.ndim != 1 or _many_labels(classifier):
-        raise ValueError(
-            f"{path.name} holds a {type(classifier).__name__} of several labels; serve a classifier for each of them."
-        )
+    several = not isinstance(classes, np.ndarray) or classes.ndim != 1 or _many_labels(classifier)
+    shape = model.bare_veil.shape
+    if several != isinstance(shape, ManyLabels):
+        holds = f"{path.name} holds a {type(classifier).__name__} of"
+        if several:
+            raise ValueError(f'{holds} several labels; say shape = "many_labels" in the model\'s table.')
+        raise ValueError(f'{holds} one label a row; remove shape = "many_labels".')
+    if isinstance(shape, OneColumn) and len(classes) != 2:
+        raise ValueError(f"{path.name} has {len(classes)} classes; one column is for two.")
+    check_values(classes)
     (score,) = model.scores
     inputs = model.inputs or (_input(classifier),)
     names = _column_names(classifier, inputs, path)
 
     def run(arrays: Arrays, wanted: list[str]) -> Arrays:
-        found = {score: np.asarray(classifier.predict_proba(_table(arrays, names)), dtype=np.float32)}
+        given = classifier.predict_proba(_table(arrays, names))
+        scores = np.asarray(yes_columns(given, classes) if several else given, dtype=np.float32)
+        found = {score: scores[:, 1:] if isinstance(shape, OneColumn) else scores}
         if "label" in wanted:
-            found["label"] = _labels(classes, found[score])
+            is_yes = scores[:, 1] >= np.float32(shape.threshold) if isinstance(shape, OneColumn) else None
+            found["label"] = _labels(classes, scores.argmax(axis=1) if is_yes is None else is_yes.astype(int))
         return {name: found[name] for name in wanted}
 
-    outputs = {
-        score: TensorSpec(score, "FP32", (-1, len(classes))),
-        "label": TensorSpec("label", NAMES[_labels(classes, np.zeros((1, len(classes)))).dtype], (-1,)),
-    }
-    return LoadedModel("sklearn", inputs, outputs, run, {}, tuple(str(each) for each in classes))
+    if several:
+        columns, told = len(classes), () if isinstance(classes, list) else tuple(str(each) for each in classes)
+    else:
+        columns = 1 if isinstance(shape, OneColumn) else len(classes)
+        told = () if columns == 1 else tuple(str(each) for each in classes)
+    outputs = {score: TensorSpec(score, "FP32", (-1, columns))}
+    if not several:  # of many labels the scores themselves tell which are on
+        kind = NAMES[_labels(classes, np.zeros(1, dtype=int)).dtype]
+        outputs["label"] = TensorSpec("label", kind, (-1,))
+    return LoadedModel("sklearn", inputs, outputs, run, {}, told)
 
 
 def read(path: Path) -> Any:
@@ -177,9 +194,9 @@ def _table(arrays: Arrays, names: list[str] | None) -> Any:
     return pandas.DataFrame(x, columns=names)
 
 
-def _labels(classes: Array, scores: Array) -> Array:
-    """The label that is released anyway: the class of the top score."""
-    labels = classes[scores.argmax(axis=1)]
+def _labels(classes: Array, chosen: Array) -> Array:
+    """The label that is released anyway, by its number."""
+    labels = classes[chosen]
     return np.asarray(labels) if labels.dtype in NAMES and labels.dtype != object else as_bytes(labels)
 
 
@@ -208,7 +225,7 @@ def check(model: Any) -> None:
         if isinstance(part, BaseDecisionTree):
             _check_tree(part)
         elif isinstance(part, BaseForest):
-            _check_members(part, np.asarray(part.estimators_, dtype=object))
+            _check_members(part, np.asarray(part.estimators_, dtype=object), part.n_outputs_)
         elif isinstance(part, BaseGradientBoosting):
             _check_members(part, part.estimators_)
             first = part._raw_predict_init(np.zeros((1, part.n_features_in_), dtype=np.float32))
@@ -267,13 +284,13 @@ def _check_nodes(left: Array, right: Array, feature: Array, leaf: Array, feature
     _sound((feature[inner] >= 0).all() and (feature[inner] < features).all(), "a tree asks for a feature there is not")
 
 
-def _check_members(owner: Any, members: Array) -> None:
+def _check_members(owner: Any, members: Array, outputs: int = 1) -> None:
     from sklearn.tree import BaseDecisionTree
 
     for each in members.ravel():
         _sound(isinstance(each, BaseDecisionTree), "an ensemble of trees holds something else")
         _sound(each.n_features_in_ == owner.n_features_in_, "a tree is for another number of features than its forest")
-        _sound(each.tree_.n_outputs == 1, "a tree has several outputs")
+        _sound(each.tree_.n_outputs == outputs, "a tree has another number of outputs than its forest")
 
 
 def _check_predictors(owner: Any) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from scoreveil import record_bytes
+from scoreveil.gateway import lists
 from scoreveil.gateway.config import Limits, Model
 from scoreveil.inference_protocol import messages
 from scoreveil.inference_protocol.messages import InferenceRequest
@@ -91,11 +92,13 @@ class TensorSource(Source[TensorQuery]):
     def __init__(self, name: str, model: Model, limits: Limits, inputs: tuple[TensorSpec, ...]) -> None:
         self.inputs = inputs
         self._about = {"model_name": name, "model_version": model.version}
-        self._offered = (*model.scores, *model.passes)
+        self._offered, self._passes = (*model.scores, *model.passes), model.passes
         self._scores = frozenset(model.scores)
         self._passed = frozenset(model.parameters)
         self._most = limits.rows
-        self._remembers = model.remembers
+        self._shape, self._lists, self._places = model.bare_veil.shape, model.lists, model.has_places
+        # of a list all is asked for: what the client does not want to see says how it is ordered
+        self._asks_all = model.remembers or self._lists
         # the gateway itself needs the inputs to run a model, to know a record, and to write tensors in binary
         self._reads_numbers = model.knows_records or model.upstream is None or model.upstream.binary
 
@@ -104,11 +107,14 @@ class TensorSource(Source[TensorQuery]):
         wanted = request.wanted(self._offered)
         if not request.classified.keys() <= self._scores:
             raise not_allowed(f"Classification is for scores alone: {', '.join(sorted(self._scores))}.")
+        if request.classified and self._places:
+            raise not_allowed("Classification is for one row of scores a record; this model has one for each place.")
         # a release counts for all score outputs, so all are asked for, whatever the client wants to see
-        return TensorQuery(request, wanted, list(self._offered if self._remembers else wanted))
+        return TensorQuery(request, wanted, list(self._offered if self._asks_all else wanted))
 
     def write(self, query: TensorQuery, outputs: Arrays) -> tuple[bytes, int]:
         about: Mapping[str, Any] = self._about
         if query.request.id is not None:
             about = {**about, "id": query.request.id}
-        return messages.write_response(about, query.request.shaped(outputs, self.classes), query.wanted)
+        names = lists.labels({name: outputs[name] for name in self._passes}) if self._lists else self.classes
+        return messages.write_response(about, query.request.shaped(outputs, names), query.wanted)

@@ -160,7 +160,9 @@ class TensorUpstream(TensorSource):
             inputs, outputs = ([_spec(each) for each in said.get(kind) or []] for kind in ("inputs", "outputs"))
         except (ValueError, LookupError, TypeError, AttributeError):
             raise upstream_failed("malformed") from None
-        return self.inputs or inputs, [declared(each) if each.name in self._scores else each for each in outputs]
+        return self.inputs or inputs, [
+            declared(each, self._shape) if each.name in self._scores else each for each in outputs
+        ]
 
     async def ready(self) -> bool:
         status, _ = await self._pool.get(f"{self._path}/ready")

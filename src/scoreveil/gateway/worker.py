@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import time
+import warnings
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from scoreveil.gateway import logs, secrets
 from scoreveil.gateway.app import App, Gateway, Send
 from scoreveil.gateway.config import Config
+from scoreveil.gateway.embedded import Embedded
 from scoreveil.gateway.handlers import Headers, Receive
 from scoreveil.gateway.ledger_link import LedgerLink
 from scoreveil.gateway.limits import Buckets
@@ -40,6 +42,7 @@ class Worker:
     async def live(self, receive: Receive, send: Send) -> None:
         """From start to end, as ASGI's lifespan asks for it."""
         await receive()
+        warnings.filterwarnings("ignore", message="An answer holds")  # it was said before anything listened
         loading.start()  # kernels load beside what is opened, not beside the first requests
         try:
             self.gateway = await self._open(self._version.config)
@@ -96,7 +99,8 @@ class Worker:
                 source = await asyncio.to_thread(open_source, name, model, config.limits)
             else:  # its connections belong to this event loop
                 source = open_source(name, model, config.limits)
-            models[name] = await asyncio.to_thread(ServedModel, name, model, source, keys, config.limits, counters)
+            counted = source.model if isinstance(source, Embedded) else model
+            models[name] = await asyncio.to_thread(ServedModel, name, counted, source, keys, config.limits, counters)
         gateway = Gateway(config, models, ledger, self._buckets, open_tracer(config.traces))
         logs.event("serving", model=",".join(models), rotations=keys.rotations)
         return gateway

@@ -98,7 +98,7 @@ class InferenceRequest:
                 raise not_allowed(f"Output {name!r} is not served; ask for {', '.join(offered)}.")
         return self.outputs
 
-    def shaped(self, arrays: Mapping[str, Array], names: Sequence[str] = ()) -> Mapping[str, Array]:
+    def shaped(self, arrays: Mapping[str, Array], names: Sequence[str] | Array | None = ()) -> Mapping[str, Array]:
         """Outputs as they were asked for: veiled scores, or the top classes by them, which may have names."""
         if not self.classified:
             return arrays

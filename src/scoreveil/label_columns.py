@@ -1,0 +1,44 @@
+"""scikit-learn's probabilities of several labels a record, as one column for each label.
+
+A list of (n, 2), one for each label, where classifiers stand side by side (MultiOutputClassifier, neighbours, trees);
+(n, 1) for a label that had one value in training; a matrix (n, labels) already, where one classifier has them all.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def check_values(classes: Any) -> None:
+    """Refuse a classifier of which one label is not a yes or no.
+
+    Args:
+        classes: Its `classes_`; a list of the values of each label, where classifiers stand side by side.
+
+    Raises:
+        ValueError: A label has more than two values, or one that is neither 0 nor 1.
+    """
+    for i, values in enumerate(classes if isinstance(classes, list) else ()):
+        if len(values) > 2:
+            raise ValueError(f"Label {i} has {len(values)} values; many labels are a yes or no each.")
+        if len(values) == 1 and values[0] not in (0, 1):  # False and True among them
+            raise ValueError(f"Label {i} had one value in training, which is neither 0 nor 1.")
+
+
+def yes_columns(given: Any, classes: Any) -> NDArray[Any]:
+    """The probability of each label's yes, the second of its two values, (n, labels).
+
+    Args:
+        given: What `predict_proba` answered.
+        classes: The classifier's `classes_`, which `check_values` has seen.
+    """
+    if not isinstance(given, list):
+        return np.asarray(given)
+    columns = [np.asarray(each) for each in given]
+    return np.column_stack(
+        [
+            each[:, 1] if len(values) == 2 else np.full(len(each), values[0], dtype=each.dtype)
+            for each, values in zip(columns, classes, strict=True)
+        ]
+    )
