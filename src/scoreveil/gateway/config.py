@@ -297,6 +297,7 @@ class Model(ConfigTable, frozen=True):
 
     def _check_language(self) -> None:
         idle = {"inputs": self.inputs, "parameters": self.parameters, "typical": self.typical}
+        idle |= {"shape": self.shape, "threshold": self.threshold, "classes": self.classes, "releases": self.releases}
         given = [key for key, value in idle.items() if value]
         _require(not given, f"a language model takes prompts alone; remove {', '.join(given)}")
         _require(self.outputs == "scores", "the scores of a language model are made from logprobs; remove outputs")
