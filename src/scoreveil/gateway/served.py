@@ -86,12 +86,12 @@ class ServedModel:
             else:
                 outcomes = await self._remembered(keys, scores, self._marks(query), link, asker)
             found = np.frombuffer(b"".join(outcomes), dtype="<u2").reshape(len(keys), -1)
-            widths = [self._veils[name].mechanism.draws(rows.shape[1]) for name, rows in scores.items()]
-            each = np.split(found, np.cumsum(widths)[:-1], axis=1)
-            veiled = {
-                name: self._veils[name].answers(rows, part)
-                for (name, rows), part in zip(scores.items(), each, strict=True)
-            }
+            veiled, at = {}, 0
+            for name, rows in scores.items():
+                veil = self._veils[name]
+                end = at + veil.mechanism.draws(rows.shape[1])
+                veiled[name] = veil.answers(rows, found[:, at:end])
+                at = end
         return veiled
 
     def _by_scores(self, veil: Veil, rows: Array, query: Query) -> Array:
