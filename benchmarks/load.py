@@ -1,9 +1,10 @@
 """A load generator in a process of its own: raw HTTP/1.1 on kept connections, as fast as answers come, or at a rate.
 
-    python benchmarks/load.py 127.0.0.1 8080 request.bin --connections 16 --seconds 5 [--rate 1000]
+    python benchmarks/load.py 127.0.0.1 8080 requests.bin --connections 16 --seconds 5 [--rate 1000]
 
-`request.bin` is a whole request, head and body. Prints one line of JSON: requests, errors, seconds, and latencies in
-milliseconds. At a rate, a latency counts from when the request was due, so that a server that stalls is not spared.
+`requests.bin` holds whole requests, head and body, each with its length before it in four bytes; they are sent in turn,
+again and again. Prints one line of JSON: requests, errors, seconds, and latencies in milliseconds. At a rate, a latency
+counts from when the request was due, so that a server that stalls is not spared.
 """
 
 import argparse
@@ -11,6 +12,7 @@ import asyncio
 import json
 import time
 from collections import deque
+from itertools import cycle
 from pathlib import Path
 
 import uvloop
@@ -31,7 +33,7 @@ class Client(asyncio.Protocol):
 
     def send(self, due: float) -> None:
         self.due, self.buffer, self.missing = due, b"", -1
-        self.transport.write(self.load.request)  # type: ignore[attr-defined]
+        self.transport.write(next(self.load.requests))  # type: ignore[attr-defined]
 
     def data_received(self, data: bytes) -> None:
         if self.missing < 0:
@@ -55,8 +57,8 @@ class Client(asyncio.Protocol):
 
 
 class Load:
-    def __init__(self, request: bytes, seconds: float, rate: float) -> None:
-        self.request, self.seconds, self.rate = request, seconds, rate
+    def __init__(self, requests: list[bytes], seconds: float, rate: float) -> None:
+        self.requests, self.seconds, self.rate = cycle(requests), seconds, rate
         self.latencies: list[float] = []
         self.errors, self.over = 0, False
         self.free: deque[Client] = deque()
@@ -118,16 +120,25 @@ class Load:
         }
 
 
+def read(path: Path) -> list[bytes]:
+    data, found, at = path.read_bytes(), [], 0
+    while at < len(data):
+        end = at + 4 + int.from_bytes(data[at : at + 4], "little")
+        found.append(data[at + 4 : end])
+        at = end
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("host")
     parser.add_argument("port", type=int)
-    parser.add_argument("request", type=Path)
+    parser.add_argument("requests", type=Path)
     parser.add_argument("--connections", type=int, default=16)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--rate", type=float, default=0.0)
     given = parser.parse_args()
-    load = Load(given.request.read_bytes(), given.seconds, given.rate)
+    load = Load(read(given.requests), given.seconds, given.rate)
     print(json.dumps(uvloop.run(load.run(given.host, given.port, given.connections))))
 
 

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def test_the_benchmark_measures_and_renders() -> None:
-    cases = {name: bench.CASES[name] for name in ("1 row, JSON", "256 rows, binary")}
+    cases = {name: bench.CASES[name] for name in ("1 row, JSON", "256 rows, binary", "1 row, JSON, all different")}
     results = {"about": bench.about(["--quick"], True), **bench.measure(bench.Effort(0.5, 1), cases)}
     for case in results["front"].values():
         assert case["ratio"] > 0

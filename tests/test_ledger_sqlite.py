@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+import random
 import resource
+import secrets
 import signal
 import socket
 import sqlite3
@@ -14,8 +16,10 @@ from contextlib import closing, contextmanager, suppress
 import pytest
 
 from ledger_tools import key, opened, reason, releases, with_ledger
-from scoreveil.ledger import LedgerUnavailable, open_ledger, sqlite_file, wire
+from scoreveil.ledger import LedgerUnavailable, Questions, open_ledger, sqlite_file, wire
 from scoreveil.ledger.charges import Charge
+from scoreveil.ledger.releases import joined_marks
+from scoreveil.ledger.writer import Caller
 
 OWNER = """
 import asyncio, os, sys, time
@@ -125,6 +129,111 @@ def test_charges_that_come_together_are_committed_together(url, monkeypatch):
         assert len(transactions) < 50
 
     with_ledger(url, work)
+
+
+def test_questions_that_come_together_are_answered_together(url, monkeypatch):
+    """2,000 at once would otherwise take 2,000 times what one takes, and the last would wait too long."""
+    sizes = []
+    answer = sqlite_file.LedgerFile.answer
+    monkeypatch.setattr(
+        sqlite_file.LedgerFile, "answer", lambda file, calls: (sizes.append(len(calls)), answer(file, calls))[1]
+    )
+
+    async def work(ledger):
+        found = await asyncio.gather(*(ledger.answer(question(i, (i, -1 - i))) for i in range(2000)))
+        assert all(answers[0].granted for answers in found)
+        assert sum(sizes) == 2000
+        assert len(sizes) < 200
+        assert (await ledger.books.verify()).intact
+
+    with_ledger(url, work)
+
+
+def question(name, marks, **options):
+    given = {"limit": 3, "units": 1, "price": 7, "repeats": "sticky"} | options
+    return Questions("m", bytes(16), key(name), joined_marks([marks]), secrets.token_bytes(4), **given)
+
+
+def test_questions_answered_together_come_to_the_same_as_one_by_one(tmp_path):
+    choice = random.Random(1)
+    calls = []
+    for i in range(400):
+        marks = choice.sample(range(200), 3)
+        options = {
+            "repeats": choice.choice(["sticky", "replay", "refuse"]),
+            "client": choice.choice("ab"),
+            "client_limit": 150,
+            "request": bytes([i % 50, 1]) if i % 3 == 0 else None,
+        }
+        calls.append(question(choice.randrange(80), tuple(marks), **options))
+    one_by_one, together = (sqlite_file.LedgerFile(tmp_path / name, 1.0, create=True) for name in ("a", "b"))
+    found = []
+    for call in calls:
+        with one_by_one:
+            found += one_by_one.answer([call])
+    with together:
+        assert together.answer(calls[:7]) + together.answer(calls[7:]) == found
+        assert found.count(None) > 0  # requests that came before with something else
+        answers = [wire.read_answers(body)[0] for body in found if body is not None]
+        assert {answer.refused for answer in answers} == {"", "record", "client"}
+        tables = ("marks", "records", "clients", "requests", "journal")
+        for table in tables:
+            columns = "model, client, units, most, keys, digest" if table == "journal" else "*"
+            first, second = (
+                file._connection.execute(f"SELECT {columns} FROM {table}").fetchall() for file in (one_by_one, together)
+            )
+            assert [without_time(table, row) for row in first] == [without_time(table, row) for row in second]
+    one_by_one.close()
+    together.close()
+
+
+def without_time(table, row):
+    return (row[0], *row[2:]) if table == "requests" else row
+
+
+def test_a_call_that_is_sent_again_is_told_the_same_and_charged_once(path, url):
+    """As after the death of an owner who charged and did not come to tell: to the same one, or to the next."""
+    ident = 12345 << wire.COUNTED | 1
+    charge = wire.framed(ident, wire.CHARGE, wire.charge_body(Charge("m", key(1), 5)))
+    other = wire.framed(ident + 1, wire.CHARGE, wire.charge_body(Charge("m", key(1), 5)))
+
+    def send(*messages):
+        with closing(socket.socket(socket.AF_UNIX)) as worker:
+            worker.connect(f"{path}.sock")
+            replies, come = wire.Messages(), []
+            for sent, message in enumerate(messages, 1):
+                worker.sendall(message)
+                while len(come) < sent:
+                    come += replies.feed(worker.recv(1 << 16))
+            return come
+
+    async def work(ledger):
+        first = await asyncio.to_thread(send, charge)
+        assert await asyncio.to_thread(send, charge, charge) == first * 2
+        assert (await ledger.books.totals())[0].releases == 1
+        return first
+
+    first = with_ledger(url, work)
+
+    async def after(ledger):
+        again, new = await asyncio.to_thread(send, charge, other)
+        assert again == first[0]
+        assert new != first[0]
+        assert (await ledger.books.totals())[0].releases == 2
+
+    with_ledger(url, after)
+
+
+def test_a_worker_that_is_gone_is_not_charged():
+    worker, end = socket.socketpair()
+    with closing(end):
+        worker.sendall(wire.framed(1, wire.CHARGE, wire.charge_body(Charge("m", key(1), 5))))
+        caller = Caller(end)
+        assert len(list(caller.receive())) == 1
+        worker.sendall(wire.framed(2, wire.CHARGE, wire.charge_body(Charge("m", key(1), 5))))
+        worker.close()
+        with pytest.raises(ConnectionError):
+            list(caller.receive())
 
 
 def test_commits_wait_for_the_disk(path, url):

@@ -108,9 +108,10 @@ class _Numbers:
     """Records by the row, and what they tell of their own scale."""
 
     def __init__(self, given: Floats) -> None:
-        self.values, self._sizes = given, np.abs(given)
+        self.values = np.asarray(given, dtype=np.float64)
+        self._sizes = np.abs(self.values)
         if not np.maximum.reduce(self._sizes, axis=None, initial=0.0) <= LARGEST:  # NaN is no number either
-            self.values = _clean(given)
+            self.values = _clean(self.values)
             self._sizes = np.abs(self.values)
         self._squares = np.einsum("ij,ij->i", self._sizes, self._sizes)
         self._sum = np.add.reduce(self._sizes, axis=1)

@@ -124,11 +124,11 @@ class ServedModel:
         if any(len(outcome) != size for outcome in outcomes):  # a neighbour's answer had more places, or fewer
             raise upstream_failed("releases")
         found = np.frombuffer(b"".join(outcomes), dtype="<u2").reshape(len(keys), -1)
-        parts = np.split(found, np.cumsum(widths)[:-1], axis=1)
-        return {
-            name: self._veils[name].answers(rows, part)
-            for (name, rows), part in zip(scores.items(), parts, strict=True)
-        }
+        veiled, at = {}, 0
+        for (name, rows), width in zip(scores.items(), widths, strict=True):
+            veiled[name] = self._veils[name].answers(rows, found[:, at : at + width])
+            at += width
+        return veiled
 
     def _vectors(self, name: str, rows: Array, records: int) -> Array:
         """The vectors that an output stands for, (records, releases of a record, classes), or ValueError.
