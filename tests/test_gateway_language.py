@@ -6,19 +6,22 @@ And servers that answer wrongly, or more than they were asked.
 import hashlib
 import json
 import math
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import openai
 import pytest
 
-from doc_pages import ROOT
-from gateway_servers import Behind, Gateway, gateway
+from doc_pages import ROOT, blocks
+from gateway_servers import SCOREVEIL, Behind, Gateway, gateway
 from small_language_model import PROMPT, SmallLanguageModel, llama_server, train
 
 pytestmark = [pytest.mark.slow, pytest.mark.linux]
 
+PAGE = ROOT / "docs" / "language-models.md"
 LABELS = ("gateway", "paper")
 MARK = "739173"  # digits that a hostile server alone knows
 KEYS = {name: f"key-of-{name}-{'5' * 20}" for name in ("alice", "frugal")}
@@ -149,17 +152,18 @@ def test_the_label_is_the_models_and_its_confidence_is_veiled(
 def test_the_same_words_are_one_record_on_both_routes_and_in_any_dress(client: openai.OpenAI, front: Gateway) -> None:
     text = "A record that nobody else asks about, told in a few words."
     before = count(front, "charged", "pages")
-    found = set()
+    found, labels = set(), set()
     for dress in (text, text, f"  {text.upper()}!", text.replace(" ", "\n\u200b "), text.replace("few", "ｆｅｗ")):
         answer = client.chat.completions.create(model="pages", messages=said(dress), logprobs=True)
         assert answer.choices[0].logprobs is not None
-        found.add(answer.choices[0].logprobs.content[0].logprob)  # type: ignore[index]
+        labels.add(answer.choices[0].message.content)
+        found.add((answer.choices[0].message.content, answer.choices[0].logprobs.content[0].logprob))
     parts: Any = [{"role": "system", "content": [{"type": "text", "text": text}]}]
     client.chat.completions.create(model="pages", messages=parts, logprobs=True)
     older = client.completions.create(model="pages", prompt=text, logprobs=2)
     assert older.choices[0].logprobs is not None
     assert count(front, "charged", "pages") - before == 1
-    assert len(found) <= 2, "one confidence, given with the label that is true there"
+    assert len(found) == len(labels), "one confidence, given with the label that is true there"
 
 
 def test_numbers_as_prompts_are_records_of_their_own(client: openai.OpenAI, front: Gateway) -> None:
@@ -322,6 +326,47 @@ def test_no_logprobs_without_labels(client: openai.OpenAI) -> None:
         client.completions.create(model="writer", prompt="The gateway", logprobs=0)
 
 
+# The page
+
+
+def test_the_example_of_the_page_runs(front: Gateway) -> None:
+    (block,) = blocks(PAGE, "python")
+    for shown, real in (("8080", str(front.port)), ('"none"', repr(KEYS["alice"])), ('"reviews"', '"pages"')):
+        assert shown in block
+        block = block.replace(shown, real)
+    names: dict[str, Any] = {"__name__": "example"}
+    exec(compile(block, PAGE.name, "exec"), names)
+    assert set(names["confidence"]) == set(LABELS)
+    assert sum(names["confidence"].values()) == pytest.approx(1)
+    names["client"].close()
+
+
+def checked(toml: Path, *options: str) -> tuple[int, str]:
+    ran = subprocess.run([SCOREVEIL, "config", "check", *options, toml], capture_output=True, text=True)
+    return ran.returncode, ran.stdout + ran.stderr
+
+
+def test_the_configuration_of_the_page_is_one(llama: str, tmp_path: Path) -> None:
+    toml = tmp_path / "gateway.toml"
+    text = "\n".join(blocks(PAGE, "toml"))
+    toml.write_text(text, encoding="utf-8")
+    status, said_of_it = checked(toml, "--offline")
+    assert status == 0, said_of_it
+    toml.write_text(text.replace("http://127.0.0.1:8000", llama), encoding="utf-8")
+    status, said_of_it = checked(toml)
+    assert status == 0, said_of_it
+    assert "the upstream is ready; labels positive, negative." in said_of_it
+
+
+def test_a_server_without_logprobs_is_found_out_by_the_check(hostile: Behind, tmp_path: Path) -> None:
+    toml = tmp_path / "gateway.toml"
+    table = f'labels = ["yes", "no"]\nupstream = {{ url = "{hostile.url}", protocol = "openai" }}'
+    toml.write_text(f"[models.m]\nepsilon = 2.0\n{table}\n", encoding="utf-8")
+    status, said_of_it = checked(toml)
+    assert status != 0
+    assert "gives no logprobs" in said_of_it.replace("\n", " ")
+
+
 # Servers that answer wrongly, or more than they were asked
 
 
@@ -354,6 +399,8 @@ FAILED = set(CHOICES) - {"good", "older"}
 
 def answered(method: str, path: str, body: bytes) -> tuple[int, dict[str, str], bytes]:
     headers = {"Content-Type": "application/json", "X-Logprobs": MARK}
+    if method == "GET":
+        return 200, headers, b"{}"
     asked = json.loads(body)
     text = asked["messages"][0]["content"] if "messages" in asked else asked["prompt"]
     if text == "error":
@@ -366,7 +413,7 @@ def answered(method: str, path: str, body: bytes) -> tuple[int, dict[str, str], 
     tree = {
         "id": MARK,
         "model": MARK,
-        "choices": CHOICES[text],
+        "choices": CHOICES.get(text, CHOICES["bare"]),
         "usage": usage,
         "timings": MARK,
         "prompt_logprobs": MARK,
