@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scoreveil.gateway import completions
@@ -50,6 +50,7 @@ def test_no_label_is_no_answer() -> None:
             label_scores(listed_tokens, ("yes", "no"))
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the machine may be busy
 @given(
     st.lists(st.tuples(st.sampled_from(["yes", " Y", "no", "n", "The", "\n", "maybe"]), st.floats(-50, 0)), min_size=1)
 )
