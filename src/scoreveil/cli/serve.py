@@ -45,7 +45,8 @@ def serve(
 ) -> None:
     """Serve veiled scores, in front of a model server or by itself.
 
-    Speaks the Open Inference Protocol (KServe, Triton, MLServer). SIGHUP reads the configuration again.
+    Speaks the Open Inference Protocol (KServe, Triton, MLServer), and OpenAI's for language models. SIGHUP reads the
+    configuration again.
     """
     given = {"server/host": host, "server/port": port, "server/grpc_port": grpc_port}
     given |= {"server/admin_port": admin_port, "server/workers": workers}

@@ -6,10 +6,11 @@ keep theirs.
 """
 
 import asyncio
+import contextlib
 import math
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -129,7 +130,7 @@ class App:
                 gateway.limit_requests(exchange.client)
             answer = await _handled(route, exchange)
             if answer.parts is not None:
-                await _stream(send, answer.parts)
+                await _stream(send, receive, answer.parts)
         except Refusal as refusal:
             await _refuse(send, route, exchange, refusal, start)
         except Exception as error:  # nothing of it may reach the client, or granian's log
@@ -201,14 +202,20 @@ class StreamBroken(Refusal):
     """An answer cannot be completed of which parts were sent already."""
 
 
-async def _stream(send: Send, parts: AsyncIterator[bytes]) -> None:
-    """Server-sent events, one after the other."""
+async def _stream(send: Send, receive: Receive, parts: AsyncGenerator[bytes, None]) -> None:
+    """Server-sent events, one after the other, while there is somebody to read them."""
+    left = asyncio.ensure_future(receive())  # the request was read whole: what comes next is that the client leaves
     await send({"type": "http.response.start", "status": 200, "headers": [EVENTS, (b"cache-control", b"no-cache")]})
     try:
-        async for part in parts:
-            await send({"type": "http.response.body", "body": part, "more_body": True})
+        async with contextlib.aclosing(parts):
+            async for part in parts:
+                if left.done():
+                    return
+                await send({"type": "http.response.body", "body": part, "more_body": True})
     except Refusal as refusal:
         raise StreamBroken(refusal.status, refusal.message, refusal.reason) from None
+    finally:
+        left.cancel()
     await send({"type": "http.response.body", "body": b""})
 
 

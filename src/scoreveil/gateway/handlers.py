@@ -1,7 +1,7 @@
 """What each route does with a request: handlers from an `Exchange` to an `Answer`."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -37,7 +37,7 @@ class Answer(NamedTuple):
     rows: int | None = None  # None: no model was asked
     header_length: int = 0
     status: int = 200
-    parts: AsyncIterator[bytes] | None = None  # in place of the body: server-sent events, as they come
+    parts: AsyncGenerator[bytes, None] | None = None  # in place of the body: server-sent events, as they come
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ Without labels, texts pass, whole or as a stream, and no logprob does.
 
 import contextlib
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -147,12 +147,12 @@ class TextUpstream(LanguageUpstream):
     def write(self, query: LanguageQuery, outputs: Arrays) -> tuple[bytes, int]:
         return orjson.dumps(query.form.answer(self._name, query.text, query.finish, query.usage)), 0
 
-    async def stream(self, query: LanguageQuery, seconds: float) -> AsyncIterator[bytes]:
+    async def stream(self, query: LanguageQuery, seconds: float) -> AsyncGenerator[bytes, None]:
         """The answer in parts, as server-sent events. What is refused is refused before the first of them."""
         parts = self._parts(query, seconds)
         first = await anext(parts)
 
-        async def whole() -> AsyncIterator[bytes]:
+        async def whole() -> AsyncGenerator[bytes, None]:
             async with contextlib.aclosing(parts):
                 yield first
                 async for part in parts:
