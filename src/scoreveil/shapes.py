@@ -208,7 +208,7 @@ def _check_sigmoids(columns: Rows, logits: bool, first_row: int) -> None:
     else:
         side = "less than 0" if found < 0 else "more than 1"
         fault = f"is {side}; give probabilities from 0 to 1, or say logits=True"
-    raise BadRow(first_row + int(row), f"the score {fault}", f"column {column}" if columns.shape[1] > 1 else "")
+    raise BadRow(first_row + int(row), f"the score {fault}", int(column) if columns.shape[1] > 1 else "")
 
 
 @dataclass(frozen=True, eq=False)
