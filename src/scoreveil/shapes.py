@@ -232,12 +232,6 @@ class ManyLabels(Shape, name="many_labels"):
     def _thresholds(self) -> tuple[float, ...]:
         return self.threshold if isinstance(self.threshold, tuple) else (self.threshold,)
 
-    def of_label(self, label: int) -> OneColumn:
-        """How one of the labels is served by itself."""
-        thresholds, readout = self._thresholds, self.readout
-        alone = None if readout is None else ReadOut(readout.announced, readout.yes[label : label + 1])
-        return OneColumn(thresholds[label if len(thresholds) > 1 else 0], self.logits, alone)
-
     def check_layout(self, layout: Sequence[int]) -> None:
         if len(layout) not in (1, 2) or not layout[-1]:
             raise ValueError(f"Expected a column for each label, (n, labels), got shape {tuple(layout)}.")
@@ -281,7 +275,7 @@ def _check_sigmoids(columns: Rows, logits: bool, first_row: int) -> None:
     else:
         side = "less than 0" if found < 0 else "more than 1"
         fault = f"is {side}; give probabilities from 0 to 1, or say logits=True"
-    raise BadRow(first_row + int(row), f"the score {fault}", f"column {column}" if columns.shape[1] > 1 else "")
+    raise BadRow(first_row + int(row), f"the score {fault}", int(column) if columns.shape[1] > 1 else "")
 
 
 @dataclass(frozen=True, eq=False)
@@ -324,8 +318,8 @@ def _unstretched(vectors: Floats, like: Rows, border: _Border, readout: ReadOut 
     """Columns (n, m) of veiled vectors (n, m, 2), of the dtype of `like`, on the same side of each threshold."""
     yes, t, info = like >= border.yes, border.threshold, np.finfo(like.dtype)
     if readout is not None:
-        p = readout(vectors, yes)
-        less = np.where(yes, 1 - p, p)
+        said = readout(vectors, yes)
+        less = np.where(yes, 1 - said, said)
     else:
         less = np.minimum(vectors[..., 0], vectors[..., 1])
         if (t != 0.5).any():

@@ -24,7 +24,7 @@ from typing import Any, TypedDict, TypeVar, Unpack, cast
 
 import numpy as np
 
-from scoreveil import blocks, shapes, storage
+from scoreveil import blocks, frames, shapes, storage
 from scoreveil.fingerprint import Fingerprints
 from scoreveil.mechanisms import channel, isotonic, messages, published  # noqa: F401  (imported, they can be loaded by name)
 from scoreveil.mechanisms.guarantee import Guarantee
@@ -124,24 +124,31 @@ class Veil:
         self._outcomes = Outcomes(self._used)
         self._keyed_draws()
 
-    def __call__(self, scores: Scores, tags: Sequence[bytes] | None = None) -> Scores:
+    def __call__(
+        self, scores: Scores, tags: Sequence[bytes] | None = None, columns: Sequence[Any] | str | None = None
+    ) -> Scores:
         """Veil scores.
 
         Args:
             scores: One score vector (k,) or a batch (n, k), of numpy, torch or another array library; a vector for each
-                place of each record, (n, t, k); or what the veil's shape says.
+                place of each record, (n, t, k); or what the veil's shape says. Or a table of pandas, polars or Arrow.
             tags: One for each row, with a secret and numpy scores. The draw is then a function of the secret, the
                 cell and the tag: the same tag always gets the same answer, another tag an independent one. Whoever
                 counts releases names them by tags, and can repeat one without storing it.
+            columns: Of a table: the names of the columns that hold scores; by default all of floating-point numbers.
 
         Returns:
-            Veiled scores of the same kind, dtype, device and shape.
+            Veiled scores of the same kind, dtype, device and shape; a table with all else as it was.
 
         Raises:
             ValueError: These are not score vectors; the message names the first such row, and quotes no score.
         """
         if isinstance(scores, (list, tuple)):
-            return cast(Scores, self(np.asarray(scores), tags))
+            scores = cast(Scores, np.asarray(scores))
+        elif not isinstance(scores, np.ndarray) and frames.is_frame(scores):
+            return cast(Scores, frames.veiled(lambda rows: self(rows, tags), scores, columns))
+        if columns is not None:
+            raise ValueError(f"Columns are named in a table; a {type(scores).__name__} has none.")
         shape = self._shape_of(scores)
         if shape is None:
             check_layout(scores)
@@ -225,6 +232,8 @@ class Veil:
         read, is_object = shapes.read_pairs(rows)
         if isinstance(getattr(self.shape, "threshold", None), tuple):
             raise ValueError("Labels of a list have no order that thresholds could follow; give one threshold for all.")
+        if self.shape is not None and self.shape.arrays():
+            raise ValueError("This veil was fitted for labels in columns; give an array with a column for each.")
         if tags is not None:
             _hashed(tags, len(rows))  # refuses what is not one tag for each row
         made: list[Any] = [[] for _ in rows]

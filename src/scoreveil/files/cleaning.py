@@ -5,7 +5,6 @@ what became of it is reported by its number. A column that looks like a raw scor
 until somebody says what is to become of it.
 """
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -15,15 +14,12 @@ from numpy.typing import NDArray
 
 from scoreveil.files.score_file import COUNTED, BadRows, Batch, Faults, Rows, ScoreFile, listed, selected, suggested
 from scoreveil.mechanisms.scores import faults
+from scoreveil.raw_columns import looking_raw
 from scoreveil.shapes import OneColumn
 
 OnBadRow = Literal["refuse", "skip", "label-only"]
 
 NEAR = 0.1  # how nearly rows must sum to 1, or to 100, to be rescaled
-RAW = re.compile(
-    r"score|logit|margin|confiden|certain|prob(?![a-z])|proba|probs|likelihood|logp|softmax|sigmoid|entropy|loss(?![a-z])",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True)
@@ -145,18 +141,8 @@ def _named(file: ScoreFile, columns: str | None, option: str) -> list[str]:
 
 
 def _looks_raw(file: ScoreFile) -> list[str]:
-    """Columns of numbers that have the name of a score, or are one: equal to a score, to the largest, or its rest."""
     batch = next(iter(file.batches()), None) if file.untouched else None
-    if batch is None:
-        return []
-    top = np.max(batch.scores, axis=1, initial=-np.inf)
-    known = [*batch.scores.T, top, 1 - top]
-    found = []
-    for column, name, numbers in file.other_numbers(batch):
-        same = any(np.mean(np.isclose(numbers, each, rtol=0, atol=1e-6)) > 0.9 for each in known)
-        if RAW.search(name) or (same and len(np.unique(numbers)) > 2):
-            found.append(column)
-    return list(dict.fromkeys(found))
+    return [] if batch is None else looking_raw(batch.scores, file.other_numbers(batch))
 
 
 def _unit(scores: Rows) -> float:

@@ -88,14 +88,15 @@ def to_numpy(scores: Array) -> NDArray[Any]:
 
 
 class BadRow(ValueError):
-    """A row that is not of scores: its number, what is wrong with it, and where within it; never its scores."""
+    """A row that is not of scores: its number, what is wrong with it, and its column or place; never its scores."""
 
-    def __init__(self, row: int, fault: str, where: str = "") -> None:
+    def __init__(self, row: int, fault: str, where: str | int = "") -> None:
         super().__init__(row, fault, where)  # as it travels between processes
         self.row, self.fault, self.where = row, fault, where
 
     def __str__(self) -> str:
-        return f"Row {self.row}{self.where and ', '}{self.where}: {self.fault}."
+        where = f"column {self.where}" if isinstance(self.where, int) else self.where
+        return f"Row {self.row}{where and ', '}{where}: {self.fault}."
 
 
 def check_rows(scores: Array, first_row: int = 0) -> None:
