@@ -6,9 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
-from scoreveil import secret_file
+from scoreveil import secret_file, shapes
 from scoreveil.mechanisms.mechanism import names
 from scoreveil.secret_file import Secret
+from scoreveil.shapes import Shape
+
+FITTED = ("one_column", "many_labels")  # shapes that files may have for `fit` and `audit`
 
 EpsilonOption = Annotated[
     float, typer.Option("--epsilon", "-e", metavar="E", help="How much shows through; smaller hides more.")
@@ -37,6 +40,39 @@ ColumnsOption = Annotated[
         help="Score columns: names or patterns such as 'p*', with commas between; of an .npz, the array.",
     ),
 ]
+ShapeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--shape",
+        metavar="|".join(FITTED),
+        help="How scores are served, where not as vectors: one probability, or one for each label.",
+    ),
+]
+ThresholdOption = Annotated[
+    str | None,
+    typer.Option(
+        "--threshold",
+        metavar="T[,T…]",
+        help="With --shape: yes from here on; by default 0.5. Of many labels one for all, or one each.",
+    ),
+]
+LogitsOption = Annotated[bool, typer.Option("--logits", help="With --shape: scores are ln(p / (1 - p)).")]
+
+
+def shape(name: str | None, threshold: str | None, logits: bool) -> Shape | None:
+    """--shape, --threshold and --logits as `fit` and the audit take them."""
+    if name is None:
+        if threshold is not None or logits:
+            raise ValueError(f"--threshold and --logits go with --shape: {' or '.join(FITTED)}.")
+        return None
+    if name not in FITTED:
+        raise ValueError(f"Expected --shape {' or '.join(FITTED)}, got {name!r}.")
+    try:
+        given = None if threshold is None else [float(part) for part in threshold.split(",")]
+    except ValueError:
+        raise ValueError(f"Expected --threshold to be numbers with commas between, got {threshold!r}.") from None
+    many = given if given is None or len(given) > 1 else given[0]
+    return shapes.make(name, threshold=many, logits=logits)
 
 
 def kept(keep: str | None) -> Any:
