@@ -140,7 +140,7 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         if not is_classifier(inner):
             raise ValueError(f"Expected a classifier, got {type(inner).__name__}.")
         y = _labels(y)
-        several = np.ndim(y) == 2
+        several = _are_several(y)
         veil, secret = (
             self._given_veil(several),
             self._secret(),
@@ -238,7 +238,7 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         self, inner: Any, fitted: Any, X: Any, y: Any, fit_params: dict[str, Any], noise: KeyedDraws
     ) -> Veil:
         X, y = indexable(X, y)
-        several = np.ndim(y) == 2
+        several = _are_several(y)
         labels = np.asarray(y) if several else _numbers(np.asarray(y), fitted.classes_)
         in_sample = _scores(fitted, X, several)
         if _is_frozen(inner):
@@ -262,7 +262,7 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         self, inner: Any, classes: NDArray[Any], X: Any, y: Any, fit_params: dict[str, Any]
     ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         """Scores, a row for each record, by clones that were not trained on it, and which records have them."""
-        several, records = np.ndim(y) == 2, _num_samples(y)
+        several, records = _are_several(y), _num_samples(y)
         folds = check_cv(self.cv, y, classifier=True)
         if isinstance(self.cv, numbers.Integral) and self.random_state is not None:
             kind = KFold if several else StratifiedKFold
@@ -331,6 +331,10 @@ def _labels(y: Any) -> Any:
     if len(shape) > 2 or not np.isin(np.asarray(y), (0, 1)).all():
         raise ValueError(f"Expected one label a record, or several that are 0 or 1, got {shape[1]} others.")
     return np.asarray(y)
+
+
+def _are_several(y: Any) -> bool:
+    return np.asarray(y).ndim == 2
 
 
 def _scores(classifier: Any, X: Any, several: bool) -> NDArray[Any]:
