@@ -490,7 +490,7 @@ UPSTREAM = {"upstream": {"url": "http://x"}}
         ({"shape": "one_column", "threshold": [0.5, 0.5]}, "Expected a threshold between 0 and 1"),
         ({"shape": "one_column", "classes": 3}, "has no classes"),
         ({"shape": "one_column", "releases": 3}, "releases is for many labels"),
-        ({"shape": "many_labels"}, "needs releases, the number of labels"),
+        ({"shape": "many_labels"}, "releases is missing: in front of a server"),
         ({"shape": "many_labels", "releases": 2, "threshold": [0.5]}, "releases is another number"),
         ({"shape": "top_k", "scores": ["a", "b"]}, "one output of scores"),
         ({"shape": "top_k", "classes": 9, "outputs": "logits"}, "do not tell what the rest has"),

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression
+from sklearn.multioutput import MultiOutputClassifier
 
 from doc_pages import run_page
 from raw_scores import names_that_answer_with
@@ -23,7 +24,9 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of what MLflow imports
     import mlflow
 
-    from scoreveil.integrations.mlflow import load_model, log_model, save_model
+    from scoreveil.integrations.mlflow import VeiledModel, load_model, log_model, save_model
+
+from scoreveil.shapes import ManyLabels
 
 pytestmark = [
     pytest.mark.slow,
@@ -65,6 +68,16 @@ def check_veiled(z) -> None:
 def test_a_stored_model_answers_with_veiled_scores(stored):
     check_veiled(load_model(str(stored)).predict(X))
     assert "scikit-learn==" in (stored / "requirements.txt").read_text()
+
+
+def test_several_labels_are_a_column_each(tmp_path):
+    tags = np.column_stack([Y == 1, Y == 2]).astype(int)
+    several = MultiOutputClassifier(LogisticRegression(max_iter=500)).fit(X, tags)
+    save_model(several, 0.5, tmp_path / "m", shape=ManyLabels())
+    z = load_model(str(tmp_path / "m")).predict(X)
+    assert np.array_equal(z > 0.5, several.predict(X) == 1)
+    with pytest.raises(ValueError, match=r"several labels a record; give the veil shape=ManyLabels\(\)"):
+        VeiledModel(several, 0.5).predict(None, X)
 
 
 def test_a_logged_model_is_found_again(tmp_path, monkeypatch):

@@ -11,6 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from doc_pages import run_page
 from raw_scores import names_that_answer_with
 from scoreveil.integrations.onnx import VeiledSession
+from scoreveil.shapes import ManyLabels, OneColumn
 
 X, Y = load_iris(return_X_y=True)
 X = X.astype(np.float32)
@@ -57,6 +58,19 @@ def test_no_public_name_leads_to_raw_scores(model):
     asks += [(({"X": X},), {}), ((["probabilities"], {"X": X}, None), {})]
     assert names_that_answer_with(raw, VeiledSession(model, 2.0, labels="label"), asks) == []
     assert ".run" in names_that_answer_with(raw, bare, asks), "the search finds them where they are"
+
+
+@pytest.mark.parametrize("secret", [None, SECRET])
+def test_each_label_keeps_its_yes_or_no(secret):
+    raw = 1 / (1 + np.exp(-(X @ CLASSIFIER.coef_.T + CLASSIFIER.intercept_)))
+    session = VeiledSession(
+        two_outputs(), 0.5, scores="logits", outputs="logits", shape=ManyLabels(threshold=0.3), secret=secret
+    )
+    (z,) = session.run(None, {"x": X})
+    assert np.array_equal(z >= 0.3, raw >= 0.3)
+    assert np.abs(z - raw).max() > 0.01
+    with pytest.raises(ValueError, match="Expected one column"):
+        VeiledSession(two_outputs(), 0.5, scores="logits", outputs="logits", shape=OneColumn()).run(None, {"x": X})
 
 
 def test_only_known_outputs_can_be_asked_for(model):

@@ -5,7 +5,10 @@ import pandas as pd
 import pytest
 import scipy.sparse
 
+from scoreveil.integrations.columns import ColumnVeil
 from scoreveil.integrations.records import RecordVeil, record_tags
+from scoreveil.label_columns import asked_scores
+from scoreveil.shapes import ManyLabels, MoreAxes, OneColumn
 
 SECRET = b"a secret of the tests"
 NUMBERS = np.array([[1.0, 0.0, 2.0], [3.0, 4.0, 0.0]])
@@ -46,3 +49,50 @@ def test_without_a_secret_draws_are_fresh():
     assert veil.guarantee.epsilon == 2.0
     with pytest.raises(ValueError, match="secret"):
         RecordVeil(2.0, secret=b"short")
+
+
+@pytest.mark.parametrize("shape", [OneColumn(), ManyLabels(), MoreAxes()], ids=lambda shape: shape.name)
+def test_answers_of_every_shape_stay_with_their_record(shape):
+    rng = np.random.default_rng(0)
+    records = rng.normal(size=(60, 5))
+    scores = {"one_column": rng.random(60), "many_labels": rng.random((60, 3))}.get(shape.name)
+    scores = rng.dirichlet(np.ones(3), (60, 2)) if scores is None else scores
+    veil = RecordVeil(0.5, shape=shape, secret=SECRET)
+    z = veil(scores, [records])
+    assert z.shape == scores.shape
+    order = rng.permutation(60)
+    assert np.array_equal(veil(scores[order], [records[order]]), z[order])
+    assert np.array_equal(veil(scores[:1], [records[:1]]), z[:1]), "alone or in a batch"
+
+
+def test_more_axes_must_be_said():
+    with pytest.raises(ValueError, match=r"say shape=MoreAxes\(\)"):
+        RecordVeil(0.5)(np.full((2, 3, 2), 0.5), [NUMBERS])
+
+
+def test_columns_of_a_table_have_shapes():
+    rng = np.random.default_rng(0)
+    batch = {"id": np.arange(50), "a": rng.random(50), "b": rng.random(50)}
+    one = ColumnVeil(0.5, "a", "id", shape=OneColumn(threshold=0.3), secret=SECRET)(batch)
+    assert np.array_equal(one["a"] >= 0.3, batch["a"] >= 0.3)
+    assert np.array_equal(one["b"], batch["b"])
+    both = ColumnVeil(0.5, ["a", "b"], "id", shape=ManyLabels(), secret=SECRET)(batch)
+    for name in "ab":
+        assert np.array_equal(both[name] >= 0.5, batch[name] >= 0.5)
+        assert np.abs(both[name] - batch[name]).max() > 0.01
+
+
+def test_what_a_classifier_answers_becomes_scores_of_the_shape():
+    listed = [np.array([[0.9, 0.1]]), np.array([[0.3, 0.7]]), np.array([[1.0]])]
+    assert asked_scores(listed, ManyLabels(), [[0, 1], [0, 1], [0]]).tolist() == [[0.1, 0.7, 0.0]]
+    assert asked_scores(listed[:2], ManyLabels()).tolist() == [[0.1, 0.7]]
+    assert asked_scores([[0.9, 0.1]], None).tolist() == [[0.9, 0.1]], "a list of numbers is an array"
+    assert asked_scores(listed[0], OneColumn()).tolist() == [[0.1]]
+    with pytest.raises(ValueError, match="several labels a record"):
+        asked_scores(listed, None)
+    with pytest.raises(ValueError, match="Label 0 has 3 values"):
+        asked_scores([np.full((1, 3), 1 / 3)], ManyLabels())
+    with pytest.raises(ValueError, match="Label 0 had one value in training"):
+        asked_scores(listed[2:], ManyLabels(), [["never"]])
+    with pytest.raises(ValueError, match="whether that is its yes is not known"):
+        asked_scores(listed, ManyLabels())

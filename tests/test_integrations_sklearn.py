@@ -14,12 +14,15 @@ from lightgbm import LGBMClassifier
 from scipy.sparse import coo_matrix, csr_matrix
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.datasets import load_iris
+from sklearn.datasets import load_iris, make_multilabel_classification
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import GridSearchCV, RepeatedStratifiedKFold, StratifiedKFold, train_test_split
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.multioutput import MultiOutputClassifier
 from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import LinearSVC
@@ -30,6 +33,7 @@ from raw_scores import names_that_answer_with
 from scoreveil import Veil
 from scoreveil.fitting.cost import auroc
 from scoreveil.integrations.sklearn import VeiledClassifier
+from scoreveil.shapes import ManyLabels
 
 X, X_TEST, Y, Y_TEST = train_test_split(*load_iris(return_X_y=True), test_size=0.4, random_state=0)
 SECRET = b"a secret of the tests"
@@ -354,11 +358,60 @@ def test_what_cannot_be_fitted_says_why(veiled, message):
         veiled.fit(X, Y)
 
 
-def test_several_labels_a_record_and_one_class_are_refused():
-    with pytest.raises(ValueError, match="one label a record"):
+def test_labels_of_many_values_and_one_class_are_refused():
+    with pytest.raises(ValueError, match="one label a record, or several that are 0 or 1, got 2 others"):
         VeiledClassifier(forest(), 2.0).fit(X, np.stack([Y, Y], axis=1))
     with pytest.raises(ValueError, match="at least 2 classes"):
         VeiledClassifier(forest(), 2.0).fit(X, np.zeros(len(X)))
+
+
+# Several labels a record
+
+TAGGED, TAGS = make_multilabel_classification(300, n_classes=3, random_state=0)
+SEVERAL = [
+    OneVsRestClassifier(LogisticRegression(max_iter=500)),
+    MultiOutputClassifier(KNeighborsClassifier(4)),  # of four neighbours two may say yes, which is no
+    RandomForestClassifier(10, random_state=0),
+]
+
+
+@pytest.mark.parametrize("options", [{}, {"mechanism": "isotonic"}], ids=["fitted", "isotonic"])
+@pytest.mark.parametrize("inner", SEVERAL, ids=lambda inner: type(inner).__name__)
+def test_each_of_several_labels_keeps_its_yes_or_no(inner, options):
+    bare, veiled = clone(inner).fit(TAGGED, TAGS), VeiledClassifier(inner, 4.0, cv=2, **options).fit(TAGGED, TAGS)
+    raw, z = bare.predict_proba(TAGGED), veiled.predict_proba(TAGGED)
+    np.testing.assert_array_equal(veiled.predict(TAGGED), bare.predict(TAGGED))
+    assert type(z) is type(raw)
+    assert np.shape(z) == np.shape(raw)
+    yes, before = (np.column_stack([p[:, 1] for p in each]) if isinstance(each, list) else each for each in (z, raw))
+    np.testing.assert_array_equal(yes > 0.5, bare.predict(TAGGED) == 1)
+    assert np.abs(yes - before).max() > 0.01
+    np.testing.assert_array_equal(veiled.predict_proba(TAGGED), z)  # sticky
+    np.testing.assert_allclose(np.exp(veiled.predict_log_proba(TAGGED)), z)
+    assert any("m labels spends m · ε" in limit for limit in veiled.guarantee_.limits)
+
+
+def test_a_veil_of_several_labels_comes_out_with_its_shape(tmp_path):
+    veiled = VeiledClassifier(SEVERAL[0], 4.0, cv=2, random_state=0).fit(TAGGED, csr_matrix(TAGS))
+    veiled.veil_.save(tmp_path / "veil.npz")
+    again = VeiledClassifier(SEVERAL[0], Veil.load(tmp_path / "veil.npz")).fit(TAGGED, TAGS)
+    assert again.veil_.shape.name == "many_labels"
+    assert ((again.predict_proba(TAGGED) > 0.5) == again.predict(TAGGED)).all()
+
+
+def test_a_label_that_nobody_has_keeps_its_one_column():
+    tags = np.column_stack([TAGS, np.zeros(len(TAGS), dtype=int)])
+    veiled = VeiledClassifier(SEVERAL[1], mechanism="isotonic").fit(TAGGED, tags)
+    found = veiled.predict_proba(TAGGED)
+    assert [each.shape[1] for each in found] == [2, 2, 2, 1]
+    assert (found[3] == 1).all()
+
+
+def test_a_veil_of_another_shape_is_refused():
+    with pytest.raises(ValueError, match=r"Expected a veil with shape=ManyLabels\(\)"):
+        VeiledClassifier(SEVERAL[0], Veil(2.0)).fit(TAGGED, TAGS)
+    with pytest.raises(ValueError, match="Expected a veil for score vectors"):
+        VeiledClassifier(forest(), Veil(2.0, shape=ManyLabels())).fit(X, Y)
 
 
 def test_the_page_runs(tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ import torch
 from doc_pages import run_page
 from raw_scores import names_that_answer_with
 from scoreveil.integrations.torch import VeiledModule
+from scoreveil.shapes import ManyLabels, MoreAxes, OneColumn
 
 pytestmark = pytest.mark.slow
 
@@ -45,6 +46,39 @@ def test_probabilities_and_logits_are_told_apart():
         VeiledModule(network(), 2.0, outputs="scores")
     with pytest.raises(ValueError, match="Row 0"):
         VeiledModule(network(), 2.0, outputs="probabilities")(RECORDS)
+
+
+@pytest.mark.parametrize("secret", [None, SECRET])
+@pytest.mark.parametrize("outputs", ["logits", "probabilities"])
+def test_yes_and_no_go_through_the_sigmoid(outputs, secret):
+    last = torch.nn.Sigmoid() if outputs == "probabilities" else torch.nn.Identity()
+    module = torch.nn.Sequential(network(), last).eval()
+    raw = torch.sigmoid(network()(RECORDS))
+    z = VeiledModule(module, 0.5, outputs=outputs, shape=ManyLabels(), secret=secret)(RECORDS)
+    assert z.shape == raw.shape
+    assert torch.equal(z >= 0.5, raw >= 0.5)
+    assert (z - raw).abs().max() > 0.01
+    first = torch.nn.Sequential(module, Column()).eval()
+    z = VeiledModule(first, 0.5, outputs=outputs, shape=OneColumn(threshold=0.3), secret=secret)(RECORDS)
+    assert z.shape == (40,)
+    assert torch.equal(z >= 0.3, raw[:, 0] >= 0.3)
+
+
+class Column(torch.nn.Module):
+    """The first number of each row."""
+
+    def forward(self, rows):
+        return rows[:, 0]
+
+
+def test_more_axes_must_be_said_because_pictures_have_classes_first():
+    places = torch.nn.Sequential(network(), torch.nn.Unflatten(1, (1, 3))).eval()
+    with pytest.raises(ValueError, match=r"3 axes; where the last one holds the classes, say shape=MoreAxes\(\)"):
+        VeiledModule(places, 0.5)(RECORDS)
+    z = VeiledModule(places, 0.5, shape=MoreAxes(), secret=SECRET)(RECORDS)
+    assert torch.equal(z.argmax(-1)[:, 0], network()(RECORDS).argmax(-1))
+    with pytest.raises(ValueError, match="without logits=True"):
+        VeiledModule(network(), 0.5, shape=ManyLabels(logits=True))
 
 
 def test_no_public_name_leads_to_raw_scores():

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scoreveil.shapes import ManyLabels, OneColumn, Shape
+
 
 def check_values(classes: Any) -> None:
     """Refuse a classifier of which one label is not a yes or no.
@@ -42,3 +44,28 @@ def yes_columns(given: Any, classes: Any) -> NDArray[Any]:
             for each, values in zip(columns, classes, strict=True)
         ]
     )
+
+
+def asked_scores(given: Any, shape: Shape | None, classes: Any = None) -> NDArray[Any]:
+    """What `predict_proba` answered, as scores of a shape.
+
+    Args:
+        given: The answer: an array, or a list of them, one for each label.
+        shape: Of the veil: of many labels the yes of each is taken, of one column that of the second class.
+        classes: The classifier's `classes_`, where they are known.
+
+    Raises:
+        ValueError: There are several labels a record, and the shape is not `ManyLabels`; or one is not a yes or no.
+    """
+    if isinstance(given, list) and given and np.ndim(given[0]) == 2:
+        if not isinstance(shape, ManyLabels):
+            raise ValueError("The classifier has several labels a record; give the veil shape=ManyLabels().")
+        known = classes if isinstance(classes, list) else [range(np.shape(each)[1]) for each in given]
+        if known is not classes and any(len(values) < 2 for values in known):
+            raise ValueError("A label has one column, and whether that is its yes is not known; give two for each.")
+        check_values(known)
+        return yes_columns(given, known)
+    scores = np.asarray(given)
+    if isinstance(shape, OneColumn) and scores.ndim == 2 and scores.shape[1] == 2:
+        return scores[:, 1:]
+    return scores

@@ -26,7 +26,7 @@ from scoreveil.gateway.probabilities import Outputs
 from scoreveil.inference_protocol.tensors import TensorSpec
 from scoreveil.ledger.charges import MOST_UNITS
 from scoreveil.ledger.releases import MOST_OUTCOME
-from scoreveil.shapes import ManyLabels, Shape, TopK
+from scoreveil.shapes import ManyLabels, MoreAxes, OneColumn, Shape, TopK
 from scoreveil.veil import Veil
 
 SQLITE = "sqlite:///"
@@ -349,7 +349,8 @@ class Model(ConfigTable, frozen=True):
             if "veil" in self.veil:
                 _require(len(self.veil) == 1, "a fitted veil has its epsilon and options already; name it alone")
                 fitted = Veil.load(self.veil["veil"])
-                _require(shape in (None, fitted.shape), f"the veil was fitted for {_shape_words(fitted.shape)}")
+                same = shape is None or self._agrees(fitted.shape)
+                _require(same, f"the veil was fitted for {_shape_words(fitted.shape)}")
                 in_logits = getattr(fitted.shape, "logits", False)
                 _require(self.outputs == "logits" or not in_logits, 'the veil takes logits; say outputs = "logits"')
                 return Veil(fitted.mechanism, shape=fitted.shape, secret=secret, model=name)
@@ -379,11 +380,19 @@ class Model(ConfigTable, frozen=True):
             return None
         return shapes.make(self.shape, threshold=self.threshold, classes=self.classes)
 
+    def _agrees(self, shape: Shape | None) -> bool:
+        """Whether a fitted veil's shape is the one that the table names, as far as it does."""
+        if shape is None or shape.name != self.shape:
+            return False
+        said = self._said_shape()
+        given = [key for key in ("threshold", "classes") if getattr(self, key) is not None]
+        return all(getattr(shape, key) == getattr(said, key) for key in given)
+
     @property
     def each_releases(self) -> int | None:
         """Score vectors of one record in each score output; None where only the model itself can tell."""
         shape = self.bare_veil.shape
-        if shape is not None and not isinstance(shape, ManyLabels):
+        if isinstance(shape, (OneColumn, TopK)):
             _require(self.releases is None, "releases is for many labels, or for a vector at each of several places")
             return 1
         if isinstance(shape, ManyLabels) and isinstance(shape.threshold, tuple):
@@ -400,8 +409,9 @@ class Model(ConfigTable, frozen=True):
 
     @property
     def has_places(self) -> bool:
-        """Whether an answer has a vector for each of several places: no shape, and so many releases all the same."""
-        return self.releases is not None and self.bare_veil.shape is None
+        """Whether an answer has a vector for each of several places: so many releases, and they are not labels."""
+        shape = self.bare_veil.shape
+        return isinstance(shape, MoreAxes) or (shape is None and self.releases is not None)
 
     @property
     def lists(self) -> bool:

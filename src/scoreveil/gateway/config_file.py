@@ -70,7 +70,8 @@ def _model(name: str, table: Any, base: Path) -> Model:
         if model.is_veiled:
             releases = model.answer_releases  # which checks the options of the veil
             if releases is None and model.upstream is not None:
-                raise ConfigError("many_labels in front of a server needs releases, the number of labels.")
+                words = "in front of a server, say how many labels or places a record has"
+                raise ConfigError(f"releases is missing: {words}.")
             model.check_price(releases or 1)
     except ValueError as error:
         raise ConfigError(f"{place}: {error}") from None

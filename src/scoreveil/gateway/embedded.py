@@ -20,7 +20,7 @@ from scoreveil.gateway.loaded import LoadedModel, as_column
 from scoreveil.gateway.sources import Arrays, TensorQuery, TensorSource
 from scoreveil.inference_protocol.refusals import model_too_slow, upstream_failed
 from scoreveil.inference_protocol.tensors import NAMES, TensorSpec
-from scoreveil.shapes import ManyLabels, OneColumn
+from scoreveil.shapes import ManyLabels, OneColumn, TopK
 from scoreveil.veil import Veil
 
 SHORT = 0.002  # seconds that a call may hold up the others
@@ -102,15 +102,15 @@ def counted(model: Model, loaded: LoadedModel) -> Model:
     """
     shape, specs = model.bare_veil.shape, [loaded.outputs[score] for score in model.scores]
     plain = shape is None and all(len(spec.shape) < 3 for spec in specs)
-    if plain or model.releases is not None or not (shape is None or isinstance(shape, ManyLabels)):
+    if plain or model.releases is not None or isinstance(shape, (OneColumn, TopK)):
         return model
-    what, sizes = "labels", {spec.shape[-1:] for spec in specs}
-    if shape is None:
-        what, sizes = "places", {spec.shape[1:-1] for spec in specs}
+    what, sizes = "places", {spec.shape[1:-1] for spec in specs}
+    if isinstance(shape, ManyLabels):
+        what, sizes = "labels", {spec.shape[-1:] for spec in specs}
     if len(sizes) > 1:
         raise ValueError(f"{', '.join(model.scores)} hold different numbers of {what}; serve each by itself.")
     (found,) = sizes
-    if min(found) < 1:
+    if min(found, default=0) < 1:
         raise ValueError(f"the model does not say how many {what} an answer holds; say so, releases = ….")
     return structs.replace(model, releases=math.prod(found))
 

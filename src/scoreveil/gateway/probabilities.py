@@ -15,6 +15,7 @@ from scoreveil.inference_protocol.tensors import Array, TensorSpec
 from scoreveil.shapes import ManyLabels, OneColumn, Shape
 
 Outputs = Literal["scores", "logits"]
+MOST_AXES = 3  # of logits: of pictures they have their classes before the places, and softmax would take another axis
 
 
 def probabilities(rows: Array, outputs: Outputs, shape: Shape | None = None) -> Array:
@@ -23,7 +24,7 @@ def probabilities(rows: Array, outputs: Outputs, shape: Shape | None = None) -> 
         return rows
     column = shape is None and rows.ndim == 2 and rows.shape[1] == 1
     in_logits = outputs == "logits" and not getattr(shape, "logits", False)  # a veil may take them as they are
-    if not (in_logits or column):
+    if not (in_logits or column) or rows.ndim > MOST_AXES:
         return rows
     wide = rows.astype(np.float64)
     if column:

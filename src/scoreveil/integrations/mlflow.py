@@ -15,12 +15,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Unpack
 
-import numpy as np
 from numpy.typing import NDArray
 
 from scoreveil import secret_file
 from scoreveil.extras import needs
 from scoreveil.integrations.records import RecordVeil
+from scoreveil.label_columns import asked_scores
 from scoreveil.mechanisms.mechanism import Mechanism
 from scoreveil.veil import Veil, VeilOptions
 
@@ -49,7 +49,9 @@ class VeiledModel(mlflow.pyfunc.PythonModel):
 
     def predict(self, context: Any, model_input, params: dict[str, Any] | None = None) -> NDArray[Any]:  # type: ignore[no-untyped-def]  # a type would make MLflow convert what comes
         """Veiled scores, one row a record. There are no parameters."""
-        return self._veil(np.asarray(self._classifier.predict_proba(model_input)), [model_input])
+        given = self._classifier.predict_proba(model_input)
+        scores = asked_scores(given, self._veil.veil.shape, getattr(self._classifier, "classes_", None))
+        return self._veil(scores, [model_input])
 
 
 def save_model(

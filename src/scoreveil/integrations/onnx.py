@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoreveil.extras import needs
-from scoreveil.integrations.records import RecordVeil
+from scoreveil.integrations.records import RecordVeil, check_axes, is_yes_or_no
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.mechanism import Mechanism
 from scoreveil.onnx_session import FLOATS, open_session
@@ -36,7 +36,8 @@ class VeiledSession:
         epsilon: How much shows through; or a mechanism, or a veil, whole.
         scores: The name of the output that holds the scores; not needed where only one can.
         labels: The name of an output of labels to let through as it is.
-        outputs: What the scores are: "probabilities", or "logits" (softmax is applied here).
+        outputs: What the scores are: "probabilities", or "logits". Of logits the softmax is taken here, and the
+            sigmoid where the shape is one of yes and no (`OneColumn`, `ManyLabels`).
         options: As in `Veil`.
     """
 
@@ -60,6 +61,7 @@ class VeiledSession:
         self._labels = None if labels is None else _named(labels, found, LABELS, "labels")
         self._outputs = outputs
         self._veil = RecordVeil(epsilon, **options)
+        self._yes_or_no = is_yes_or_no(self._veil.veil.shape)
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[NDArray[Any]]:
         """As `InferenceSession.run`: the wanted outputs, or with None all that there are here."""
@@ -91,6 +93,10 @@ class VeiledSession:
             return self._veil(answer, asked)
         # in half precision the sum of many small probabilities drifts from 1
         wide = answer.astype(np.float32) if answer.dtype == np.float16 else answer
+        if self._yes_or_no:
+            with np.errstate(over="ignore"):
+                return self._veil(1 / (1 + np.exp(-wide)), asked)
+        check_axes(wide, self._veil.veil.shape)
         shifted = np.exp(wide - wide.max(axis=-1, keepdims=True))
         return self._veil(shifted / shifted.sum(axis=-1, keepdims=True), asked)
 

@@ -25,7 +25,9 @@ from scoreveil.inference_protocol import messages
 from scoreveil.inference_protocol.messages import InferenceRequest
 from scoreveil.inference_protocol.refusals import Refusal, bad_request, not_found, upstream_failed
 from scoreveil.integrations.records import RecordVeil
+from scoreveil.label_columns import asked_scores
 from scoreveil.mechanisms.mechanism import Mechanism
+from scoreveil.shapes import OneColumn
 from scoreveil.veil import Veil, VeilOptions
 
 with needs("ray"):
@@ -72,8 +74,9 @@ class VeiledEndpoint:
         wanted = asked.wanted([SCORES])
         x = asked.inputs[0].data
         try:
-            scores = np.asarray(await self._classifier.predict_proba.remote(x))
-            veiled = self._veil(np.atleast_2d(scores), [x])
+            shape = self._veil.veil.shape
+            scores = asked_scores(await self._classifier.predict_proba.remote(x), shape)
+            veiled = self._veil(scores if isinstance(shape, OneColumn) else np.atleast_2d(scores), [x])
         except Exception:  # whatever the model said, it might quote a score
             raise upstream_failed() from None
         about = {"model_name": self._name, **({} if asked.id is None else {"id": asked.id})}

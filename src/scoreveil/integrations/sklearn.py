@@ -9,6 +9,9 @@
 A meta-estimator: `fit` fits the classifier and, by cross-validation, the most useful veil for it. `predict` is the
 wrapped classifier's, `predict_proba` and `predict_log_proba` are veiled, and `decision_function` is refused. Nothing
 else is passed through, and no public name leads to the fitted classifier.
+
+Of classifiers of several labels a record (MultiOutputClassifier, OneVsRestClassifier and others, where y is a matrix of
+0 and 1) each label's yes or no stays. Each label is a release of its own.
 """
 
 import hashlib
@@ -21,24 +24,27 @@ from numpy.typing import NDArray
 from scoreveil import fitting
 from scoreveil.extras import needs
 from scoreveil.integrations.records import RecordVeil
+from scoreveil.label_columns import check_values, yes_columns
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.mechanism import Mechanism
 from scoreveil.randomness import KeyedDraws
 from scoreveil.secret_file import Secret
+from scoreveil.shapes import ManyLabels
 from scoreveil.veil import GivenSecret, Veil
 
 with needs("sklearn"):
     from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone, is_classifier
     from sklearn.exceptions import NotFittedError
     from sklearn.frozen import FrozenEstimator
-    from sklearn.model_selection import StratifiedKFold, check_cv
+    from sklearn.model_selection import KFold, StratifiedKFold, check_cv
     from sklearn.pipeline import Pipeline
     from sklearn.utils import _safe_indexing, column_or_1d, get_tags, indexable
     from sklearn.utils.metaestimators import available_if
-    from sklearn.utils.validation import check_is_fitted
+    from sklearn.utils.validation import _num_samples, check_is_fitted
 
 # what may be read of the fitted classifier; all that can be computed from scores stays out
 SHOWN = ("classes_", "n_features_in_", "feature_names_in_")
+SEVERAL = ManyLabels(threshold=float(np.nextafter(0.5, 1)))  # scikit-learn says yes where p > 1/2
 
 
 class Behind:
@@ -80,7 +86,8 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
     Args:
         estimator: A classifier; `fit` fits clones of it.
-        epsilon: How much shows through; or a mechanism or a veil, whole, and then none is fitted.
+        epsilon: How much shows through; or a mechanism or a veil, whole, and then none is fitted. Of several labels a
+            record it is that of each label.
         cv: How out-of-fold scores are made: a number of stratified folds, a splitter, or pairs of indices, as
             everywhere in scikit-learn. No record may be tested twice.
         advantage: As in `scoreveil.fit`.
@@ -132,11 +139,17 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         inner = _opened(self.estimator)
         if not is_classifier(inner):
             raise ValueError(f"Expected a classifier, got {type(inner).__name__}.")
-        y = _one_label(y)
-        veil, secret = self._given_veil(), self._secret()  # refuse before the training what they would refuse after
+        y = _labels(y)
+        several = _are_several(y)
+        veil, secret = (
+            self._given_veil(several),
+            self._secret(),
+        )  # refuse before the training what they would refuse after
         noise = KeyedDraws(secret.value, b"noise of a classifier's veil")
         fitted = clone(inner).fit(X, y, **fit_params)
-        if len(fitted.classes_) < 2:
+        if several:
+            check_values(fitted.classes_)
+        elif len(fitted.classes_) < 2:
             raise ValueError(f"Expected at least 2 classes, got {len(fitted.classes_)} class.")
         if veil is None and hasattr(fitted, "predict_proba"):
             veil = self._fitted_veil(inner, fitted, X, y, fit_params, noise).with_secret(secret)
@@ -153,16 +166,26 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         return self._fitted.predict(X)
 
     @available_if(_scores_exist)
-    def predict_proba(self, X: Any) -> NDArray[Any]:
-        """Veiled probabilities, (n, classes)."""
-        veil = self._record_veil()
-        return veil(np.asarray(self._fitted.predict_proba(X)), [X])
+    def predict_proba(self, X: Any) -> Any:
+        """Veiled probabilities, (n, classes); of several labels as the classifier has them, a list or (n, labels)."""
+        veil, given = self._record_veil(), self._fitted.predict_proba(X)
+        if not isinstance(veil.veil.shape, ManyLabels):
+            return veil(np.asarray(given), [X])
+        yes = veil(yes_columns(given, self._fitted.classes_).astype(np.float64), [X])
+        if not isinstance(given, list):
+            return yes
+        # a label with one value in training has one column, of ones
+        return [
+            np.column_stack([1 - column, column]) if np.shape(each)[1] == 2 else np.ones((len(yes), 1))
+            for each, column in zip(given, yes.T, strict=True)
+        ]
 
     @available_if(_scores_exist)
-    def predict_log_proba(self, X: Any) -> NDArray[Any]:
+    def predict_log_proba(self, X: Any) -> Any:
         """Logarithms of the same veiled probabilities; -inf where one is 0."""
+        veiled = self.predict_proba(X)
         with np.errstate(divide="ignore"):
-            return np.asarray(np.log(self.predict_proba(X)))
+            return [np.log(each) for each in veiled] if isinstance(veiled, list) else np.asarray(np.log(veiled))
 
     @property
     def decision_function(self) -> Any:
@@ -178,7 +201,7 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     def veil_(self) -> Veil:
         """The veil without its secret: to save, and to serve elsewhere."""
         veil = self._record_veil().veil
-        return Veil(veil.mechanism, model=veil.model, threads=veil.threads)
+        return Veil(veil.mechanism, shape=veil.shape, model=veil.model, threads=veil.threads)
 
     def _record_veil(self) -> RecordVeil:
         check_is_fitted(self)
@@ -194,15 +217,18 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             self._drawn = Secret.drawn()
         return self._drawn
 
-    def _given_veil(self) -> Veil | None:
+    def _given_veil(self, several: bool) -> Veil | None:
         """The veil of the parameters, keyed; None where it is to be fitted."""
         options = {"mechanism": self.mechanism, "keep": self.keep, "reading": self.reading, "model": self.model}
         given: Any = {name: value for name, value in options.items() if value is not None}
         if isinstance(self.epsilon, Veil):
             veil = Veil.from_given(self.epsilon, **given)
+            if isinstance(veil.shape, ManyLabels) != several or (veil.shape is not None and not several):
+                wanted = "a veil with shape=ManyLabels()" if several else "a veil for score vectors"
+                raise ValueError(f"Expected {wanted} for these labels, got one with shape={veil.shape!r}.")
             return veil if veil.is_keyed and self.secret is None else veil.with_secret(self._secret())
         if isinstance(self.epsilon, Mechanism) or self.mechanism is not None:
-            return Veil(self.epsilon, secret=self._secret(), **given)
+            return Veil(self.epsilon, shape=SEVERAL if several else None, secret=self._secret(), **given)
         if self.reading is not None:
             raise ValueError("A fitted veil has no option 'reading'; it is one of a mechanism, which must be named.")
         fitting.check_settings(self.epsilon, self.advantage)
@@ -212,7 +238,9 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         self, inner: Any, fitted: Any, X: Any, y: Any, fit_params: dict[str, Any], noise: KeyedDraws
     ) -> Veil:
         X, y = indexable(X, y)
-        labels, in_sample = _numbers(np.asarray(y), fitted.classes_), np.asarray(fitted.predict_proba(X))
+        several = _are_several(y)
+        labels = np.asarray(y) if several else _numbers(np.asarray(y), fitted.classes_)
+        in_sample = _scores(fitted, X, several)
         if _is_frozen(inner):
             records: dict[str, Any] = {"nonmembers": in_sample, "nonmember_labels": labels}
         else:
@@ -226,23 +254,26 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         keep: Any = 1 if self.keep is None else self.keep
         assert not isinstance(self.epsilon, (Mechanism, Veil))
         return fitting.fit(
-            self.epsilon, **records, advantage=self.advantage, keep=keep, rng=_Noise(noise, records),
-            model=self.model or "",
+            self.epsilon, **records, advantage=self.advantage, keep=keep, shape=SEVERAL if several else None,
+            rng=_Noise(noise, records), model=self.model or "",
         )  # fmt: skip
 
     def _out_of_fold(
         self, inner: Any, classes: NDArray[Any], X: Any, y: Any, fit_params: dict[str, Any]
     ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-        """Scores (n, classes) by clones that were not trained on the record, and which records have them."""
+        """Scores, a row for each record, by clones that were not trained on it, and which records have them."""
+        several, records = _are_several(y), _num_samples(y)
         folds = check_cv(self.cv, y, classifier=True)
         if isinstance(self.cv, numbers.Integral) and self.random_state is not None:
-            folds = StratifiedKFold(self.cv, shuffle=True, random_state=self.random_state)
-        scores, times_tested = np.zeros((len(y), len(classes))), np.zeros(len(y), dtype=np.int64)
+            kind = KFold if several else StratifiedKFold
+            folds = kind(self.cv, shuffle=True, random_state=self.random_state)
+        scores, times_tested = np.zeros((records, len(classes))), np.zeros(records, dtype=np.int64)
         for trained_on, tested in folds.split(X, y):
-            params = {name: _rows(value, trained_on, len(y)) for name, value in fit_params.items()}
+            params = {name: _rows(value, trained_on, records) for name, value in fit_params.items()}
             part = clone(inner).fit(_safe_indexing(X, trained_on), _safe_indexing(y, trained_on), **params)
-            known = _numbers(part.classes_, classes)  # a rare class may be missing
-            scores[np.ix_(tested, known)] = part.predict_proba(_safe_indexing(X, tested))
+            # a rare class may be missing
+            known = np.arange(len(classes)) if several else _numbers(part.classes_, classes)
+            scores[np.ix_(tested, known)] = _scores(part, _safe_indexing(X, tested), several)
             times_tested[tested] += 1
         if times_tested.max() > 1:
             raise ValueError("Expected a cv that tests each record at most once, got one that tests some repeatedly.")
@@ -289,14 +320,26 @@ def _is_fitted(part: Any) -> bool:
     return True
 
 
-def _one_label(y: Any) -> Any:
-    """One label a record, which is all that a veil over one score vector can keep."""
+def _labels(y: Any) -> Any:
+    """One label a record; or a matrix of 0 and 1, a column for each of several."""
+    y = y.toarray() if hasattr(y, "toarray") else y
     shape = np.asarray(y).shape
     if len(shape) < 2:
         return y
-    if shape[1] != 1:
-        raise ValueError(f"Expected one label a record, got {shape[1]}.")
-    return column_or_1d(y, warn=True)
+    if shape[1] == 1:
+        return column_or_1d(y, warn=True)
+    if len(shape) > 2 or not np.isin(np.asarray(y), (0, 1)).all():
+        raise ValueError(f"Expected one label a record, or several that are 0 or 1, got {shape[1]} others.")
+    return np.asarray(y)
+
+
+def _are_several(y: Any) -> bool:
+    return np.asarray(y).ndim == 2
+
+
+def _scores(classifier: Any, X: Any, several: bool) -> NDArray[Any]:
+    given = classifier.predict_proba(X)
+    return yes_columns(given, classifier.classes_) if several else np.asarray(given)
 
 
 def _is_frozen(estimator: Any) -> bool:

@@ -3,7 +3,7 @@
     from scoreveil.integrations.torch import VeiledModule
 
     veiled = VeiledModule(module.eval(), epsilon=2.0)
-    z = veiled(images)        # (n, k) probabilities, on the device of the module's answer, without gradients
+    z = veiled(images)        # probabilities (n, k), on the device of the module's answer, without gradients
 
 The wrapped module is no registered child, so that neither `children()` nor a hook on it leads to raw scores;
 `state_dict`, `load_state_dict`, `parameters`, `to` and `eval` are the wrapped module's, key by key.
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, NoReturn, Self, Unpack
 
 from scoreveil.extras import needs
-from scoreveil.integrations.records import RecordVeil
+from scoreveil.integrations.records import RecordVeil, check_axes, is_yes_or_no
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.mechanism import Mechanism
 from scoreveil.veil import Veil, VeilOptions
@@ -32,9 +32,11 @@ class VeiledModule(nn.Module):
     Half-precision answers come out as float32, in which a veil can keep them apart.
 
     Args:
-        module: Gives one row of k numbers a record, (n, k) or (k,).
+        module: Gives one row of k numbers a record, (n, k) or (k,); or what `shape` says, with the classes on the last
+            axis.
         epsilon: How much shows through; or a mechanism, or a veil, whole.
-        outputs: What the module gives: "logits" (softmax is applied here) or "probabilities".
+        outputs: What the module gives: "logits" or "probabilities". Of logits the softmax is taken here, and the
+            sigmoid where the shape is one of yes and no (`OneColumn`, `ManyLabels`).
         options: As in `Veil`.
     """
 
@@ -53,6 +55,7 @@ class VeiledModule(nn.Module):
             raise ValueError(f"Expected outputs 'logits' or 'probabilities', got {outputs!r}.")
         self._outputs = outputs
         self._veil = RecordVeil(epsilon, **options)
+        self._yes_or_no = is_yes_or_no(self._veil.veil.shape)
         self._behind = (module,)  # in a tuple, where nn.Module does not find it, it is no public child
         self.training = module.training
 
@@ -70,7 +73,10 @@ class VeiledModule(nn.Module):
             if not isinstance(answer, Tensor):
                 raise ValueError(f"Expected a tensor from the module, got {type(answer).__name__}.")
             wide = answer.float() if answer.dtype in HALVES else answer
-            scores = torch.softmax(wide, dim=-1) if self._outputs == "logits" else wide
+            check_axes(wide, self._veil.veil.shape)
+            scores = wide
+            if self._outputs == "logits":
+                scores = torch.sigmoid(wide) if self._yes_or_no else torch.softmax(wide, dim=-1)
             if not self._veil.veil.is_keyed:
                 return self._veil.veil(scores)
             asked = [each.cpu().numpy() for each in (*inputs, *named.values()) if isinstance(each, Tensor)]
