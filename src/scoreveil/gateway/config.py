@@ -296,7 +296,7 @@ class Model(ConfigTable, frozen=True):
             _require((self.total, self.delta) == (None, None), "total and delta are only used with repeats = 'budget'")
 
     def _check_language(self) -> None:
-        idle = {"inputs": self.inputs, "parameters": self.parameters, "typical": self.typical}
+        idle: dict[str, Any] = {"inputs": self.inputs, "parameters": self.parameters, "typical": self.typical}
         idle |= {"shape": self.shape, "threshold": self.threshold, "classes": self.classes, "releases": self.releases}
         given = [key for key, value in idle.items() if value]
         _require(not given, f"a language model takes prompts alone; remove {', '.join(given)}")
