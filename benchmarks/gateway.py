@@ -37,7 +37,15 @@ from scoreveil.mechanisms.loading import LOADED
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
+# more fresh answers than any client is allowed by default
+INSIDE = """
+limits = { epsilon = 0 }
+[models.digits]
+python = "scoreveil.demo:digits_model"
+epsilon = 2.0
+"""
 FRONT = """
+limits = {{ epsilon = 0 }}
 ledger = {{ url = "sqlite:///front-ledger.db" }}
 [models.digits]
 epsilon = 2.0
@@ -163,12 +171,16 @@ def servers(folder: Path, *wanted: str) -> Iterator[dict[str, Process]]:
     """The embedded gateway; a model, and a gateway and a pass-through in front of it."""
     ports = free_ports(6)
     url = f"http://127.0.0.1:{ports[5]}"
+    (folder / "inside.toml").write_text(INSIDE)
     (folder / "front.toml").write_text(FRONT.format(url=url))
     serve = [str(BIN / "scoreveil"), "serve"]
     bare = [str(BIN / "granian"), "--interface", "asginl", "--runtime-mode", "mt", "--no-ws"]
     bare += ["--working-dir", str(ROOT / "benchmarks"), "--port"]
     commands = {
-        "embedded": ([*serve, "--demo", "--port", str(ports[0]), "--admin-port", str(ports[1])], ports[0]),
+        "embedded": (
+            [*serve, "--config", "inside.toml", "--port", str(ports[0]), "--admin-port", str(ports[1])],
+            ports[0],
+        ),
         "gateway": (
             [*serve, "--config", "front.toml", "--port", str(ports[2]), "--admin-port", str(ports[3])],
             ports[2],

@@ -85,8 +85,9 @@ CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 REPLIES = "CREATE TABLE IF NOT EXISTS replies (worker INTEGER PRIMARY KEY, at INTEGER NOT NULL, replies BLOB NOT NULL)"
 KEPT = 60  # seconds that replies are kept: longer than anyone asks for them again
 
-# statements of two sizes only, so that SQLite compiles each once
+# statements of few sizes only, so that SQLite compiles each once
 TOGETHER = 128
+AT_ONCE = (256, 64, 8, 1)  # rows written by one statement
 COUNTER = "SELECT key, releases, spent FROM records WHERE model = ? AND key = ?"
 COUNTERS = f"SELECT key, releases, spent FROM records WHERE model = ? AND key IN ({', '.join('?' * TOGETHER)})"
 COUNT = """
@@ -101,18 +102,18 @@ OF_8_MARKS, OF_MANY_MARKS = (OF_MARKS % ", ".join("?" * n) for n in (8, TOGETHER
 OF_KEYS = f"SELECT {KNOWN} FROM records AS r WHERE r.model = ? AND r.key IN (%s)"
 OF_1_KEY, OF_MANY_KEYS = (OF_KEYS % ", ".join("?" * n) for n in (1, TOGETHER))
 RECORD = """
-INSERT INTO records (model, key, releases, spent, room, settings, outcome) VALUES (?, ?, ?, ?, ?, ?, ?)
+INSERT INTO records (model, key, releases, spent, room, settings, outcome) VALUES %s
 ON CONFLICT (model, key) DO UPDATE SET
     releases = excluded.releases, spent = excluded.spent, room = excluded.room,
     settings = excluded.settings, outcome = excluded.outcome
 """
-MARKED = "INSERT INTO marks (mark, key, born) VALUES (?, ?, ?)"
+MARKED = "INSERT INTO marks (mark, key, born) VALUES %s"
 SPENT = "SELECT spent FROM clients WHERE model = ? AND client = ?"
 PAY = """
-INSERT INTO clients (model, client, spent) VALUES (?, ?, ?)
+INSERT INTO clients (model, client, spent) VALUES %s
 ON CONFLICT (model, client) DO UPDATE SET spent = clients.spent + excluded.spent
 """
-ENTRY = "INSERT INTO journal (at, model, client, units, most, keys, digest) VALUES (?, ?, ?, ?, ?, ?, ?)"
+ENTRY = "INSERT INTO journal (at, model, client, units, most, keys, digest) VALUES %s"
 ANSWERED = "SELECT fingerprint, grants FROM requests WHERE request = ?"
 ANSWER = "INSERT INTO requests (request, at, model, client, fingerprint, grants) VALUES (?, ?, ?, ?, ?, ?)"
 TOLD = "SELECT replies FROM replies WHERE worker = ?"
@@ -199,7 +200,7 @@ class LedgerFile:
         if granted:
             keys = b"".join(granted)
             digest = entry_digest(model, client, units, limit, keys)
-            self._connection.execute(ENTRY, (now, model, client, units, limit, keys, digest))
+            self._insert(ENTRY, [(now, model, client, units, limit, keys, digest)])
         body = wire.grants_body(grants, limit)
         if charge.request is not None and granted:
             answer = charge.request, now, model, client, charge.fingerprint(), body
@@ -271,13 +272,22 @@ class LedgerFile:
         return body
 
     def _write(self, model: str, draft: Draft) -> None:
-        assert self._connection is not None
-        many = self._connection.executemany
         # in the order of the tables, whose pages are then met once each
-        many(MARKED, sorted(draft.begun))
-        many(RECORD, [(model, key, *row) for key, row in sorted(draft.changed.items())])
-        many(ENTRY, draft.entries)
-        many(PAY, [(model, client, paid) for client, paid in draft.paid.items() if paid])
+        self._insert(MARKED, sorted(draft.begun))
+        self._insert(RECORD, [(model, key, *row) for key, row in sorted(draft.changed.items())])
+        self._insert(ENTRY, draft.entries)
+        self._insert(PAY, [(model, client, paid) for client, paid in draft.paid.items() if paid])
+
+    def _insert(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
+        """Many rows by few statements: after each, another thread of this process may keep us waiting."""
+        assert self._connection is not None
+        at = 0
+        while at < len(rows):
+            size = next(size for size in AT_ONCE if size <= len(rows) - at)
+            some = rows[at : at + size]
+            row = f"({', '.join('?' * len(some[0]))})"
+            self._connection.execute(statement % ", ".join([row] * size), [value for each in some for value in each])
+            at += size
 
     def _draft(self, model: str, calls: Iterable[Questions]) -> Draft:
         assert self._connection is not None
