@@ -109,6 +109,7 @@ def test_prompts_are_told_apart_by_their_words() -> None:
         return completions.likeness([{"role": "user", "content": text}])
 
     assert like("Not good!") == like("not  GOOD") == completions.likeness("(not) good")
+    assert like("good") == like("go\u200bod") == like("good\ufe0f") == like("\U000e0041good")
     different = ["not good", "good", "5-3", "53", "5+3", "5<3", "!", "?", "", "not good 1"]
     assert len({like(text) for text in different}) == len(different)
     roles = [[{"role": role, "content": "x"}] for role in ("user", "system")]

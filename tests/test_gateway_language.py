@@ -7,7 +7,10 @@ import hashlib
 import json
 import math
 import subprocess
+import threading
+import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +63,36 @@ def hostile() -> Iterator[Behind]:
     server.close()
 
 
+class Endless(BaseHTTPRequestHandler):
+    """It goes on as long as somebody listens."""
+
+    left = threading.Event()
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.end_headers()
+        try:
+            while True:
+                self.wfile.write(event(PIECE))
+                time.sleep(0.05)
+        except OSError:
+            self.left.set()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
 @pytest.fixture(scope="module")
-def front(llama: str, hostile: Behind, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+def endless() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Endless) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def front(llama: str, hostile: Behind, endless: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     hashes = {name: hashlib.sha256(key.encode()).hexdigest() for name, key in KEYS.items()}
     toml = f"""
     logs = {{ requests = true }}
@@ -90,6 +121,8 @@ def front(llama: str, hostile: Behind, tmp_path_factory: pytest.TempPathFactory)
     upstream = {{ url = "{hostile.url}", protocol = "openai", model = "theirs" }}
     [models.chatty]
     upstream = {{ url = "{hostile.url}", protocol = "openai" }}
+    [models.endless]
+    upstream = {{ url = "{endless}", protocol = "openai" }}
     """
     with gateway(tmp_path_factory.mktemp("front"), toml) as made:
         yield made
@@ -282,7 +315,7 @@ def test_a_malformed_request_is_told_why(front: Gateway, body: bytes, words: str
 
 
 def test_models_are_listed_and_others_are_not_there(client: openai.OpenAI, front: Gateway) -> None:
-    served = ["pages", "counted", "writer", "broken", "chatty"]
+    served = ["pages", "counted", "writer", "broken", "chatty", "endless"]
     assert [each.id for each in client.models.list()] == served
     assert client.models.retrieve("pages").id == "pages"
     with pytest.raises(openai.NotFoundError):
@@ -293,7 +326,7 @@ def test_models_are_listed_and_others_are_not_there(client: openai.OpenAI, front
     assert {"/v1/models", "/v1/models/pages", "/v1/chat/completions", "/v1/completions"} <= set(paths)
     states = json.loads(front.request("GET", "/api/state", admin=True)[2])["models"]
     assert {state["model"]: state["epsilon"] for state in states} == {
-        "pages": 2.0, "counted": 1.0, "writer": None, "broken": 2.0, "chatty": None,
+        "pages": 2.0, "counted": 1.0, "writer": None, "broken": 2.0, "chatty": None, "endless": None,
     }  # fmt: skip
 
 
@@ -507,6 +540,14 @@ def test_of_a_stream_only_the_text_passes_and_it_ends_as_it_should(front: Gatewa
         assert set(json.loads(events[-1])) == {"error"}
         with client_of(front) as client, pytest.raises(openai.APIError, match="no answer that can be passed on"):
             list(client.chat.completions.create(model="chatty", messages=said(text), stream=True))
+
+
+def test_a_stream_ends_when_its_client_leaves(client: openai.OpenAI, front: Gateway) -> None:
+    with client.chat.completions.create(model="endless", messages=said("Go on"), stream=True) as stream:
+        assert next(iter(stream)).choices[0].delta.content == "Hi"
+    assert Endless.left.wait(120)
+    refused = [each for each in front.events() if each["event"] == "refusal" and each["model"] == "endless"]
+    assert not refused, "it was not the limit of time that ended it"
 
 
 def test_no_prompt_and_no_key_is_logged(front: Gateway) -> None:

@@ -4,6 +4,8 @@ Both are allow-lists. What a request may hold is named here; what is not is refu
 text, a reason to stop and counts of tokens: nothing else of a model server's answer is read.
 """
 
+import functools
+import re
 import secrets
 import time
 import unicodedata
@@ -22,6 +24,9 @@ MOST_TOP = 20  # of top_logprobs
 FINISHED = ("stop", "length", "content_filter")
 COUNTS = ("prompt_tokens", "completion_tokens")  # not cached_tokens, which tell what others have asked
 LONGEST_NAME = 40
+LONGEST = 1 << 15  # characters of a prompt whose words are looked at: near-duplicates of longer ones are the same text
+TAGS = range(0xE0000, 0xE0200)
+SELECTORS = frozenset(map(chr, (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))))  # of how a sign is drawn
 UNLIKELY = -9999.0  # the logprob of what has no probability, as OpenAI writes it
 
 Top = Annotated[int, Meta(ge=0, le=MOST_TOP)]
@@ -316,7 +321,17 @@ def likeness(prompt: Any) -> str:
 
 
 def _words(text: str) -> str:
+    if len(text) > LONGEST:  # it would keep others waiting
+        return text
     plain = unicodedata.normalize("NFKC", text).casefold()
-    kinds = [(sign, unicodedata.category(sign)) for sign in plain]
-    kept = "".join(" " if kind[0] in "PZ" or kind == "Cc" else sign for sign, kind in kinds if kind != "Cf")
-    return " ".join(kept.split()) or text
+    between, hidden = _signs()
+    return between.sub(" ", hidden.sub("", plain)).strip() or text
+
+
+@functools.cache
+def _signs() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """What stands between words, and what nobody sees. The rare signs beyond these two ranges are taken for letters."""
+    kinds = [(chr(i), unicodedata.category(chr(i))) for i in (*range(0xD800), *range(0xE000, 0x10000), *TAGS)]
+    between = "".join(sign for sign, kind in kinds if kind[0] in "PZ" or kind == "Cc")
+    hidden = "".join(sign for sign, kind in kinds if kind == "Cf" or sign in SELECTORS)
+    return re.compile(f"[{re.escape(between)}]+"), re.compile(f"[{re.escape(hidden)}]+")

@@ -35,6 +35,7 @@ class LanguageQuery:
     form: CompletionForm
     request: Request
     prompt: Any
+    words: str  # what near-duplicates share
     text: str | None = None
     finish: str = "stop"
     usage: dict[str, int] = field(default_factory=dict)
@@ -44,7 +45,7 @@ class LanguageQuery:
         return [completions.record_of(self.form, self.prompt)]
 
     def inputs(self) -> list[Any]:
-        return [np.array([completions.likeness(self.prompt)], dtype=object)]
+        return [np.array([self.words], dtype=object)]
 
 
 class LanguageUpstream(Source[LanguageQuery]):
@@ -58,7 +59,8 @@ class LanguageUpstream(Source[LanguageQuery]):
 
     def read(self, body: bytes, header: bytes | None) -> LanguageQuery:
         form, request = completions.read(body)
-        return LanguageQuery(form, request, form.prompt(request))
+        prompt = form.prompt(request)
+        return LanguageQuery(form, request, prompt, completions.likeness(prompt))
 
     async def _ask(self, query: LanguageQuery, more: dict[str, Any], seconds: float) -> dict[str, Any]:
         """The one choice of the server's answer."""
@@ -120,9 +122,9 @@ class LabelledUpstream(LanguageUpstream):
 
     async def declared(self) -> tuple[Sequence[TensorSpec], Sequence[TensorSpec]]:
         """The labels' scores, once a trial has shown that the server gives logprobs."""
-        request = ChatRequest(model=self._name, messages=[ChatMessage("user", TRIAL)], logprobs=True)
+        request = ChatRequest(model=self._name, messages=[ChatMessage("user", TRIAL)])
         with contextlib.suppress(NoLabel):  # whether the model follows its prompts is not for a trial to tell
-            await self.infer(LanguageQuery(CHAT, request, CHAT.prompt(request)), TRIAL_SECONDS)
+            await self.infer(LanguageQuery(CHAT, request, CHAT.prompt(request), ""), TRIAL_SECONDS)
         return (), (TensorSpec(self._score, "FP64", (-1, len(self._labels))),)
 
 

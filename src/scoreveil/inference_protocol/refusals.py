@@ -33,4 +33,4 @@ def upstream_failed(reason: str = "upstream") -> Refusal:
 
 
 def model_too_slow() -> Refusal:
-    return Refusal(504, "The model did not answer in time; try again later, or with fewer rows.", "timeout")
+    return Refusal(504, "The model did not answer in time; try again later, or ask for less at a time.", "timeout")
