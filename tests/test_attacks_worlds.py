@@ -197,6 +197,19 @@ def test_a_record_without_proxies_is_not_judged() -> None:
     assert (np.delete(scored, 7) != 0.5).all()
 
 
+def test_proxies_do_not_tell_where_a_record_stands_among_equals() -> None:
+    """One answer for all, except that a shadow gives another one to a few that stand near each other."""
+    n, row = 600, np.array([0.8, 0.2])
+    ensemble = Ensemble(np.tile(row, (6, n, 1)), halves(6, n, seed=0))
+    few = np.arange(40, 60)
+    few = few[ensemble.inside[0, few]]
+    ensemble.scores[0, few] = row[::-1]
+    said = COMPARISONS["pmia"].compare(Records(np.tile(row, (n, 1)), np.zeros(n, dtype=np.int64)), ensemble)
+    touched = np.flatnonzero(~np.isclose(said, np.median(said)))
+    assert len(touched) > len(few)
+    assert np.ptp(touched) > n / 2  # their proxies are anywhere, not beside them
+
+
 def twins(shadows: int, of_twin: float, n: int = 2000) -> tuple[World, float]:
     """Each record has a near-duplicate, whose membership moves its score by so much; and the best AUC there is."""
     rng = np.random.default_rng(2)

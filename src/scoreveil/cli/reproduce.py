@@ -65,24 +65,19 @@ def reproduce(
         raise ModuleNotFoundError(message) from None
 
     chosen = _profile(profile, epochs, shadows)
+    if recipe is not None:
+        if not chosen.recipes:
+            raise ValueError(f"--recipe goes with --profile defenses, got --profile {profile}.")
+        chosen = replace(chosen, recipes=_recipes(recipe, chosen))
     names = _datasets(dataset, chosen)
     for name in names:
         _get(name, benchmarks.place(data_dir), download)
     command = shlex.join(["scoreveil", *sys.argv[1:]])
     if chosen.recipes:
-        made = _compare_recipes(
-            replace(chosen, recipes=_recipes(recipe, chosen)),
-            names,
-            folder or Path(f"reproduction-{profile}"),
-            data_dir,
-            caches.root(cache),
-            command,
-            jobs,
-        )
+        place = folder or Path(f"reproduction-{profile}")
+        made = _compare_recipes(chosen, names, place, data_dir, caches.root(cache), command, jobs)
         typer.echo(f"Tables: {made}")
         return
-    if recipe is not None:
-        raise ValueError(f"--recipe goes with --profile defenses, got --profile {profile}.")
     studies: dict[str, Study] = {}
     for name in names:
         with progress_steps(name) as progress:
@@ -117,9 +112,7 @@ def _compare_recipes(
     return made
 
 
-def _recipes(given: str | None, profile: "Profile") -> tuple[str, ...]:
-    if given is None:
-        return profile.recipes
+def _recipes(given: str, profile: "Profile") -> tuple[str, ...]:
     wanted = [name.strip() for name in given.split(",")]
     for name in wanted:
         if name not in profile.recipes:

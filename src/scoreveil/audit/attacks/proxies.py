@@ -31,9 +31,11 @@ def of_proxies(
     """Mean and deviation of the nearest proxies' values inside, and for whom there are any."""
     moments = np.stack([np.where(inside, values**power, 0.0).sum(axis=0) for power in range(3)])  # count, sum, squares
     nearest = np.zeros_like(moments)
+    # equally hard ones in random order: in the order given, members' proxies would be members
+    lots = np.random.default_rng(0).random(len(labels))
     for label in np.unique(labels):
         here = np.flatnonzero(labels == label)
-        here = here[np.argsort(difficulty[here], kind="stable")]
+        here = here[np.lexsort((lots[here], difficulty[here]))]
         running = np.cumsum(np.pad(moments[:, here], ((0, 0), (1, 0))), axis=1)
         size = min(PROXIES + 1, len(here))
         start = np.clip(np.arange(len(here)) - size // 2, 0, len(here) - size)

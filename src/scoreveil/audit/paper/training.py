@@ -40,15 +40,17 @@ FEWEST_SHADOWS = 6  # each is the target in turn, and two or more of the others 
 
 @dataclass(frozen=True)
 class Leak:
-    """What the best attack gets: each number by the attack that is best at it."""
+    """What the best attack gets: the name of the one with the highest AUC; the share found, by whichever finds most."""
 
+    attack: str
     auc: float
     tpr_at_1pct: float
 
     @classmethod
-    def of(cls, found: Iterable[MembershipMetrics]) -> "Leak":
+    def of(cls, found: Iterable[tuple[str, MembershipMetrics]]) -> "Leak":
         every = list(found)
-        return cls(*(round(max(getattr(one, name) for one in every), 4) for name in ("auc", "tpr_at_1pct")))
+        name, highest = max(every, key=lambda one: one[1].auc)
+        return cls(name, round(highest.auc, 4), round(max(one.tpr_at_1pct for _, one in every), 4))
 
 
 @dataclass(frozen=True)
@@ -190,7 +192,7 @@ def _train(classifiers: ClassifierCache, parts: Parts, canaries: Images, jobs: i
 def _judged(found: Study, setting: Setting, own: _Trained, plain: _Trained, seed: int) -> dict[str, Any]:
     """What a setting is worth, and what it leaks."""
     cost, label = found.costs[setting], floor(found, told=True)
-    attacked = [r for r in found.results if r.setting == setting and r.reads == "scores"]
+    attacked = [(r.attack, r) for r in found.results if r.setting == setting and r.reads == "scores"]
     defense = DEFENSES[setting[0]].make(own.subject.for_fitting().given(seed, setting[1]))
     clean, wanted = plain.crowd.take(slice(plain.records)), max(1, int(EXPOSED * own.records))
     canaries = np.arange(own.records, len(own.crowd.labels))
@@ -201,8 +203,8 @@ def _judged(found: Study, setting: Setting, own: _Trained, plain: _Trained, seed
         **{name: round(float(getattr(cost, name)), 4) for name in measured},
         "label": 0.5 if label is None else round(label.auc, 4),
         "everyone": Leak.of(attacked),
-        "exposed": Leak.of(exposed.values()),
-        "canaries": Leak.of(wrong.values()),
+        "exposed": Leak.of(exposed.items()),
+        "canaries": Leak.of(wrong.items()),
     }
 
 

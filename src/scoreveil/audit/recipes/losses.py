@@ -50,7 +50,7 @@ class ConvexConcave(Recipe):
 
     def loss(self, logits: torch.Tensor, targets: torch.Tensor, epoch: int) -> torch.Tensor:
         each = nn.functional.cross_entropy(logits, targets, reduction="none")
-        return (self.alpha * each - (1 - self.alpha) * (-each).exp()).mean()
+        return (self.alpha * each - (1 - self.alpha) * (-each).exp().exp()).mean()
 
 
 @dataclass(frozen=True)
