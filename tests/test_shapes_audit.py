@@ -1,6 +1,7 @@
 """Audits of one column and of many labels: a verdict on each label, and on all together."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,7 @@ from scoreveil.audit.data.records import Membership, Records
 from scoreveil.audit.report import many_labels as report
 from scoreveil.audit.report.verdict import LEAKS, NO_MORE, UNDECIDED
 from scoreveil.audit.study.metrics import auc
+from scoreveil.audit.study.results import LABEL
 from scoreveil.cli import main
 from scoreveil.shapes import ManyLabels, MoreAxes, OneColumn, TopK
 
@@ -23,21 +25,21 @@ NAMES = ("safe", "leaky")
 def answers(rows, seed, sure):
     """Two labels: the first as sure of members as of others, the second surer of members."""
     rng = np.random.default_rng(seed)
-    logits = rng.normal(0, 2, (rows, 2))
+    logits = rng.normal(0, 3, (rows, 2))
     truth = (rng.random((rows, 2)) < 1 / (1 + np.exp(-logits))).astype(int)
     return 1 / (1 + np.exp(-logits * np.array([1.0, sure]))), truth
 
 
 @pytest.fixture(scope="module")
 def sides():
-    return *answers(900, 0, 6.0), *answers(900, 1, 1.0)
+    return *answers(1500, 0, 2.0), *answers(1500, 1, 1.0)
 
 
 @pytest.fixture(scope="module")
 def found(sides):
     inside, y_in, outside, y_out = sides
     tables = (pd.DataFrame(each, columns=NAMES) for each in (inside, outside))
-    return audit.run(*tables, y_in, y_out, shape=ManyLabels(), epsilons=(1.0,), jobs=1)
+    return audit.run(*tables, y_in, y_out, shape=ManyLabels(), epsilons=(0.5,), jobs=1)
 
 
 def test_the_label_that_leaks_comes_first_and_the_other_does_not_leak(found):
@@ -50,15 +52,29 @@ def test_the_label_that_leaks_comes_first_and_the_other_does_not_leak(found):
     assert "The worst is leaky" in str(found)
 
 
-def test_behind_the_veil_less_leaks_and_the_veil_to_take_is_that_of_all_labels(found, sides):
-    assert found.recommended == ("optimal", 1.0)
-    before = {each.name: each.excess.value for each in found.verdict.every}
-    behind = {name: each.excess.value for name, each in found.verdict.behind.items()}
+@pytest.fixture(scope="module")
+def worth_it(found):
+    """The same audit, had the confidence been worth more than yes or no alone behind so thick a veil."""
+    worth = tuple(replace(each, beats_label=True) for each in found.study.worth)
+    return audit.LabelsAudit(replace(found.study, worth=worth), found.subject)
+
+
+def test_behind_the_veil_less_leaks_and_the_veil_to_take_is_that_of_all_labels(worth_it, sides):
+    assert worth_it.recommended == ("optimal", 0.5)
+    before = {each.name: each.excess.value for each in worth_it.verdict.every}
+    behind = {name: each.excess.value for name, each in worth_it.verdict.behind.items()}
     assert behind["leaky"] < before["leaky"] / 2
     assert behind[report.WHOLE] < before[report.WHOLE] / 2
-    assert isinstance(found.veil.shape, ManyLabels)
-    assert ((found.veil(sides[0]) >= 0.5) == (sides[0] >= 0.5)).all()
-    assert any("ε = 1 for each label, 2 for an answer" in sentence for sentence in found.sentences)
+    assert isinstance(worth_it.veil.shape, ManyLabels)
+    assert ((worth_it.veil(sides[0]) >= 0.5) == (sides[0] >= 0.5)).all()
+    assert any("ε = 0.5 for each label, 1 for an answer" in sentence for sentence in worth_it.sentences)
+
+
+def test_where_the_veil_is_worth_no_more_than_yes_or_no_these_are_recommended(found):
+    worth = tuple(replace(each, beats_label=False) for each in found.study.worth)
+    said = report.verdict(replace(found.study, worth=worth))
+    assert said.recommended == LABEL
+    assert "return that" in " ".join(said.sentences)
 
 
 def test_bounds_are_wider_where_more_verdicts_are_given(found):
@@ -68,15 +84,15 @@ def test_bounds_are_wider_where_more_verdicts_are_given(found):
     assert shared.low < one.low < one.high < shared.high
 
 
-def test_it_writes_one_page_and_the_veil(found, tmp_path):
-    page = found.write(tmp_path / "seen").read_text(encoding="utf-8")
+def test_it_writes_one_page_and_the_veil(worth_it, tmp_path):
+    page = worth_it.write(tmp_path / "seen").read_text(encoding="utf-8")
     assert "1 of 2 labels leak." in page
     assert page.index("all labels together</td>") < page.index(">leaky</td>") < page.index(">safe</td>")
-    assert Veil.load(tmp_path / "seen" / "veil.npz").guarantee == found.veil.guarantee
+    assert Veil.load(tmp_path / "seen" / "veil.npz").guarantee == worth_it.veil.guarantee
     results = json.loads((tmp_path / "seen" / "results.json").read_text(encoding="utf-8"))
     assert [each["label"] for each in results["labels"]] == list(NAMES)
     assert results["meta"]["records"]["labels"] == 2
-    assert "leaky" in found._repr_html_()
+    assert "leaky" in worth_it._repr_html_()
 
 
 def test_what_labels_have_in_common_is_found_by_the_attack_on_all_of_them():
@@ -127,8 +143,8 @@ def test_the_command_says_the_same_and_shuts_its_gate(sides, tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     inside, y_in, outside, y_out = sides
     for name, scores, truth in (("in", inside, y_in), ("out", outside, y_out)):
-        frame = pd.DataFrame(scores[:400], columns=[f"p_{each}" for each in NAMES])
-        pd.concat([frame, pd.DataFrame(truth[:400], columns=NAMES)], axis=1).to_csv(f"{name}.csv", index=False)
+        frame = pd.DataFrame(scores[:600], columns=[f"p_{each}" for each in NAMES])
+        pd.concat([frame, pd.DataFrame(truth[:600], columns=NAMES)], axis=1).to_csv(f"{name}.csv", index=False)
     files = "--members in.csv --nonmembers out.csv --member-labels in.csv --nonmember-labels out.csv --columns p_*"
     options = "--shape many_labels --epsilons 1 --jobs 1 -o seen --setting none --fail-over auc=0.55"
     with pytest.raises(SystemExit) as ended:
