@@ -3,8 +3,8 @@
     python benchmarks/labels.py [--data-dir DIR]
 
 Scikit-learn's breast cancer, one column, by out-of-fold scores; Fashion-MNIST as six attributes of each picture, by one
-random forest for each (MultiOutputClassifier) that knows its training records by heart. ε = 2 for each label. The
-noise of a fit is drawn from a seed, so that the same run gives the same figures.
+random forest for each (MultiOutputClassifier) that knows its training records by heart, and one of them as one column.
+ε = 2 for each label. The noise of a fit is drawn from a seed, so that the same run gives the same figures.
 """
 
 import argparse
@@ -32,9 +32,11 @@ ATTRIBUTES = {  # of Fashion-MNIST's ten classes
     "sporty": (0, 7),
 }
 
+ALONE = "opens in front"
 
-def attributes(data_dir: str | None) -> Cost:
-    """Six labels of each picture."""
+
+def attributes(data_dir: str | None) -> tuple[Cost, Cost]:
+    """Six labels of each picture, and one of them alone."""
     import pandas as pd
 
     pictures = benchmarks.load("fashion-mnist", data_dir)
@@ -44,8 +46,11 @@ def attributes(data_dir: str | None) -> Cost:
     model = MultiOutputClassifier(RandomForestClassifier(50, random_state=0)).fit(x[:RECORDS], y[:RECORDS])
     scores = pd.DataFrame({name: p[:, 1] for name, p in zip(ATTRIBUTES, model.predict_proba(x), strict=True)})
     inside, outside = scores.iloc[:RECORDS], scores.iloc[RECORDS:]
-    rng = np.random.default_rng(0)
-    return cost(EPSILON, outside, y[RECORDS:], inside, y[:RECORDS], shape=ManyLabels(), rng=rng)
+    known, truth = y[:RECORDS], y[RECORDS:]
+    many = cost(EPSILON, outside, truth, inside, known, shape=ManyLabels(), rng=np.random.default_rng(0))
+    one = list(ATTRIBUTES).index(ALONE)
+    column = (outside[ALONE].to_numpy(), truth[:, one], inside[ALONE].to_numpy(), known[:, one])
+    return many, cost(EPSILON, *column, shape=OneColumn(), rng=np.random.default_rng(0))
 
 
 def breast_cancer() -> Cost:
@@ -60,7 +65,9 @@ def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--data-dir")
     given = options.parse_args()
-    for name, found in (("breast cancer", breast_cancer()), ("Fashion-MNIST", attributes(given.data_dir))):
+    many, one = attributes(given.data_dir)
+    measured = {"breast cancer": breast_cancer(), "Fashion-MNIST": many, f"Fashion-MNIST, {ALONE}": one}
+    for name, found in measured.items():
         print(f"\n{name}, ε = {EPSILON:g}\n{found}")
         for each in found.labels:
             figures = (f"{getattr(each, name)[way]:.3f}" for name in ("useful", "nll", "ece", "leak") for way in WAYS)
