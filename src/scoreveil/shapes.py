@@ -29,6 +29,7 @@ Rows = NDArray[Any]
 Floats = NDArray[np.float64]
 
 READOUT = "readout"  # the field that a fit fills in
+RANKED = 5  # rows in descending order from which on it is no accident
 PIECE = 1 << 15  # scores of vectors that are made at a time: what stays in a processor's cache
 
 _named: dict[str, type["Shape"]] = {}
@@ -78,6 +79,9 @@ class Shape(ABC):
     def place(self, vector: int, layout: Sequence[int]) -> tuple[int, str]:
         """The record that the vector of this number belongs to, and where in it, for messages."""
         return vector // self.releases(layout), ""
+
+    def check_columns(self, scores: Rows) -> None:  # noqa: B027  (most shapes have nothing to hide there)
+        """Raise ValueError where the places of scores (n, k) in a table tell what is to be veiled."""
 
     def settings(self) -> dict[str, Any]:
         """The plain values that it is made of, its name among them."""
@@ -274,7 +278,7 @@ def _check_sigmoids(columns: Rows, logits: bool, first_row: int) -> None:
         fault = "is infinite; give logits that are numbers"
     else:
         side = "less than 0" if found < 0 else "more than 1"
-        fault = f"is {side}; give probabilities from 0 to 1, or say logits=True"
+        fault = f"is {side}; give probabilities from 0 to 1, or say that they are logits"
     raise BadRow(first_row + int(row), f"the score {fault}", int(column) if columns.shape[1] > 1 else "")
 
 
@@ -403,6 +407,13 @@ class TopK(Shape, name="top_k"):
         made[:, 0, : rows.shape[1]] = rows
         made[:, 0, rows.shape[1] :] = self._each(rows, _sums(rows))[:, None]
         return made
+
+    def check_columns(self, scores: Rows) -> None:
+        if len(scores) >= RANKED and scores.shape[1] > 1 and (np.diff(scores, axis=1) <= 0).all():
+            raise ValueError(
+                "The columns stand in the order of their scores, and would tell it whatever is in them. Give lists of "
+                "labels and scores: Veil.pairs, or a .jsonl file."
+            )
 
     def piece(self, layout: Sequence[int]) -> int:
         return max(1, PIECE // (self.classes or layout[-1]))

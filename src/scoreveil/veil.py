@@ -146,7 +146,7 @@ class Veil:
         if isinstance(scores, (list, tuple)):
             scores = cast(Scores, np.asarray(scores))
         elif not isinstance(scores, np.ndarray) and frames.is_frame(scores):
-            return cast(Scores, frames.veiled(lambda rows: self(rows, tags), scores, columns))
+            return cast(Scores, frames.veiled(lambda rows: self._columns(rows, tags), scores, columns))
         if columns is not None:
             raise ValueError(f"Columns are named in a table; a {type(scores).__name__} has none.")
         shape = self._shape_of(scores)
@@ -173,6 +173,12 @@ class Veil:
             return cast(Scores, xp.asarray(self(to_numpy(scores)), device=scores.device))
         rows = scores[None, :] if scores.ndim == 1 else scores
         return cast(Scores, xp.reshape(blocks.on_device(self._used, rows, draws, self._rng), scores.shape))
+
+    def _columns(self, scores: Rows, tags: Sequence[bytes] | None) -> Rows:
+        """Answers to the columns of a table."""
+        if self.shape is not None and scores.ndim == 2:
+            self.shape.check_columns(scores)
+        return self(scores, tags)
 
     def _rows(self, rows: Rows, tags: Rows | None) -> Rows:
         """Answers to a contiguous numpy batch (n, k); `tags` are hashed ones."""
@@ -353,6 +359,12 @@ class Veil:
     def with_secret(self, secret: GivenSecret) -> "Veil":
         """The same veil with keyed answers."""
         return Veil(self.mechanism, shape=self.shape, secret=secret, model=self.model, threads=self.threads)
+
+    def with_shape(self, shape: Shape | None) -> "Veil":
+        """The same veil for scores that are served in another way."""
+        return Veil(
+            self.mechanism, shape=shape, secret=self._secret, model=self.model, rng=self._rng, threads=self.threads
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the mechanism to .npz, or to .json where it has no tables. Never the secret."""
