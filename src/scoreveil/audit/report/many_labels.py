@@ -134,10 +134,10 @@ def _sentences(study: LabelsStudy, found: LabelsVerdict) -> tuple[str, ...]:
 
 
 def _of(found: Found, who: str) -> str:
-    best, told = found.best, ", told the truth" if found.worst.told else ""
+    best = found.best
     bound = f"at least {number(found.excess.low, 3)}" if found.excess.outcome == LEAKS else _between(found.excess)
     return (
-        f"{who}: the best attack ({attack(best)}{told}) reaches AUC {interval(best.auc, best.auc_low, best.auc_high)}, "
+        f"{who}: the best attack ({attack(best)}) reaches AUC {interval(best.auc, best.auc_low, best.auc_high)}, "
         f"where yes or no alone gives {number(found.worst.floor_auc)}. It lies {bound} above that."
     )
 
