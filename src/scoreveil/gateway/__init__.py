@@ -14,5 +14,6 @@ itself, and no client ever sees a raw score. What is not allow-listed does not p
     onnx_model.py, skops_model.py, loaded.py             server.py       processes and signals
                  how it is read                          shared_config.py    what the processes share
     probabilities.py  logits as scores                   grpc_service.py the same over gRPC
-    openapi.py   the routes, described                   opening.py      what is opened before all that
+    lists.py     lists of the largest, and their order   opening.py      what is opened before all that
+    openapi.py   the routes, described
 """
