@@ -17,7 +17,7 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.multioutput import MultiOutputClassifier
 
 from gateway_servers import Behind, Gateway, free_ports, gateway, scores_of, v2
-from scoreveil import Veil
+from scoreveil import Veil, fit
 from scoreveil.gateway import config_file, embedded, lists, opening
 from scoreveil.gateway.config import Config, ConfigError, Model
 from scoreveil.gateway.probabilities import probabilities
@@ -491,7 +491,10 @@ UPSTREAM = {"upstream": {"url": "http://x"}}
         ({"shape": "one_column", "classes": 3}, "has no classes"),
         ({"shape": "one_column", "releases": 3}, "releases is for many labels"),
         ({"shape": "many_labels"}, "releases is missing: in front of a server"),
-        ({"shape": "many_labels", "releases": 2, "threshold": [0.5]}, "releases is another number"),
+        (
+            {"shape": "many_labels", "releases": 2, "threshold": [0.5]},
+            "the veil is for 1 labels, and releases is another number",
+        ),
         ({"shape": "top_k", "scores": ["a", "b"]}, "one output of scores"),
         ({"shape": "top_k", "classes": 9, "outputs": "logits"}, "do not tell what the rest has"),
         ({"releases": 10**6}, "releases: Expected `int` <= 32767"),
@@ -520,6 +523,22 @@ def test_a_saved_veil_brings_its_shape(shape: Any, tmp_path: Path) -> None:
     if shape.logits:
         with pytest.raises(ConfigError, match='say outputs = "logits"'):
             config_file.parse({"models": {"m": {"veil": "veil.npz", **UPSTREAM}}}, tmp_path)
+
+
+def test_a_fitted_veil_of_several_labels_is_served_and_counted(tmp_path: Path) -> None:
+    made_models(tmp_path)
+    raw = sigmoid(X @ WEIGHTS[:, :3].astype(np.float64))
+    fit(4.0, nonmembers=raw, nonmember_labels=LABELS, shape=ManyLabels(threshold=0.4)).save(tmp_path / "veil.npz")
+    words = said(tmp_path, onnx="tags.onnx", veil="veil.npz", shape="many_labels")
+    assert "veiled as scores, many labels" in words
+    assert "an answer holds 3 of them and spends ε = 12." in words
+    behind = config_file.parse({"models": {"m": {"veil": "veil.npz", **UPSTREAM}}}, tmp_path).models["m"]
+    assert behind.answer_releases == 3
+    with pytest.raises(ConfigError, match="the veil is for 3 labels"):
+        config_file.parse({"models": {"m": {"veil": "veil.npz", "releases": 4, **UPSTREAM}}}, tmp_path)
+    veil = behind.make_veil(bytes(32), "m/1/scores")
+    z = veil.answers(raw, veil.outcomes(raw, [bytes([i]) for i in range(len(raw))]))
+    assert ((z >= 0.4) == (raw >= 0.4)).all()
 
 
 def test_a_forest_of_several_labels_is_served_and_one_of_three_values_is_not(tmp_path: Path) -> None:

@@ -18,5 +18,6 @@ not pass; what fails, fails closed.
     onnx_model.py, skops_model.py, loaded.py
                  how it is read
     probabilities.py  logits as scores                   grpc_service.py the same over gRPC
-    openapi.py   the routes, described                   opening.py      what is opened before all that
+    lists.py     lists of the largest, and their order   opening.py      what is opened before all that
+    openapi.py   the routes, described
 """

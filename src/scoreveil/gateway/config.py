@@ -395,9 +395,10 @@ class Model(ConfigTable, frozen=True):
         if isinstance(shape, (OneColumn, TopK)):
             _require(self.releases is None, "releases is for many labels, or for a vector at each of several places")
             return 1
-        if isinstance(shape, ManyLabels) and isinstance(shape.threshold, tuple):
-            labels = len(shape.threshold)
-            _require(self.releases in (None, labels), f"there are {labels} thresholds, and releases is another number")
+        if isinstance(shape, ManyLabels) and (labels := _labels(shape)) is not None:
+            _require(
+                self.releases in (None, labels), f"the veil is for {labels} labels, and releases is another number"
+            )
             return labels
         return 1 if shape is None and self.releases is None else self.releases
 
@@ -445,6 +446,13 @@ class Model(ConfigTable, frozen=True):
     def client_price(self, releases: int) -> int:
         """What it costs the client: ε, in billionths."""
         return _billionths(self.bare_veil.guarantee.epsilon * releases)
+
+
+def _labels(shape: ManyLabels) -> int | None:
+    """How many labels there are, where thresholds or a fit tell."""
+    if shape.readout is not None:
+        return shape.readout.labels
+    return len(shape.threshold) if isinstance(shape.threshold, tuple) else None
 
 
 def _shape_words(shape: Shape | None) -> str:

@@ -188,7 +188,7 @@ def _not_scores(shape: Shape | None) -> str:
         return "does not hold the largest probabilities of each row, whose sum is at most 1."
     return (
         f"does not hold probabilities that add up to 1 in each row. If they are logits, {logits} If each is a yes or "
-        'no of its own, say shape = "many_labels".'
+        'no of its own, say shape = "many_labels", or --shape many_labels.'
     )
 
 

@@ -217,7 +217,8 @@ function number(label, value, note = "") {
 function modelState(model) {
   const box = element("div", "model");
   const title = element("h3", "", model.model);
-  const repeats = model.repeats === "budget" ? `at most ${count(model.releases)} releases a record` : "repeats get the same answer";
+  const most = model.releases === null ? "a budget for each record" : `at most ${count(model.releases)} releases a record`;
+  const repeats = model.repeats === "budget" ? most : "repeats get the same answer";
   const veil = `ε = ${model.epsilon}, ${model.mechanism === "channel" ? "fitted" : model.mechanism}, ${repeats}`;
   title.append(element("span", "", model.epsilon === null ? "texts alone, no scores" : veil));
   const refusals = Object.entries(model.refusals).sort((a, b) => b[1] - a[1]);
