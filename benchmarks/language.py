@@ -112,6 +112,7 @@ def membership(work: Path, scores: Floats, labels: NDArray[np.int64]) -> dict[st
         scores[members], scores[others], labels[members], labels[others],
         defenses=["none", "isotonic", "optimal", "label_constant"], epsilons=EPSILONS, cache=work / "audit", jobs=1,
     )  # fmt: skip
+    assert isinstance(found, audit.Audit)  # of vectors
     rows = []
     for defense in found.study.defenses:
         attacks = [each for each in found.study.results if each.setting == defense.setting and each.form != "averaging"]
