@@ -258,7 +258,8 @@ def measure(effort: Effort, cases: dict[str, Case] = CASES) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with servers(folder, "embedded", "model", "gateway", "pass-through") as running:
-            running["embedded"].wait_for_kernels()
+            for name in ("embedded", "gateway"):
+                running[name].wait_for_kernels()
             for name, case in cases.items():
                 progress(name)
                 results["embedded"][name] = rounds(running, ["embedded"], case, effort, folder)["embedded"]

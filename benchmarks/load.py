@@ -43,7 +43,7 @@ class Client(asyncio.Protocol):
                 return
             lower = head.lower()
             self.good = lower.startswith(b"http/1.1 200")
-            start = lower.index(b"content-length:") + 15
+            start = lower.index(b"\r\ncontent-length:") + 17
             length = int(lower[start : start + 20].split(b"\r\n", 1)[0])
             self.missing = length - len(rest)
         else:
