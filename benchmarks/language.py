@@ -56,6 +56,7 @@ NEUTRAL = 0.5  # a mean rating from -4 to 4 within this is left out
 MEMBERS = OTHERS = LEARNED_FROM = 3000
 CANDIDATES, TOP = 1000, 20
 SETTINGS: dict[str, Any] = {"vocabulary": 4000, "width": 128, "layers": 2, "epochs": 6, "dropout": 0.2, "rate": 1e-3}
+SMALLEST = 1e-12  # of the scores that are told apart
 EPSILONS = (0.5, 2.0, 4.0)
 
 
@@ -150,11 +151,11 @@ def inversion(prompts: list[str], logprobs: NDArray[np.float32], scores: Floats)
     seen: dict[str, Floats] = {
         "all logprobs of the next token": logprobs.astype(np.float64),
         f"its top {TOP} logprobs": _top(logprobs),
-        "the labels' raw scores": np.log(scores),
+        "the labels' raw scores": _logarithms(scores),
     }
     rng = np.random.default_rng(1)
     for epsilon in EPSILONS:
-        seen[f"veiled, ε = {epsilon:g}"] = np.log(Veil(epsilon, rng=rng)(scores))
+        seen[f"veiled, ε = {epsilon:g}"] = _logarithms(Veil(epsilon, rng=rng)(scores))
     seen["the label alone"] = np.eye(2)[scores.argmax(axis=1)]
     found = {}
     for name, features in seen.items():
@@ -163,6 +164,10 @@ def inversion(prompts: list[str], logprobs: NDArray[np.float32], scores: Floats)
         near = normalize(reader.predict(scaled[asked])) @ meanings[asked].T
         found[name] = {"trained": _ranks(-near), "asking": _ranks(_distances(features[asked]))}
     return found
+
+
+def _logarithms(scores: Floats) -> Floats:
+    return np.log(np.maximum(scores, SMALLEST))
 
 
 def _top(logprobs: NDArray[np.float32]) -> Floats:

@@ -12,6 +12,8 @@ import contextlib
 import json
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,13 +32,15 @@ PROMPT = "Text: {text}\nLabel:"
 TEMPLATE = "{% for message in messages %}Text: {{ message['content'] }}\n{% endfor %}Label:"
 BATCH, CONTEXT = 32, 256
 SERVER = """
-import sys, threading
+import os, sys, threading
 import xllamacpp
 params = xllamacpp.CommonParams()
 params.model.path, params.n_ctx, params.n_parallel = sys.argv[1], 1024, 2
 params.port, params.warmup, params.cpuparams.n_threads = 0, False, 1
 server = xllamacpp.Server(params)
-print("listening", server.listening_address, flush=True)
+with open(sys.argv[2] + ".part", "w") as file:
+    file.write(server.listening_address)
+os.rename(file.name, sys.argv[2])
 threading.Event().wait()
 """
 
@@ -194,19 +198,17 @@ def _padded(rows: Sequence[Sequence[int]], filling: int) -> Tensor:
 @contextlib.contextmanager
 def llama_server(model: Path) -> Iterator[str]:
     """llama.cpp's server with this model, in a process of its own: its address."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", SERVER, str(model)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
-    assert process.stdout is not None
-    try:
-        lines = []
-        for line in process.stdout:
-            lines.append(line.decode("utf-8", "replace"))
-            if lines[-1].startswith("listening "):
-                break
-        else:
-            raise RuntimeError(f"The server did not start: {''.join(lines)[-2000:]}")
-        yield lines[-1].split()[1]
-    finally:
-        process.kill()
-        process.communicate()
+    with tempfile.TemporaryDirectory() as folder:
+        log, address = Path(folder) / "log", Path(folder) / "address"
+        with log.open("wb") as out:
+            command = [sys.executable, "-c", SERVER, str(model), str(address)]
+            process = subprocess.Popen(command, stdout=out, stderr=out)
+        try:
+            while not address.exists():
+                if process.poll() is not None:
+                    raise RuntimeError(f"The server did not start: {log.read_text(errors='replace')[-2000:]}")
+                time.sleep(0.02)
+            yield address.read_text(encoding="ascii")
+        finally:
+            process.kill()
+            process.wait()

@@ -96,7 +96,7 @@ def test_labels_that_cannot_be_told_apart_are_not_configured(labels: list[str], 
         ({"epsilon": 2.0, "labels": ["a", "b"], "passes": ["text"]}, "passes"),
         ({"labels": ["a", "b"]}, "epsilon"),
         ({"epsilon": 2.0, "labels": ["a", "b"], "upstream": {"url": "http://127.0.0.1:9"}}, "openai"),
-        ({"repeats": "budget", "total": 2.0}, "labels"),
+        ({"repeats": "budget", "total": 2.0}, "remove repeats"),
     ],
 )
 def test_a_table_that_cannot_be_meant_is_refused(table: dict[str, Any], words: str) -> None:

@@ -308,7 +308,8 @@ class Model(ConfigTable, frozen=True):
                 raise ConfigError(str(error)) from None
         else:
             words = "without labels a language model's texts pass, and there is nothing to veil"
-            _require(not self.veil and not self.budgeted, f"{words}: name labels, or remove {', '.join(self.veil)}")
+            spare = {**self.veil, **({"repeats": self.repeats} if self.budgeted else {})}
+            _require(not spare, f"{words}: name labels, or remove {', '.join(spare)}")
 
     @property
     def budgeted(self) -> bool:
