@@ -126,7 +126,7 @@ def study_recipe(
             epsilon=setting[1],
             promised_epsilon=None if promise is None else round(promise.epsilon, 4),
             promised_delta=None if promise is None else promise.delta,
-            training_seconds=round(seconds, 1),
+            training_seconds=float(f"{seconds:.3g}"),
             **_judged(found, setting, own, plain, profile.seed),
         )
         for setting in SETTINGS
@@ -261,5 +261,5 @@ def _cells(row: Row) -> list[str]:
         number(row.nll),
         number(row.label),
         *(leak(found) for found in (row.everyone, row.exposed, row.canaries)),
-        f"{row.training_seconds:.0f}",
+        f"{row.training_seconds:,.1f}",
     ]
