@@ -512,7 +512,7 @@ def test_columns_and_pairs_are_each_others_way_back() -> None:
     ("shape", "scores", "message"),
     [
         (OneColumn(), np.array([0.5, math.nan]), "Row 1: the score is NaN"),
-        (OneColumn(), np.array([[0.5], [1.01]]), "Row 1: the score is more than 1; .* logits=True"),
+        (OneColumn(), np.array([[0.5], [1.01]]), "Row 1: the score is more than 1; .* logits"),
         (OneColumn(), np.array([-0.1]), "Row 0: the score is less than 0"),
         (OneColumn(logits=True), np.array([1.0, math.inf]), "Row 1: the score is infinite"),
         (OneColumn(), np.full((2, 3), 0.5), r"Expected one column, \(n,\) or \(n, 1\), got shape \(2, 3\)"),

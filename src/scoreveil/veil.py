@@ -211,7 +211,7 @@ class Veil:
 
         # a generator's draws are taken in order
         threads = 1 if self._rng else self.threads
-        return blocks.in_pieces(answered, len(records), shape.piece(records.shape), threads).reshape(scores.shape)
+        return blocks.in_pieces(answered, records, shape.piece(records.shape), threads).reshape(scores.shape)
 
     def _warn_of_sum(self, releases: int) -> None:
         """Say so where the releases of an answer add up to nothing."""
@@ -388,7 +388,8 @@ class Veil:
         }
 
     def __repr__(self) -> str:
-        return f"<Veil {self.mechanism.name}: {self.mechanism}{', keyed' if self.is_keyed else ''}>"
+        shape = "" if self.shape is None else f", {self.shape}"
+        return f"<Veil {self.mechanism.name}: {self.mechanism}{shape}{', keyed' if self.is_keyed else ''}>"
 
     def __getstate__(self) -> dict[str, Any]:
         """A veil travels without its secret (`Secret`), and makes its keyed draws where it arrives."""
