@@ -29,6 +29,7 @@ from scoreveil.mechanisms.scores import SUM_TOLERANCE, BadRow
 Rows = NDArray[Any]
 Floats = NDArray[np.float64]
 
+READOUT = "readout"  # the field that a fit fills in
 RANKED = 5  # rows in descending order from which on it is no accident
 PIECE = 1 << 16  # scores of vectors that are made at a time: what stays in a processor's cache
 LEAST_PIECE = 2048  # records at a time, however wide they are
@@ -42,6 +43,7 @@ class Shape(ABC):
 
     name: ClassVar[str]
     words: ClassVar[str]  # what ε means for an answer of this shape, a sentence
+    crowd: ClassVar[str] = ""  # and what an advantage against the crowd means, where that needs one
 
     def __init_subclass__(cls, name: str, **more: Any) -> None:
         super().__init_subclass__(**more)
@@ -85,7 +87,12 @@ class Shape(ABC):
 
     def settings(self) -> dict[str, Any]:
         """The plain values that it is made of, its name among them."""
-        return {"shape": self.name, **dataclasses.asdict(self)}
+        return {"shape": self.name, **{option: getattr(self, option) for option in _options(type(self))}}
+
+    def arrays(self) -> dict[str, Floats]:
+        """What a fit added to them."""
+        readout = getattr(self, READOUT, None)
+        return {} if readout is None else {f"{READOUT}_announced": readout.announced, f"{READOUT}_yes": readout.yes}
 
 
 def make(name: str, **options: Any) -> Shape:
@@ -98,16 +105,66 @@ def make(name: str, **options: Any) -> Shape:
         raise ValueError(f"There is no shape {name!r}; there are {', '.join(_named)}.")
     kind = _named[name]
     given = {option: value for option, value in options.items() if value is not None}
-    known = [field.name for field in dataclasses.fields(kind)]
+    known = _options(kind)
     for option in given:
         if option not in known:
             raise ValueError(f"The shape {name!r} has no {option}; it has {', '.join(known) or 'no options'}.")
     return kind(**given)
 
 
+def restored(settings: dict[str, Any], arrays: dict[str, Floats]) -> Shape:
+    """The shape of these settings and arrays, as a file has them; takes its arrays out of `arrays`."""
+    shape = make(settings["shape"], **{option: value for option, value in settings.items() if option != "shape"})
+    own = [arrays.pop(name) for name in (f"{READOUT}_announced", f"{READOUT}_yes") if name in arrays]
+    return dataclasses.replace(shape, **{READOUT: ReadOut(*own)}) if own else shape
+
+
+def _options(kind: type[Shape]) -> list[str]:
+    return [field.name for field in dataclasses.fields(kind) if field.name != READOUT]
+
+
 # Yes or no
 
 BELOW_HALF = float(np.nextafter(0.5, 0))
+
+
+@dataclass(frozen=True, eq=False)
+class ReadOut:
+    """What a fitted veil says of each answer of its table: how often it is yes, for each label and side.
+
+    It is a function of what is released anyway, the label's yes or no and the answer, so it tells nothing more.
+
+    Attributes:
+        announced: The top of a veiled vector, which tells the answers apart, ascending: (answers,).
+        yes: How often a label is yes where the model says no, and where it says yes: (labels, 2, answers).
+    """
+
+    announced: Floats
+    yes: Floats
+
+    def __post_init__(self) -> None:
+        for name in ("announced", "yes"):
+            array = getattr(self, name)
+            if not isinstance(array, np.ndarray) or array.dtype != np.float64:
+                raise ValueError(f"Expected {name} of a read-out to be an array of float64.")
+            copy = np.array(array, order="C")
+            copy.flags.writeable = False
+            object.__setattr__(self, name, copy)
+        answers = self.announced.size
+        if self.announced.ndim != 1 or self.yes.ndim != 3 or self.yes.shape[1:] != (2, answers) or not answers:
+            raise ValueError(f"Expected a read-out (labels, 2, answers), got {self.yes.shape} for {answers} answers.")
+        if not (np.all(np.diff(self.announced) > 0) and np.all((self.yes >= 0) & (self.yes <= 1))):
+            raise ValueError("Expected announced values of a read-out that ascend, and probabilities.")
+
+    @property
+    def labels(self) -> int:
+        return int(self.yes.shape[0])
+
+    def __call__(self, vectors: Floats, yes: NDArray[np.bool_]) -> Floats:
+        """The probabilities (n, labels) of veiled vectors (n, labels, 2), for these sides."""
+        between = (self.announced[1:] + self.announced[:-1]) / 2
+        answer = np.searchsorted(between, vectors.max(axis=-1))
+        return np.asarray(self.yes[np.arange(self.labels), yes.astype(np.int64), answer])
 
 
 @dataclass(frozen=True)
@@ -120,10 +177,12 @@ class OneColumn(Shape, name="one_column"):
     Attributes:
         threshold: From where on the answer is yes.
         logits: The column holds ln(p / (1 - p)), and so does the answer.
+        readout: What a fitted veil announces, as a probability.
     """
 
     threshold: float = 0.5
     logits: bool = False
+    readout: ReadOut | None = None
 
     words = "An answer is one release."
 
@@ -143,7 +202,7 @@ class OneColumn(Shape, name="one_column"):
 
     def restored(self, veiled: Rows, like: Rows) -> Rows:
         border = _Border.of((self.threshold,), like.dtype, self.logits)
-        return _unstretched(veiled, like.reshape(-1, 1), border).reshape(like.shape)
+        return _unstretched(veiled, like.reshape(-1, 1), border, self.readout).reshape(like.shape)
 
     def records(self, scores: Rows) -> Rows:
         return scores
@@ -156,12 +215,18 @@ class ManyLabels(Shape, name="many_labels"):
     Attributes:
         threshold: From where on a label's answer is yes: one number, or one for each label.
         logits: The columns hold ln(p / (1 - p)), and so does the answer.
+        readout: What a fitted veil announces of each label, as a probability.
     """
 
     threshold: float | tuple[float, ...] = 0.5
     logits: bool = False
+    readout: ReadOut | None = None
 
     words = "Each label is a release of its own: ε is that of one label, and an answer with m labels spends m · ε."
+    crowd = (
+        "The advantage is that of the answer about one label, which is drawn at random and whose confidence is read as "
+        "that of all others: who reads several labels together, or each in another way, is bounded by ε alone."
+    )
 
     def __post_init__(self) -> None:
         if isinstance(self.threshold, (list, tuple, np.ndarray)):  # as files and configurations have them
@@ -178,6 +243,8 @@ class ManyLabels(Shape, name="many_labels"):
             raise ValueError(f"Expected a column for each label, (n, labels), got shape {tuple(layout)}.")
         if isinstance(self.threshold, tuple) and len(self.threshold) != layout[-1]:
             raise ValueError(f"Expected a threshold for each of {layout[-1]} labels, got {len(self.threshold)}.")
+        if self.readout is not None and self.readout.labels != layout[-1]:
+            raise ValueError(f"This veil was fitted for {self.readout.labels} labels, got {layout[-1]}.")
 
     def check(self, scores: Rows, first_row: int = 0) -> None:
         super().check(scores)
@@ -188,7 +255,7 @@ class ManyLabels(Shape, name="many_labels"):
 
     def restored(self, veiled: Rows, like: Rows) -> Rows:
         border = _Border.of(self._thresholds, like.dtype, self.logits)
-        return _unstretched(veiled, np.atleast_2d(like), border).reshape(like.shape)
+        return _unstretched(veiled, np.atleast_2d(like), border, self.readout).reshape(like.shape)
 
     def releases(self, layout: Sequence[int]) -> int:
         return layout[-1]
@@ -263,10 +330,12 @@ def _stretched(columns: Rows, border: _Border) -> Floats:
     return made
 
 
-def _unstretched(vectors: Floats, like: Rows, border: _Border) -> Rows:
+def _unstretched(vectors: Floats, like: Rows, border: _Border, readout: ReadOut | None) -> Rows:
     """Columns (n, m) of veiled vectors (n, m, 2), of the dtype of `like`, on the same side of each threshold."""
-    t, p = border.threshold, vectors[..., 1]
-    if not border.is_half:
+    yes, t, p = like >= border.yes, border.threshold, vectors[..., 1]
+    if readout is not None:
+        p = readout(vectors, yes)
+    elif not border.is_half:
         below, above = p * (2 * t), vectors[..., 0] * (2 * (1 - t))
         np.subtract(1, above, out=above)
         p = _joined(below, above, t > 0.5)
@@ -275,7 +344,6 @@ def _unstretched(vectors: Floats, like: Rows, border: _Border) -> Rows:
         p = np.clip(p, least, 1 - least)
         p = np.log(p / (1 - p))
     p = p.astype(like.dtype)
-    yes = like >= border.yes
     crossed = np.where(yes, p < border.least_yes, p > border.most_no)
     if crossed.any():
         p = np.where(crossed, np.where(yes, border.least_yes, border.most_no), p)
@@ -429,6 +497,10 @@ class MoreAxes(Shape, name="more_axes"):
     """A score vector for each token, pixel or place of a record: (n, t, k), or with more axes before the last."""
 
     words = "Each place is a release of its own: ε is that of one place, and an answer with m places spends m · ε."
+    crowd = (
+        "The advantage is that of the answer about one place, which is drawn at random: who reads several places "
+        "together, or each in another way, is bounded by ε alone."
+    )
 
     def check_layout(self, layout: Sequence[int]) -> None:
         if len(layout) < 3 or layout[-1] < 2:

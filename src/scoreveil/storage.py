@@ -11,7 +11,7 @@ import numpy as np
 
 from scoreveil import atomic, shapes
 from scoreveil.mechanisms.guarantee import BrokenPromise
-from scoreveil.mechanisms.mechanism import Mechanism, named
+from scoreveil.mechanisms.mechanism import Arrays, Mechanism, named
 from scoreveil.shapes import Shape
 
 FORMAT = 3
@@ -24,7 +24,7 @@ DAMAGED = (
 
 def save(mechanism: Mechanism, model: str, path: Path, shape: Shape | None = None) -> None:
     """Write a mechanism, the name of its model and its shape to .npz, or to .json where it has no arrays."""
-    arrays = mechanism.arrays()
+    arrays = _arrays(mechanism, shape)
     about = {"format": FORMAT, "mechanism": mechanism.name, "model": model, **mechanism.settings()}
     if shape is not None:
         about["served"] = shape.settings()
@@ -68,7 +68,7 @@ def _parsed(content: bytes, is_npz: bool) -> tuple[Mechanism, str, Shape | None]
         raise ValueError("the format is another version's, or tables are missing")
     kind, model = named(about.pop("mechanism")), str(about.pop("model"))
     served = about.pop("served", None)
-    shape = None if served is None else shapes.make(served.pop("shape"), **served)
+    shape = None if served is None else shapes.restored(served, arrays)
     mechanism = kind.restored(about, arrays)
     if not about.keys() <= mechanism.settings().keys():
         raise ValueError("the file has settings that are not saved ones")
@@ -87,12 +87,16 @@ def fingerprint(mechanism: Mechanism, model: str, shape: Shape | None = None) ->
     about = {"mechanism": mechanism.name, "model": model, **mechanism.settings()}
     if shape is not None:
         about["served"] = shape.settings()
-    return json.dumps(about, sort_keys=True).encode() + digest(mechanism)
+    return json.dumps(about, sort_keys=True).encode() + digest(mechanism, shape)
 
 
-def digest(mechanism: Mechanism) -> bytes:
-    """SHA-256 of the mechanism's arrays; empty where it has none."""
-    arrays = mechanism.arrays()
+def _arrays(mechanism: Mechanism, shape: Shape | None) -> Arrays:
+    return {**mechanism.arrays(), **(shape.arrays() if shape is not None else {})}
+
+
+def digest(mechanism: Mechanism, shape: Shape | None = None) -> bytes:
+    """SHA-256 of the arrays of the mechanism and the shape; empty where they have none."""
+    arrays = _arrays(mechanism, shape)
     if not arrays:
         return b""
     state = hashlib.sha256()

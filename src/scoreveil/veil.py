@@ -241,6 +241,8 @@ class Veil:
         read, is_object = shapes.read_pairs(rows)
         if isinstance(getattr(self.shape, "threshold", None), tuple):
             raise ValueError("Labels of a list have no order that thresholds could follow; give one threshold for all.")
+        if self.shape is not None and self.shape.arrays():
+            raise ValueError("This veil was fitted for labels in columns; give an array with a column for each.")
         if tags is not None:
             _hashed(tags, len(rows))  # refuses what is not one tag for each row
         made: list[Any] = [[] for _ in rows]
@@ -342,8 +344,11 @@ class Veil:
     @property
     def guarantee(self) -> Guarantee:
         """What one release promises, the relation it holds for, and its limits in words."""
-        promise = self._used.guarantee()
-        return promise if self.shape is None else replace(promise, limits=(*promise.limits, self.shape.words))
+        promise, shape = self._used.guarantee(), self.shape
+        if shape is None:
+            return promise
+        crowd = [shape.crowd] if shape.crowd and promise.advantage is not None else []
+        return replace(promise, limits=(*promise.limits, shape.words, *crowd))
 
     @property
     def epsilon(self) -> float:
@@ -380,7 +385,7 @@ class Veil:
 
     def about(self) -> dict[str, Any]:
         """What tells this veil from others, as plain values: for manifests. Of a secret only a fingerprint."""
-        tables, secret = storage.digest(self.mechanism), self._secret
+        tables, secret = storage.digest(self.mechanism, self.shape), self._secret
         return {
             "mechanism": self.mechanism.name,
             "model": self.model,

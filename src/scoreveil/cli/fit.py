@@ -17,7 +17,7 @@ from scoreveil.veil import Veil
 if TYPE_CHECKING:  # scipy takes a while to import; only those who fit wait for it
     from collections.abc import Sequence
 
-    from scoreveil.fitting.cost import Cost
+    from scoreveil.fitting.cost import Cost, LabelCost
     from scoreveil.fitting.frontier import Trial
 
 
@@ -34,6 +34,9 @@ def fit(
         Path | None, typer.Option(metavar="FILE", help="Their true classes: also against attackers who know them.")
     ] = None,
     columns: options.ColumnsOption = None,
+    shape: options.ShapeOption = None,
+    threshold: options.ThresholdOption = None,
+    logits: options.LogitsOption = False,
     epsilon: Annotated[
         float | None,
         typer.Option("--epsilon", "-e", metavar="E", help="How much shows through; without it, compare several."),
@@ -54,8 +57,10 @@ def fit(
     """Fit the most useful veil that keeps its promises.
 
     Prints what is promised, and what the confidence is worth beside raw scores and beside the label alone, measured
-    on records that the veil was not fitted on. Without --epsilon it compares several and writes nothing.
+    on records that the veil was not fitted on. Without --epsilon it compares several and writes nothing. With --shape
+    many_labels, true labels are a column of 0 and 1 for each.
     """
+    served = options.shape(shape, threshold, logits)
     if epsilon is not None:
         _check_target(target, force)
         _check_folder(report)
@@ -77,16 +82,17 @@ def fit(
 
             printer = printing.find() if pdf else None
 
-    others, inside, note = read_both(nonmembers, nonmember_labels, members, member_labels, columns)
+    others, inside, note = read_both(nonmembers, nonmember_labels, members, member_labels, columns, served)
     if note:
         out.print(note, soft_wrap=True)
     given: dict[str, Any] = {
-        "nonmembers": others.scores,
-        "nonmember_labels": others.labels,
-        "members": None if inside is None else inside.scores,
-        "member_labels": None if inside is None else inside.labels,
+        "nonmembers": others,
+        "nonmember_labels": others.given[1],
+        "members": inside,
+        "member_labels": None if inside is None else inside.given[1],
         "advantage": advantage,
         "keep": keep,
+        "shape": served,
     }
     if epsilon is None or target is None:
         with err.status("Comparing …"):
@@ -152,9 +158,28 @@ def _show(measured: "Cost") -> None:
             cells = [f"{found[way].value:.3f}\n{found[way].low:.3f}–{found[way].high:.3f}" for way in WAYS]
             table.add_row(words, *cells)
     out.print(table)
+    if measured.labels:
+        _show_labels(measured.labels)
     for sentence in measured.verdict:
         out.print(sentence, soft_wrap=True)
     out.print()
+
+
+def _show_labels(measured: "Sequence[LabelCost]") -> None:
+    """A line for each label: those first to which the veil adds least."""
+    from scoreveil.fitting.cost import MEASURES
+
+    shown = ("useful", "nll", "ece")
+    table = Table(title="Label by label: raw, veiled, label alone", title_justify="left")
+    for name in ("label", "yes", *(MEASURES[name] for name in shown)):
+        table.add_column(name, justify="left" if name == "label" else "right")
+    for each in sorted(measured, key=lambda each: each.nll["label"] - each.nll["veiled"]):
+        figures = (
+            " ".join(f"{getattr(each, name)[way]:.3f}".removeprefix("0") for way in ("raw", "veiled", "label"))
+            for name in shown
+        )
+        table.add_row(each.label, f"{each.share:.0%}", *figures)
+    out.print(table)
 
 
 def _compare(trials: "Sequence[Trial]") -> None:

@@ -27,13 +27,24 @@ from scoreveil.files.compression import CODECS, suffixes
 from scoreveil.files.json_lines import JsonLinesFile
 from scoreveil.files.output import behind, checked_target, refuse_existing
 from scoreveil.files.parquet import ParquetFile
-from scoreveil.files.score_file import BadRows, Faults, Rows, ScoreFile, Write, listed
+from scoreveil.files.score_file import BadRows, Faults, Rows, ScoreFile, Write, listed, unreadable
 from scoreveil.files.text import CsvFile
 from scoreveil.mechanisms import loading
 from scoreveil.shapes import OneColumn
 from scoreveil.veil import Veil
 
-__all__ = ["FORMATS", "BadRows", "Cleaning", "Protected", "open_scores", "protect", "read", "read_reference", "sample"]
+__all__ = [
+    "FORMATS",
+    "BadRows",
+    "Cleaning",
+    "Protected",
+    "open_scores",
+    "protect",
+    "read",
+    "read_columns",
+    "read_reference",
+    "sample",
+]
 
 AnyPath = str | os.PathLike[str]
 Progress = Callable[[float], None]  # told the fraction that is done
@@ -180,6 +191,30 @@ def read(path: AnyPath, columns: str | None = None) -> tuple[Rows, list[str]]:
     if not rows:
         raise ValueError(f"{path.name} has no rows; at least one row of scores is needed.")
     return np.concatenate(rows), names
+
+
+def read_columns(path: AnyPath, columns: str | None = None) -> tuple[Rows, list[str]]:
+    """All rows of a file as they are, whatever their shape, and the names of their columns, where they have some.
+
+    Raises:
+        ValueError: The file cannot be read, or has rows that hold no numbers; the message names the first.
+    """
+    path, parts, first_row = Path(path), list[Rows](), 0
+    if path.suffix == ".npy" and columns is None:  # an array of any number of axes
+        try:
+            return np.asarray(np.load(path, allow_pickle=False)), []
+        except (OSError, EOFError, ValueError) as error:
+            raise unreadable(path.name, error) from None
+    with open_scores(path, columns) as scores:
+        for batch in scores.batches():
+            for row, fault in sorted(batch.unread.items()):
+                raise ValueError(f"{path.name}, row {first_row + row}: {fault}")
+            parts.append(batch.scores)
+            first_row += len(batch.scores)
+        names = list(scores.columns) if suffixes(path)[0] in TABLES else []
+    if not parts:
+        raise ValueError(f"{path.name} has no rows; at least one row of scores is needed.")
+    return np.concatenate(parts), names
 
 
 def read_reference(path: AnyPath, source: AnyPath, columns: str | None = None) -> Rows:

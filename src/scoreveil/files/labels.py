@@ -5,6 +5,7 @@ with its name may come first, or not: the number of records tells.
 """
 
 import csv
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,54 @@ def read_labels(path: Path, count: int) -> Labels:
     if suffix == ".parquet":
         return _from_parquet(path)
     return _from_text(path, count)
+
+
+def read_label_columns(path: Path, count: int, names: list[str]) -> Labels:
+    """The labels of records that have so many each: an array, or columns of a table (`label_columns`)."""
+    from scoreveil import files
+
+    suffix = path.suffix.lower()
+    if not path.is_file():
+        raise ValueError(f"Expected labels in a file, got no such file: {path}.")
+    if suffix == ".npy":
+        return files.read_columns(path)[0]
+    if suffix == ".parquet":
+        with needs("files"):
+            import pyarrow.parquet
+        with pyarrow.parquet.ParquetFile(path) as file:
+            chosen = label_columns(file.schema_arrow.names, count, names)
+            table = file.read(chosen)
+        return np.stack([table.column(name).to_numpy() for name in chosen], axis=1)
+    if suffix != ".csv":
+        raise ValueError(f"Expected labels in a file ending in .npy, .csv or .parquet, got {path.name}.")
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        rows = [row for row in csv.reader(file) if row]
+    head = [cell.strip() for cell in rows[0]] if rows else []
+    places = [head.index(name) for name in label_columns(head, count, names)]
+    try:
+        return np.array([[float(row[place]) for place in places] for row in rows[1:]])
+    except (ValueError, IndexError):
+        raise ValueError(f"Expected 0 for no and 1 for yes in {path.name}, in every column of labels.") from None
+
+
+def label_columns(found: list[str], count: int, names: list[str]) -> list[str]:
+    """Which columns of a table hold the labels of scores of these names, in their order.
+
+    Those of the same names, without what all of these begin with: the labels of p_cat and p_dog are cat and dog. Or all
+    columns there are, where they are as many.
+    """
+    for cut in range(shared_start(names), -1, -1):
+        short = [name[cut:] for name in names]
+        if names and set(short) <= set(found):
+            return short
+    if len(found) != count:
+        raise ValueError(f"Expected a column for each of {count} labels, named as the scores are, got {listed(found)}.")
+    return found
+
+
+def shared_start(names: list[str]) -> int:
+    """How many letters all names begin with."""
+    return len(list(takewhile(lambda letters: len(set(letters)) == 1, zip(*names, strict=False))))
 
 
 def _from_numpy(path: Path) -> Labels:

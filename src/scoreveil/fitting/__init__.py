@@ -8,10 +8,12 @@
 
 Records are read through private histograms alone (`histograms.py`), the program is solved (`program.py`), its table is
 rounded to integers (`rounding.py`), verified apart from the solver (`Channel.verify`), and its advantage is stated
-for new records (`slack.py`). What a veil costs is measured apart, for one ε (`cost.py`) or several (`frontier.py`).
+for new records (`slack.py`). One table serves all labels of a record that has many; what each says is read off the
+answer (`readout.py`). What a veil costs is measured apart, for one ε (`cost.py`) or several (`frontier.py`).
 Needs `pip install 'scoreveil[fit]'`; the veil that comes out needs numpy alone.
 """
 
+from dataclasses import replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -19,12 +21,14 @@ import numpy as np
 from scoreveil.fitting import histograms, rounding
 from scoreveil.fitting.histograms import Floats, Integers, Places
 from scoreveil.fitting.program import Attacker, Solution, candidates, solve
+from scoreveil.fitting.readout import read_out
 from scoreveil.fitting.records import Scored, read_both
 from scoreveil.fitting.slack import CONFIDENCE, slack
 from scoreveil.mechanisms import promises
 from scoreveil.mechanisms.channel import NEAREST, Channel, shown
 from scoreveil.mechanisms.promises import Evidence
 from scoreveil.mechanisms.scores import check_epsilon
+from scoreveil.shapes import ManyLabels, OneColumn, Shape
 from scoreveil.veil import Veil
 
 __all__ = ["fit"]
@@ -45,6 +49,7 @@ def fit(
     advantage: float = 0.02,
     keep: int = 1,
     objective: Objective | None = None,
+    shape: Shape | None = None,
     rng: histograms.Draws | None = None,
     model: str = "",
     columns: str | None = None,
@@ -64,6 +69,8 @@ def fit(
             gives. For new records `veil.guarantee.advantage` holds, which is larger, and falls with their number.
         keep: How many top classes keep their place.
         objective: "calibration", the default with labels; or "fidelity": announced near the raw score.
+        shape: How scores are served, where they are not vectors that sum to 1: `shapes.OneColumn()`, `ManyLabels()` or
+            `MoreAxes()`. Labels of one column are 0 and 1, of many a matrix of them; of places, classes (n, t).
         rng: A numpy Generator for the noise on the histograms, for tests; without one it is cryptographic.
         model: A name for the veil.
         columns: Of DataFrames and files: the columns of the scores, as names or patterns with commas between.
@@ -75,7 +82,9 @@ def fit(
         ValueError: The records are not scores or labels, or an argument is out of range.
     """
     check_settings(epsilon, advantage)
-    others, inside, _ = read_both(nonmembers, nonmember_labels, members, member_labels, columns)
+    others, inside, _ = read_both(nonmembers, nonmember_labels, members, member_labels, columns, shape)
+    if isinstance(shape, (OneColumn, ManyLabels)) and keep != 1:
+        raise ValueError(f"Of a yes or no there is one to keep: expected keep to be 1, got {keep!r}.")
     if isinstance(keep, bool) or not isinstance(keep, (int, np.integer)) or not 1 <= keep <= others.classes:
         raise ValueError(f"Expected keep to be a whole number from 1 to {others.classes}, got {keep!r}.")
     if objective is None:
@@ -84,8 +93,11 @@ def fit(
         raise ValueError(f"Expected objective 'calibration' or 'fidelity', got {objective!r}.")
     if objective == "calibration" and others.labels is None:
         raise ValueError("The objective 'calibration' needs nonmember_labels.")
-    found = _fitted(float(epsilon), others, inside, float(advantage), int(keep), objective == "calibration", rng)
-    return Veil(found, model=model)
+    by_label, draw = objective == "calibration", histograms.uniforms(rng)
+    found = _fitted(float(epsilon), others, inside, float(advantage), int(keep), by_label, draw)
+    if isinstance(shape, (OneColumn, ManyLabels)):
+        shape = replace(shape, readout=read_out(found, others, shape, by_label, draw))
+    return Veil(found, shape=shape, model=model)
 
 
 def check_settings(epsilon: float, advantage: float) -> None:
@@ -102,14 +114,16 @@ def _fitted(
     advantage: float,
     keep: int,
     by_label: bool,
-    rng: histograms.Draws | None,
+    draw: histograms.Uniforms,
 ) -> Channel:
-    draw, every_edge = histograms.uniforms(rng), histograms.fixed_edges(others.classes)
+    every_edge = histograms.fixed_edges(others.classes)
     fine = _bins(others, every_edge)
     weights = histograms.outcome_weights(others, keep, by_label)
-    # what the profile does not spend
+    # what the profile does not spend; where labels have read-outs, these need the rest
     spare = 0.0 if histograms.has_profile(others) else histograms.NOISE
-    outcome = histograms.outcomes(fine, weights, len(every_edge) + 1, draw, histograms.NOISE_OF_TOTALS + spare)
+    reads_out = isinstance(others.shape, (OneColumn, ManyLabels))
+    of_totals = spare if reads_out else histograms.NOISE_OF_TOTALS + spare
+    outcome = histograms.outcomes(fine, weights, len(every_edge) + 1, draw, of_totals)
     group = histograms.joined(outcome)
     edges = every_edge[np.diff(group) > 0]
     count = len(edges) + 1

@@ -8,9 +8,13 @@
 Four ways to answer stand beside each other: raw scores; raw scores after temperature scaling, since calibration is not
 the veil's own merit; the veil; and the label with a constant confidence. Each is fitted on all folds but one, and
 measured on that one; intervals are bootstrap percentiles over records.
+
+Of a yes or no the confidence is the probability that it is right, and the label alone has one for its yes and one for
+its no. Many labels are measured together, with intervals that know which of them stand in one record, and each alone.
 """
 
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -21,7 +25,9 @@ from numpy.typing import NDArray
 
 from scoreveil.extras import needs
 from scoreveil.fitting import fit
-from scoreveil.fitting.records import Scored, read_both
+from scoreveil.fitting.records import Scored, in_words, read_both
+from scoreveil.shapes import ManyLabels, OneColumn
+from scoreveil.veil import Veil
 
 with needs("fit"):
     from scipy.optimize import minimize_scalar
@@ -30,6 +36,7 @@ with needs("fit"):
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Answer = Callable[[Floats], Floats]
+Way = Callable[[Scored], Floats]  # from records to what is said of each release
 
 # the ways to answer, and what is measured of each, in words
 WAYS = {"raw": "raw scores", "tempered": "raw, temperature scaled", "veiled": "veiled", "label": "label, constant"}
@@ -69,6 +76,26 @@ class Group:
     records: int
 
 
+OF_LABEL = ("useful", "nll", "ece", "leak")  # what is measured of each of many labels
+
+
+@dataclass(frozen=True)
+class LabelCost:
+    """What each way of answering is worth for one of many labels; figures by way, as in `Cost`.
+
+    Attributes:
+        label: Its name, or its number.
+        share: How often it is yes.
+    """
+
+    label: str
+    share: float
+    useful: dict[str, float]
+    nll: dict[str, float]
+    ece: dict[str, float]
+    leak: dict[str, float]
+
+
 @dataclass(frozen=True)
 class Cost:
     """What each way of answering is worth.
@@ -83,6 +110,7 @@ class Cost:
         reliability: Groups of records by their confidence, least first.
         beats_label: Whether the veil's log-loss is surely below that of the label with a constant confidence.
         verdict: What follows, in sentences.
+        labels: The same of each of many labels.
     """
 
     useful: dict[str, Measure]
@@ -94,6 +122,7 @@ class Cost:
     reliability: dict[str, tuple[Group, ...]]
     beats_label: bool
     verdict: tuple[str, ...]
+    labels: tuple[LabelCost, ...] = ()
 
     def __str__(self) -> str:
         lines = [f"{'':8}" + "".join(f"{way:>24}" for way in WAYS)]
@@ -131,40 +160,71 @@ def cost(
     if nonmember_labels is None:
         raise ValueError("What an answer is worth cannot be measured without nonmember_labels.")
     rng = rng or np.random.default_rng()
-    others, inside, _ = read_both(nonmembers, nonmember_labels, members, member_labels)
-    fewest = min(len(others), len(others) if inside is None else len(inside))
+    shape = options.get("shape")
+    others, inside, _ = read_both(nonmembers, nonmember_labels, members, member_labels, shape=shape)
+    fewest = min(others.records, others.records if inside is None else inside.records)
     if fewest < 2 * FOLDS:
         raise ValueError(f"Expected at least {2 * FOLDS} records of each side to measure on, got {fewest}.")
     answers = {way: np.empty_like(others.scores) for way in WAYS}
-    member_confidence = {way: np.empty(0 if inside is None else len(inside)) for way in WAYS}
-    folds, member_folds = _folds(len(others), rng), _folds(0 if inside is None else len(inside), rng)
-    for fold, member_fold in zip(folds, member_folds, strict=True):
+    of_members = {way: np.empty(0 if inside is None else len(inside)) for way in WAYS}
+    folds, member_folds = _folds(others, rng), _folds(inside, rng)
+    for number in range(FOLDS):
+        fold, member_fold = folds == number, member_folds == number
         rest = others.take(~fold)
         known = None if inside is None else inside.take(~member_fold)
         for way, answer in _ways(epsilon, rest, known, rng, options):
-            answers[way][fold] = answer(others.scores[fold])
+            answers[way][np.repeat(fold, others.releases)] = answer(others.take(fold))
             if inside is not None:
-                member_confidence[way][member_fold] = answer(inside.scores[member_fold]).max(axis=1)
-    numbers = np.argmax(folds, axis=0), np.argmax(member_folds, axis=0)
-    return _measured(others, answers, member_confidence if inside is not None else {}, numbers, rng)
+                asked = inside.take(member_fold)
+                of_members[way][np.repeat(member_fold, asked.releases)] = confidence(asked, answer(asked))
+    measured = _Measured(others, inside, answers, of_members, folds, member_folds)
+    return measured.cost(rng)
 
 
-def _folds(count: int, rng: np.random.Generator) -> list[NDArray[np.bool_]]:
-    number = rng.permutation(count) % FOLDS
-    return [number == fold for fold in range(FOLDS)]
+def _folds(side: Scored | None, rng: np.random.Generator) -> Integers:
+    """The fold of each record."""
+    return np.asarray(rng.permutation(0 if side is None else side.records) % FOLDS)
+
+
+def confidence(records: Scored, answers: Floats) -> Floats:
+    """What is said of the label that is kept."""
+    return np.asarray(np.take_along_axis(answers, records.predicted[:, None], axis=1)[:, 0])
 
 
 def _ways(
     epsilon: float, others: Scored, members: Scored | None, rng: np.random.Generator, options: dict[str, Any]
-) -> Iterator[tuple[str, Answer]]:
+) -> Iterator[tuple[str, Way]]:
     """Each way to answer, fitted on these records."""
-    inside = (None, None) if members is None else (members.scores, members.labels)
-    veil = fit(epsilon, others.scores, others.labels, *inside, rng=rng, **options)
-    veil = type(veil)(veil.mechanism, rng=rng)
-    yield "raw", lambda scores: scores
-    yield "tempered", tempered(others)
-    yield "veiled", veil
-    yield "label", label_with_constant_confidence(others)
+    inside = (None, None) if members is None else members.given
+    fitted = fit(epsilon, *others.given, *inside, rng=rng, **options)
+    veil = Veil(fitted.mechanism, shape=fitted.shape, rng=rng)
+    yield "raw", lambda asked: asked.said
+    yield "tempered", _tempered(others)
+    yield "veiled", lambda asked: in_words(asked.shape, asked_quietly(veil, asked.given[0]))
+    yield "label", label_alone(others)
+
+
+def asked_quietly(veil: Veil, scores: Floats) -> Floats:
+    """What a veil answers, without the warning that a large ε adds up: it comes when such a veil is used."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return veil(scores)
+
+
+def _tempered(others: Scored) -> Way:
+    """Temperature scaling, of many labels each by itself."""
+    labels = others.releases if isinstance(others.shape, ManyLabels) else 1
+    truth = others.labels
+    assert truth is not None
+    ways = [tempered(Scored(others.said[i::labels], truth[i::labels])) for i in range(labels)]
+
+    def answer(asked: Scored) -> Floats:
+        made = np.empty_like(asked.said)
+        for i, way in enumerate(ways):
+            made[i::labels] = way(asked.said[i::labels])
+        return made
+
+    return answer
 
 
 def tempered(others: Scored) -> Answer:
@@ -205,6 +265,30 @@ def label_with_constant_confidence(others: Scored) -> Answer:
         return made
 
     return answer
+
+
+def label_alone(others: Scored) -> Way:
+    """The label with a constant confidence; of a yes or no, with one for each label and side, where its label is."""
+    if not isinstance(others.shape, (OneColumn, ManyLabels)):
+        constant = label_with_constant_confidence(others)
+        return lambda asked: constant(asked.scores)
+    at = np.broadcast_to(np.array(others.shape.threshold), others.releases)
+    least = np.stack([1 - at, at], axis=1).ravel()
+    right, every = (np.bincount(alike(others), weights, len(least)) for weights in (others.is_right, None))
+    rates = np.maximum((right + 0.5) / (every + 1), least)
+
+    def answer(asked: Scored) -> Floats:
+        rate = rates[alike(asked)]
+        return np.asarray(np.where(np.arange(2) == asked.predicted[:, None], rate[:, None], 1 - rate[:, None]))
+
+    return answer
+
+
+def alike(records: Scored) -> Integers:
+    """Which releases the label alone is announced with the same confidence for: all, or those of a label and side."""
+    if not isinstance(records.shape, (OneColumn, ManyLabels)):
+        return np.zeros(len(records), dtype=np.int64)
+    return np.asarray(np.arange(len(records)) % records.releases * 2 + records.predicted)
 
 
 # Measures
@@ -289,58 +373,87 @@ def brier(answers: Floats, labels: Integers) -> Floats:
     return np.asarray((answers**2).sum(axis=1) - 2 * right + 1)
 
 
-def _measured(
-    others: Scored,
-    answers: dict[str, Floats],
-    member_confidence: dict[str, Floats],
-    folds: tuple[Integers, Integers],
-    rng: np.random.Generator,
-) -> Cost:
-    assert others.labels is not None
-    right, labels = others.is_right, others.labels
-    confidence = {way: found.max(axis=1) for way, found in answers.items()}
-    # it differs by fold, lower where the fold does better: a ranking must not see that
-    constant = float(confidence["label"].mean())
-    confidence["label"] = np.full(len(others), constant)
-    if member_confidence:
-        member_confidence = {**member_confidence, "label": np.full(len(member_confidence["label"]), constant)}
-    losses = {way: log_loss(found, labels) for way, found in answers.items()}
-    briers = {way: brier(found, labels) for way, found in answers.items()}
+class _Measured:
+    """Answers of every way, and what they are worth."""
 
-    def figures(these: Integers, members: Integers | None) -> dict[tuple[str, str], float]:
+    def __init__(
+        self,
+        others: Scored,
+        members: Scored | None,
+        answers: dict[str, Floats],
+        of_members: dict[str, Floats],
+        folds: Integers,
+        member_folds: Integers,
+    ) -> None:
+        assert others.labels is not None
+        self.others, self.right, self.truth = others, others.is_right, others.labels
+        self.confidence = {way: confidence(others, found) for way, found in answers.items()}
+        self.of_members = of_members
+        self.folds, self.member_folds = (np.repeat(each, others.releases) for each in (folds, member_folds))
+        # it differs by fold, lower where the fold does better: a ranking must not see that
+        alone, groups = self.confidence["label"], alike(others)
+        constant = np.bincount(groups, alone) / np.maximum(np.bincount(groups), 1)
+        self.confidence["label"] = constant[groups]
+        if members is not None:
+            self.of_members = {**of_members, "label": constant[alike(members)]}
+        self.losses = {way: log_loss(found, self.truth) for way, found in answers.items()}
+        self.briers = {way: brier(found, self.truth) for way, found in answers.items()}
+
+    def figures(self, these: Integers, members: Integers | None) -> dict[tuple[str, str], float]:
+        """Every measure of every way, over these releases."""
         found = {}
         for way in WAYS:
-            sure, correct = confidence[way][these], right[these]
-            found["useful", way] = auroc_by_fold(sure, correct, folds[0][these])
+            sure, correct = self.confidence[way][these], self.right[these]
+            found["useful", way] = auroc_by_fold(sure, correct, self.folds[these])
             found["aurc", way] = aurc(sure, correct)
-            found["nll", way] = float(losses[way][these].mean())
-            found["brier", way] = float(briers[way][these].mean())
+            found["nll", way] = float(self.losses[way][these].mean())
+            found["brier", way] = float(self.briers[way][these].mean())
             found["ece", way] = calibration_error(sure, correct)
             if members is not None:
-                both = np.concatenate([member_confidence[way][members], sure])
-                numbers = np.concatenate([folds[1][members], folds[0][these]])
+                both = np.concatenate([self.of_members[way][members], sure])
+                numbers = np.concatenate([self.member_folds[members], self.folds[these]])
                 found["leak", way] = auroc_by_fold(both, np.arange(len(both)) < len(members), numbers)
         return found
 
-    n, m = len(others), len(next(iter(member_confidence.values()), ()))
-    whole = figures(np.arange(n), np.arange(m) if m else None)
-    resampled = [figures(rng.integers(0, n, n), rng.integers(0, m, m) if m else None) for _ in range(RESAMPLES)]
-    tail = (1 - LEVEL) / 2
+    def cost(self, rng: np.random.Generator) -> Cost:
+        releases, n, m = self.others.releases, len(self.folds), len(self.member_folds)
+        whole = self.figures(np.arange(n), np.arange(m) if m else None)
 
-    def measure(name: str) -> dict[str, Measure]:
-        found = {}
-        for way in WAYS if (name, "raw") in whole else ():
-            low, high = np.quantile([each[name, way] for each in resampled], (tail, 1 - tail))
-            value = whole[name, way]  # an ECE grows with resampling, which repeats records
-            found[way] = Measure(value, min(float(low), value), max(float(high), value))
-        return found
+        def resampled(count: int) -> Integers:
+            """Releases of as many records, drawn with replacement."""
+            drawn = rng.integers(0, count // releases, count // releases)
+            return np.asarray((drawn[:, None] * releases + np.arange(releases)).ravel())
 
-    better = [each["nll", "label"] - each["nll", "veiled"] for each in resampled]
-    beats_label = float(np.quantile(better, tail)) > 0  # of the same records, so that their luck cancels out
-    figures_of = {name: measure(name) for name in MEASURES}
-    verdict = _verdict(figures_of["leak"], beats_label, figures_of["useful"])
-    groups = {way: reliability(confidence[way], right) for way in WAYS}
-    return Cost(**figures_of, reliability=groups, beats_label=beats_label, verdict=verdict)
+        redrawn = [self.figures(resampled(n), resampled(m) if m else None) for _ in range(RESAMPLES)]
+        tail = (1 - LEVEL) / 2
+
+        def measure(name: str) -> dict[str, Measure]:
+            found = {}
+            for way in WAYS if (name, "raw") in whole else ():
+                low, high = np.quantile([each[name, way] for each in redrawn], (tail, 1 - tail))
+                value = whole[name, way]  # an ECE grows with resampling, which repeats records
+                found[way] = Measure(value, min(float(low), value), max(float(high), value))
+            return found
+
+        better = [each["nll", "label"] - each["nll", "veiled"] for each in redrawn]
+        beats_label = float(np.quantile(better, tail)) > 0  # of the same records, so that their luck cancels out
+        figures_of = {name: measure(name) for name in MEASURES}
+        verdict = _verdict(figures_of["leak"], beats_label, figures_of["useful"])
+        groups = {way: reliability(self.confidence[way], self.right) for way in WAYS}
+        labels = self._by_label() if isinstance(self.others.shape, ManyLabels) else ()
+        return Cost(**figures_of, reliability=groups, beats_label=beats_label, verdict=verdict, labels=labels)
+
+    def _by_label(self) -> tuple[LabelCost, ...]:
+        releases, found = self.others.releases, []
+        for label in range(releases):
+            these, members = (np.arange(label, len(each), releases) for each in (self.folds, self.member_folds))
+            all_of_it = self.figures(these, members if len(members) else None)
+            figures = {
+                name: {way: all_of_it[name, way] for way in WAYS if (name, way) in all_of_it} for name in OF_LABEL
+            }
+            name = self.others.names[label] if self.others.names else str(label)
+            found.append(LabelCost(name, float(self.truth[these].mean()), **figures))
+        return tuple(found)
 
 
 def _verdict(leak: dict[str, Measure], beats_label: bool, useful: dict[str, Measure]) -> tuple[str, ...]:
@@ -358,6 +471,6 @@ def _verdict(leak: dict[str, Measure], beats_label: bool, useful: dict[str, Meas
     elif useful:
         sentences.append(
             f"The veiled confidence tells right from wrong with AUROC {useful['veiled'].value:.2f}, the raw one with "
-            f"{useful['raw'].value:.2f}, the label alone with 0.50."
+            f"{useful['raw'].value:.2f}, the label alone with {useful['label'].value:.2f}."
         )
     return tuple(sentences)

@@ -7,6 +7,10 @@ The bins have fixed edges; which are joined is decided by a noisy histogram. How
 A member is in one histogram (ε₀ = 0.5). Another record is in up to four, 2.5 in all: the outcomes by bin (0.5) and on
 the whole (1), who is right when the label is wrong (0.5), and the evidence for the advantage (0.5). With too few
 records or two classes nobody asks who is right when the label is wrong, and its part goes to the outcomes on the whole.
+
+Of scores that are served as one column or as many labels, the outcomes of each label, side and answer (`readout.py`, 1)
+are counted, and those on the whole less finely (0.5): the sum is the same. What is a record here is one label, or one
+place, of a record that has several: fitting spends as much for each of them.
 """
 
 import math
@@ -150,8 +154,8 @@ class Places:
 
 def places(others: Scored, members: Scored, bins: tuple[Integers, Integers], count: int, draw: Uniforms) -> Places:
     """The private histograms of (label, right or wrong, bin), where there are records enough to tell labels apart."""
-    k = others.classes
-    by_label = 2 <= k <= LABELS and min(len(others), len(members)) >= RECORDS_OF_LABEL * k
+    k, sizes = others.classes, (others.records, members.records)
+    by_label = 2 <= k <= LABELS and min(sizes) >= RECORDS_OF_LABEL * k
     by_truth = others.labels is not None and members.labels is not None
     shape = (k if by_label else 1, 2 if by_truth else 1, count)
     sides = []
@@ -159,7 +163,9 @@ def places(others: Scored, members: Scored, bins: tuple[Integers, Integers], cou
         cells = side.predicted if by_label else np.zeros(len(side), dtype=np.int64)
         if by_truth:
             cells = 2 * cells + side.is_right
-        sides.append(release(counted(cells * count + its_bins, shape), draw))
+        # Labels of one record depend on each other. Their mean over a record errs no more than one of them, drawn at
+        # random: it is an expectation of that, so any convex measure of its error is less. Hence records are counted
+        sides.append(release(counted(cells * count + its_bins, shape), draw) / side.releases)
     histogram, group = np.stack(sides), np.zeros(k, dtype=np.int64)
     if by_label:
         rare = histogram.sum(axis=(2, 3)).min(axis=0) < RARE
@@ -168,7 +174,7 @@ def places(others: Scored, members: Scored, bins: tuple[Integers, Integers], cou
         for label, its_group in enumerate(group.tolist()):
             together[:, its_group] += histogram[:, label]
         histogram = together
-    return Places(group, histogram, shape, (len(others), len(members)))
+    return Places(group, histogram, shape, sizes)
 
 
 def smoothed(histogram: Floats) -> Floats:

@@ -4,12 +4,16 @@
 
 Labels are numbers of classes, or their names. Names are matched with those of the score columns, also without what all
 of these begin with (`p_cat` is cat); where the columns have none, in sorted order, as scikit-learn has its classes.
+
+Scores of another shape are read as the vectors that they stand for, those of a record after each other. Where a record
+has several, its labels are a row of a matrix: 0 or 1 for each of many labels, the number of a class for each place. A
+table may have them in columns of the scores' names, without what all of these begin with, beside the scores or alone.
 """
 
+import dataclasses
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +22,7 @@ from numpy.typing import NDArray
 
 from scoreveil.mechanisms.ordering import rank
 from scoreveil.mechanisms.scores import SUM_TOLERANCE, checked_rows, to_numpy
+from scoreveil.shapes import ManyLabels, MoreAxes, OneColumn, Shape, TopK
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -29,9 +34,35 @@ class Scored:
 
     scores: Floats  # (n, k), summing to 1
     labels: Integers | None  # (n,)
+    shape: Shape | None = None  # how they are served, where not as vectors
+    served: Floats | None = None  # and they as they are served, by record
+    names: tuple[str, ...] = ()  # of many labels, where their columns have some
 
     def __len__(self) -> int:
         return len(self.scores)
+
+    @property
+    def records(self) -> int:
+        """How many there are: fewer than vectors, where each has several."""
+        return len(self) if self.served is None else len(self.served)
+
+    @property
+    def releases(self) -> int:
+        """Vectors of a record."""
+        return len(self) // self.records
+
+    @property
+    def given(self) -> tuple[Floats, Integers | None]:
+        """Scores and labels as `fit` takes them."""
+        if self.served is None:
+            return self.scores, self.labels
+        labels = self.labels if self.labels is None or self.releases == 1 else self.labels.reshape(-1, self.releases)
+        return self.served, labels
+
+    @property
+    def said(self) -> Floats:
+        """The vectors that the served scores say: of a probability p, 1 - p and p, whatever the threshold."""
+        return self.scores if self.served is None else in_words(self.shape, self.served)
 
     @property
     def classes(self) -> int:
@@ -48,7 +79,11 @@ class Scored:
         return np.asarray(self.predicted == self.labels)
 
     def take(self, index: Any) -> "Scored":
-        return Scored(self.scores[index], None if self.labels is None else self.labels[index])
+        """Some of the records."""
+        rows = np.arange(len(self)).reshape(-1, self.releases)[index].ravel()
+        labels = None if self.labels is None else self.labels[rows]
+        served = None if self.served is None else self.served[index]
+        return Scored(self.scores[rows], labels, self.shape, served, self.names)
 
     def kept(self, keep: int) -> Integers:
         """The top classes of each record, best first."""
@@ -57,21 +92,32 @@ class Scored:
         return np.asarray(np.flip(rank(self.scores)[:, self.classes - keep :], axis=1))
 
 
-def read(scores: Any, labels: Any, who: str, columns: str | None = None) -> Scored:
+def in_words(shape: Shape | None, served: Floats) -> Floats:
+    """What served scores say of every release: (releases, classes), summing to 1."""
+    if isinstance(shape, (OneColumn, ManyLabels)):
+        plain = dataclasses.replace(shape, threshold=0.5)  # which leaves probabilities as they are
+        return np.asarray(plain.vectors(served).reshape(-1, 2))
+    return served if shape is None else np.asarray(shape.vectors(served).reshape(-1, served.shape[-1]))
+
+
+def read(scores: Any, labels: Any, who: str, columns: str | None = None, shape: Shape | None = None) -> Scored:
     """Checked scores and labels of one side.
 
     Raises:
         ValueError: They are not score vectors, or not labels; the message names side and row.
     """
-    return read_sides({who: (scores, labels)}, columns)[0][who]
+    return read_sides({who: (scores, labels)}, columns, shape)[0][who]
 
 
-def read_sides(given: Mapping[str, tuple[Any, Any]], columns: str | None = None) -> tuple[dict[str, Scored], str]:
+def read_sides(
+    given: Mapping[str, tuple[Any, Any]], columns: str | None = None, shape: Shape | None = None
+) -> tuple[dict[str, Scored], str]:
     """Checked scores and labels of several sides, which have the same classes.
 
     Args:
         given: Scores, and labels or None, of each side by its name.
         columns: Of tables: names of the score columns, or patterns such as p_*, with commas between.
+        shape: How the scores are served, where not as vectors.
 
     Returns:
         The records of each side; and how names of classes were understood, or nothing where labels are numbers.
@@ -79,6 +125,10 @@ def read_sides(given: Mapping[str, tuple[Any, Any]], columns: str | None = None)
     Raises:
         ValueError: They are not score vectors, or not labels; the message names side and row.
     """
+    if isinstance(shape, TopK):
+        raise ValueError("Lists of the top classes are not fitted or attacked: give whole score vectors, and no shape.")
+    if shape is not None:
+        return _read_shaped(given, columns, shape)
     rows, names = dict[str, Floats](), list[str]()
     for who, (scores, _) in given.items():
         try:
@@ -109,6 +159,7 @@ def read_both(
     members: Any = None,
     member_labels: Any = None,
     columns: str | None = None,
+    shape: Shape | None = None,
 ) -> tuple[Scored, Scored | None, str]:
     """Both sides, as `fit` takes them, checked against each other; and how names of classes were understood.
 
@@ -126,11 +177,15 @@ def read_both(
     given = {"nonmembers": (nonmembers, nonmember_labels)}
     if members is not None:
         given["members"] = members, member_labels
-    sides, note = read_sides(given, columns)
+    sides, note = read_sides(given, columns, shape)
     others, inside = (
         None if (each := sides.get(who)) is None else _normalised(each) for who in ("nonmembers", "members")
     )
     assert others is not None, "it was given"
+    if inside is not None and inside.releases != others.releases:
+        raise ValueError(
+            f"members have {inside.releases} vectors a record, nonmembers {others.releases}; they must be the same."
+        )
     if inside is not None and inside.classes != others.classes:
         raise ValueError(f"members have {inside.classes} classes, nonmembers {others.classes}; they must be the same.")
     return others, inside, note
@@ -138,18 +193,66 @@ def read_both(
 
 def _normalised(side: Scored) -> Scored:
     """Rows that sum to 1 as nearly as can be."""
-    return Scored(side.scores / side.scores.sum(axis=1, keepdims=True), side.labels)
+    return dataclasses.replace(side, scores=side.scores / side.scores.sum(axis=1, keepdims=True))
+
+
+def _read_shaped(
+    given: Mapping[str, tuple[Any, Any]], columns: str | None, shape: Shape
+) -> tuple[dict[str, Scored], str]:
+    """`read_sides`, of scores that are not served as vectors."""
+    from scoreveil.files.score_file import listed
+
+    served, names, hint = dict[str, Floats](), list[str](), ""
+    for who, (scores, _) in given.items():
+        try:
+            found, own = _scores(scores, columns, shape)
+            hint = f" Taken as scores: {listed(own)}; --columns names others." if own and columns is None else ""
+            rows = np.asarray(to_numpy(found))
+            if rows.dtype.kind != "f":
+                raise ValueError(f"expected floating-point scores, got dtype {rows.dtype}.")
+            shape.check(rows)
+            if isinstance(shape, MoreAxes):
+                checked_rows(rows.reshape(-1, rows.shape[-1]))
+        except ValueError as error:
+            raise ValueError(f"{who}: {error}{hint}") from None
+        if not len(rows):
+            raise ValueError(f"{who}: there are no records; at least one is needed.")
+        if names and own and own != names:
+            raise ValueError(f"{who}: expected the columns {listed(names)}, got {listed(own)}.")
+        served[who], names = rows.astype(np.float64), own or names
+    vectors = {who: shape.vectors(rows) for who, rows in served.items()}
+    labels, note = dict[str, NDArray[Any]](), ""
+    for who, (_, each) in given.items():
+        if each is None:
+            continue
+        records, releases, _ = vectors[who].shape
+        about = f"labels of {who}"
+        labels[who] = (
+            _labels(each, records, about) if releases == 1 else _label_matrix(each, (records, releases), names, about)
+        )
+    if not isinstance(shape, ManyLabels):
+        labels_as_numbers, note = _numbered(labels, [], next(iter(vectors.values())).shape[2])
+        labels = dict(labels_as_numbers)
+    made = {}
+    for who, rows in served.items():
+        k = vectors[who].shape[2]
+        truth = _classes(labels[who], k, f"labels of {who}").ravel() if who in labels else None
+        own_names = tuple(names) if isinstance(shape, ManyLabels) else ()
+        made[who] = Scored(vectors[who].reshape(-1, k), truth, shape, rows, own_names)
+    return made, note
 
 
 # Scores
 
 
-def _scores(given: Any, columns: str | None) -> tuple[Any, list[str]]:
+def _scores(given: Any, columns: str | None, shape: Shape | None = None) -> tuple[Any, list[str]]:
     """An array of scores, and the names of its columns where they have some."""
+    if isinstance(given, Scored):  # read already
+        return given.given[0], list(given.names)
     if isinstance(given, (str, os.PathLike)):
         from scoreveil import files
 
-        return files.read(given, columns)
+        return files.read(given, columns) if shape is None else files.read_columns(given, columns)
     if hasattr(given, "to_numpy"):
         return _from_frame(given, columns)
     if columns is not None:
@@ -162,6 +265,8 @@ def _from_frame(frame: Any, columns: str | None) -> tuple[Any, list[str]]:
     from scoreveil.files.score_file import listed, selected
 
     every = list(getattr(frame, "columns", ()))
+    if not every:  # a Series: one column
+        return frame.to_numpy(), []
     if columns is not None:
         every = [every[i] for i in selected([str(name) for name in every], columns)]
         frame = frame[every]
@@ -210,6 +315,28 @@ def _labels(given: Any, n: int, who: str) -> NDArray[Any]:
         return np.array([str(label) for label in each])
 
 
+def _label_matrix(given: Any, shape: tuple[int, int], names: list[str], who: str) -> NDArray[Any]:
+    """Labels of records that have several: a row for each, of numbers."""
+    if isinstance(given, (str, os.PathLike)):
+        from scoreveil.files.labels import read_label_columns
+
+        try:
+            given = read_label_columns(Path(given), shape[1], names)
+        except ValueError as error:
+            raise ValueError(f"{who}: {error}") from None
+    elif hasattr(given, "columns"):
+        from scoreveil.files.labels import label_columns
+
+        given = given[label_columns([str(name) for name in given.columns], shape[1], names)].to_numpy()
+    found = np.asarray(to_numpy(given))
+    if found.shape != shape:
+        raise ValueError(f"{who}: expected {shape[0]} rows of {shape[1]}, one for each label, got {found.shape}.")
+    try:
+        return found.astype(np.float64)
+    except ValueError:
+        raise ValueError(f"{who}: expected numbers, 0 for no and 1 for yes.") from None
+
+
 def _numbered(labels: Mapping[str, NDArray[Any]], names: list[str], k: int) -> tuple[Mapping[str, NDArray[Any]], str]:
     """Names of classes as their numbers, and how they were understood; numbers as they are."""
     named = {each.dtype.kind == "U" for each in labels.values()}
@@ -217,11 +344,11 @@ def _numbered(labels: Mapping[str, NDArray[Any]], names: list[str], k: int) -> t
         return labels, ""
     if len(named) > 1:
         raise ValueError(f"labels of {' and '.join(labels)}: expected numbers of classes on every side, or names.")
+    from scoreveil.files.labels import shared_start
     from scoreveil.files.score_file import listed
 
     found = sorted({str(label) for each in labels.values() for label in each.tolist()})
-    common = len(list(takewhile(lambda letters: len(set(letters)) == 1, zip(*names, strict=False))))
-    for cut in range(common + 1):
+    for cut in range(shared_start(names) + 1):
         classes = [name[cut:] for name in names]
         if set(found) <= set(classes):
             how = "by the names of the columns"
@@ -239,7 +366,8 @@ def _numbered(labels: Mapping[str, NDArray[Any]], names: list[str], k: int) -> t
 
 
 def _classes(found: NDArray[Any], k: int, who: str) -> Integers:
-    wrong = np.nonzero(~((found >= 0) & (found < k) & (found == np.floor(found))))[0]
+    wrong = np.argwhere(~((found >= 0) & (found < k) & (found == np.floor(found))))
     if len(wrong):
-        raise ValueError(f"{who}: row {wrong[0]} is not the number of a class, 0 to {k - 1}.")
+        column = f", column {wrong[0][1]}," if found.ndim > 1 else ""
+        raise ValueError(f"{who}: row {wrong[0][0]}{column} is not the number of a class, 0 to {k - 1}.")
     return found.astype(np.int64)

@@ -22,13 +22,15 @@ from scoreveil.audit.report.page import drawn, rendered
 from scoreveil.audit.report.pdf import Printer
 from scoreveil.audit.report.tables import Table, TableCell
 from scoreveil.audit.report.wording import NOTHING, number
-from scoreveil.fitting.cost import MEASURES, WAYS, Cost, Group, Measure
+from scoreveil.fitting.cost import MEASURES, OF_LABEL, WAYS, Cost, Group, LabelCost, Measure
 from scoreveil.fitting.frontier import Trial, smallest_better
 from scoreveil.mechanisms.channel import Channel
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.promises import WHOLE
+from scoreveil.shapes import READOUT
 from scoreveil.veil import Veil
 
+_SHORT = {"raw": "raw", "tempered": "scaled", "label": "label"}  # over narrow columns
 TONES = {"raw": "c1", "veiled": "c0"}
 OVER_EPSILON = ("useful", "nll", "leak")  # drawn over ε
 BETTER = {"useful": "higher is better", "nll": "lower is better", "leak": "lower is better; .5 is nothing"}
@@ -73,6 +75,7 @@ def results(veil: Veil, trials: Sequence[Trial]) -> dict[str, Any]:
             "announced": channel.announced.tolist(),
             "chances": (channel.table / WHOLE).tolist(),
         },
+        **({} if veil.shape is None else {"shape": veil.shape.settings()}),
     }
 
 
@@ -89,6 +92,8 @@ def html(veil: Veil, trials: Sequence[Trial], target: str) -> str:
         verdict=() if own.cost is None else own.cost.verdict,
         repeats=None if promise.advantage is None else repeats(promise),
         costs=None if own.cost is None else costs(own.cost),
+        labels=None if own.cost is None or not own.cost.labels else labels(own.cost.labels),
+        released=_released(veil),
         frontier=frontier(trials, veil.epsilon) if measured or promise.advantage is not None else None,
         smallest=smallest_better(trials),
         over_epsilon=drawn(over_epsilon(measured)) if measured else [],
@@ -124,7 +129,8 @@ def cards(promise: Guarantee, measured: Cost | None) -> list[dict[str, Any]]:
     if measured is not None:
         useful = measured.useful
         words = (
-            f"how often a right answer is surer than a wrong one; raw {number(useful['raw'].value)}, label alone .50"
+            f"how often a right answer is surer than a wrong one; raw {number(useful['raw'].value)}, label alone "
+            f"{number(useful['label'].value)}"
         )
         found.append(
             {"kind": "What is left", "title": "Usefulness", "tone": "floor",
@@ -159,6 +165,26 @@ def costs(measured: Cost) -> Table:
         if found:
             rows.append((TableCell(words, words), *(_measure(found[way]) for way in WAYS)))
     return Table("What the confidence is worth", columns, tuple(rows))
+
+
+def labels(measured: Sequence[LabelCost]) -> Table:
+    """A row for each of many labels: how much its log-loss is below that of the label alone, the least first."""
+    names = [name for name in OF_LABEL if getattr(measured[0], name)]
+    columns = (
+        ("label", ""),
+        ("yes", "how often it is"),
+        *((_SHORT.get(way, WAYS[way]), MEASURES[name]) for name in names for way in WAYS),
+    )
+    groups = (("", 2), *((MEASURES[name], len(WAYS)) for name in names))
+    rows = [
+        (
+            TableCell(each.label, each.label),
+            TableCell(f"{100 * each.share:.0f} %", each.share),
+            *(_cell(getattr(each, name)[way]) for name in names for way in WAYS),
+        )
+        for each in sorted(measured, key=lambda each: each.nll["label"] - each.nll["veiled"])
+    ]
+    return Table("Label by label", columns, tuple(rows), groups=groups)
 
 
 def frontier(trials: Sequence[Trial], own: float) -> Table:
@@ -231,6 +257,16 @@ def _apart(found: dict[str, Measure]) -> list[str]:
 
 def _shown(measured: Cost) -> list[tuple[str, str, tuple[Group, ...]]]:
     return [(WAYS[way], TONES[way], measured.reliability[way]) for way in ("raw", "veiled")]
+
+
+def _released(veil: Veil) -> str:
+    """What is released of an answer where that is not the announced confidence itself."""
+    if getattr(veil.shape, READOUT, None) is None:
+        return ""
+    return (
+        "What is released is read off the answer, the label and its yes or no: how often the label is yes among such "
+        "answers. The top score is that of a probability whose threshold was moved to one half."
+    )
 
 
 def heat(channel: Channel) -> dict[str, Any]:
