@@ -12,6 +12,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import shapes as benchmark  # benchmarks/shapes.py
 from scoreveil import Veil
 from scoreveil.accounting import epsilon_after
 from scoreveil.mechanisms import loading
@@ -512,7 +513,7 @@ def test_columns_and_pairs_are_each_others_way_back() -> None:
     ("shape", "scores", "message"),
     [
         (OneColumn(), np.array([0.5, math.nan]), "Row 1: the score is NaN"),
-        (OneColumn(), np.array([[0.5], [1.01]]), "Row 1: the score is more than 1; .* logits=True"),
+        (OneColumn(), np.array([[0.5], [1.01]]), "Row 1: the score is more than 1; .* logits"),
         (OneColumn(), np.array([-0.1]), "Row 0: the score is less than 0"),
         (OneColumn(logits=True), np.array([1.0, math.inf]), "Row 1: the score is infinite"),
         (OneColumn(), np.full((2, 3), 0.5), r"Expected one column, \(n,\) or \(n, 1\), got shape \(2, 3\)"),
@@ -594,3 +595,20 @@ def test_a_shape_is_saved_with_its_veil(tmp_path: Any, shape: Shape) -> None:
     Veil(1.0, shape=shape).save(path)
     assert Veil.load(path).shape == shape
     assert pickle.loads(pickle.dumps(Veil(1.0, shape=shape))).shape == shape
+
+
+def test_a_veil_says_its_shape_and_takes_another() -> None:
+    veil = Veil(1.0, shape=OneColumn(0.2), secret=SECRET, model="m")
+    assert "OneColumn(threshold=0.2" in repr(veil)
+    other = veil.with_shape(ManyLabels())
+    assert (other.shape, other.model, other.is_keyed) == (ManyLabels(), "m", True)
+    p = np.random.default_rng(0).random(99)
+    np.testing.assert_array_equal(other.with_shape(OneColumn(0.2))(p), veil(p))
+
+
+def test_the_benchmark_compares_as_many_vectors() -> None:
+    for case in benchmark.cases(200):
+        veil = Veil(benchmark.EPSILON, shape=case.shape)
+        assert veil(case.scores).shape == case.scores.shape
+        assert len(case.scores) * veil.releases(case.scores) == case.vectors == 200
+    assert all(seconds > 0 for seconds in benchmark.measured(benchmark.cases(200)[0], rounds=1))
