@@ -39,7 +39,7 @@ BAD_ROWS = {
 
 
 # what was found, or what was expected and what came
-FAULTS = r"^Row \d+: (a score is|\d+ of the scores are|the scores sum to)|^Expected .*, got "
+FAULTS = r"^Row \d+(, place [\d, ]+)?: (a score is|\d+ of the scores are|the scores sum to)|^Expected .*, got "
 
 
 def refusal(veil: Veil, scores: Any) -> str:

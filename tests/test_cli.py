@@ -194,7 +194,7 @@ def test_a_secret_that_others_can_read_is_warned_about(scoreveil):
         ("in.npy -o out.npy --epsilon 2 --secret-file none", "There is no secret file none."),
         ("in.npy -o out.npy --epsilon 2 --secret-file short", "Expected a secret of at least 16 bytes, got 5."),
         ("in.parquet -o out.parquet --epsilon 2 --columns q*", "Expected a column that matches 'q*'"),
-        ("in.parquet -o out.parquet --epsilon 2 --threshold 0.4", "A threshold is for one column of probabilities"),
+        ("in.parquet -o out.parquet --epsilon 2 --threshold 0.4", "Expected one column, (n,) or (n, 1), got shape"),
         ("broken.parquet -o out.parquet --epsilon 2", "Expected a file that can be read, got broken.parquet"),
         ("in.csv -o out.csv --epsilon 2", "--columns to name those that hold scores, got text in 'who'"),
         (

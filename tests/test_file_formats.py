@@ -61,7 +61,8 @@ def test_npy_in_fortran_order_and_as_one_vector(tmp_path, monkeypatch):
     [
         (np.ones((3, 4), dtype=int), "Expected floating-point scores, got dtype int64"),
         (np.ones((3, 4), dtype="f4,f4"), "Expected floating-point scores"),
-        (np.ones((2, 3, 4)), "got 3 dimensions"),
+        (np.ones((2, 3, 4)), "row 1: place 0: the scores sum to more than 1, by over 0.001"),
+        (np.ones((2, 3, 1)), "Expected at least 2 classes, got 1"),
         (np.ones((3, 0)), "Expected at least 2 classes, got 0"),
         (np.array(0.5), "got 0 dimensions"),
     ],

@@ -293,7 +293,8 @@ def test_a_file_with_one_column_of_probabilities(tmp_path, threshold):
     source = written(
         tmp_path / "in.csv", "id,fraud\n" + "".join(f"{i},{value!r}\n" for i, value in enumerate(p.tolist()))
     )
-    done, out = protected(source, columns="fraud", threshold=threshold)
+    veil = Veil(2.0, shape=None if threshold is None else OneColumn(threshold))
+    done, out = protected(source, veil, columns="fraud")
     z = np.loadtxt(out, delimiter=",", skiprows=1)[:, 1]
     assert (done.classes, done.columns, done.untouched) == (1, ("fraud",), ("id",))
     border = threshold or 0.5
@@ -305,10 +306,8 @@ def test_what_is_no_probability_is_refused_by_row(tmp_path):
     with pytest.raises(BadRows) as caught:
         protected(written(tmp_path / "in.csv", "p\n0.2\n1.2\n-0.1\nnan\n"))
     assert [row for row, _ in caught.value.rows] == [1, 2, 3]
-    assert [fault for _, fault in caught.value.rows] == [*["expected a probability from 0 to 1"] * 2, "a score is NaN"]
-    for threshold in (0.0, 1.5):
-        with pytest.raises(ValueError, match="Expected a threshold between 0 and 1"):
-            protected(written(tmp_path / "in.csv", "p\n0.2\n"), threshold=threshold)
+    told = [fault.partition(";")[0] for _, fault in caught.value.rows]
+    assert told == ["the score is more than 1", "the score is less than 0", "the score is NaN"]
 
 
 # The command
@@ -328,6 +327,8 @@ def test_the_command_says_what_it_did(tmp_path, capsys):
     assert "left out   confidence" in said
     assert "skipped     row 1: the scores sum to more than 1" in said
     assert run([*words, "--drop", "confidence", "--force"]) == 2
-    assert "Rounded, or in percent: --rescale. Single rows: --on-bad-row skip or label-only." in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "Rounded, or in percent: --rescale. Not vectors that sum to 1: --shape many_labels or top_k. " in told
+    assert "Single rows: --on-bad-row skip or label-only." in told
     assert run([*words, "--on-bad-row", "sometimes"]) == 2
     assert "Expected --on-bad-row refuse, skip, label-only, got 'sometimes'" in capsys.readouterr().err

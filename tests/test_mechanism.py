@@ -21,7 +21,6 @@ from typing import Any
 import array_api_strict
 import cloudpickle
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from dp_accounting import dp_event
@@ -581,18 +580,6 @@ import scoreveil
 print(scoreveil.Veil(1.0)([0.2, 0.8]).argmax())
 """
     assert run(program).strip() == "1"
-
-
-# --- data frames
-
-
-@pytest.mark.parametrize("given", [pd.DataFrame(sample(3)), pd.DataFrame(sample(3))[0]], ids=["frame", "series"])
-def test_a_data_frame_is_refused_with_a_hint(given: Any) -> None:
-    for veil in (Veil(1.0), Veil(1.0, "published"), Veil(1.0, secret=SECRET)):
-        with pytest.raises(ValueError, match=rf"got {type(given).__name__}; .*frame\[columns\]\.to_numpy\(\)"):
-            veil(given)
-    frame = pd.DataFrame(sample(3))
-    assert Veil(1.0)(frame[[0, 1, 2, 3, 4]].to_numpy()).shape == (3, 5)
 
 
 # --- the message of a keyed draw

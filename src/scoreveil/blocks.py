@@ -92,6 +92,17 @@ def keyed_uniforms(mechanism: Mechanism, rows: Rows, draws: KeyedDraws, tags: Ro
     return draws.uniforms(messages(rows, *mechanism.cells(rows), tags), mechanism.draws(rows.shape[1]))
 
 
+def in_pieces(answered: Callable[[int, int], Rows], rows: int, size: int, threads: int = 1) -> Rows:
+    """`answered(first, last)` for pieces of so many rows, put together."""
+    if rows <= size:
+        return answered(0, rows)
+    ends = [(first, min(first + size, rows)) for first in range(0, rows, size)]
+    if threads == 1:
+        return np.concatenate([answered(*each) for each in ends])
+    with ThreadPoolExecutor(threads) as pool:
+        return np.concatenate([done.result() for done in [pool.submit(answered, *each) for each in ends]])
+
+
 def _in_blocks(
     rows: Rows,
     run: Callable[[Rows, int, Floats | None, Rows], None],

@@ -7,24 +7,30 @@
 
 Vectors (n, k) need no shape. A shape is a frozen value that travels with its veil: in files, in configurations.
 
-Every vector is a release of its own. An answer that holds m of them spends m · ε, and `Shape.vectors` says how many:
-its result is (records, releases of a record, classes).
+Every vector is a release of its own. An answer that holds m of them spends m · ε, and `Shape.releases` says how many.
+An answer is made of the veiled vectors, the labels and the dtype alone: nothing else of the scores that were served
+reaches it, to the last bit.
 """
 
 import dataclasses
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from scoreveil.mechanisms.ordering import rank, restore, unrank
+from scoreveil.mechanisms.scores import SUM_TOLERANCE, BadRow
+
 Rows = NDArray[Any]
 Floats = NDArray[np.float64]
 
 READOUT = "readout"  # the field that a fit fills in
+RANKED = 5  # rows in descending order from which on it is no accident
+PIECE = 1 << 15  # scores of vectors that are made at a time: what stays in a processor's cache
 
 _named: dict[str, type["Shape"]] = {}
 
@@ -43,8 +49,12 @@ class Shape(ABC):
         _named[name] = cls
 
     @abstractmethod
-    def check(self, scores: Rows) -> None:
+    def check_layout(self, layout: Sequence[int]) -> None:
+        """Raise ValueError where arrays of this layout (`scores.shape`) are not of this shape, whatever they hold."""
+
+    def check(self, scores: Rows, first_row: int = 0) -> None:
         """Raise ValueError naming the first row, and column, that is not of this shape; no score is quoted."""
+        self.check_layout(scores.shape)
 
     @abstractmethod
     def vectors(self, scores: Rows) -> Rows:
@@ -53,6 +63,25 @@ class Shape(ABC):
     @abstractmethod
     def restored(self, veiled: Rows, like: Rows) -> Rows:
         """Veiled vectors as `like` has its scores: of its shape and dtype, with its labels."""
+
+    def records(self, scores: Rows) -> Rows:
+        """The same scores with an axis of records first: one record may come without."""
+        return np.atleast_2d(scores)
+
+    def releases(self, layout: Sequence[int]) -> int:
+        """How many vectors each record has in an array of this layout (`scores.shape`)."""
+        return 1
+
+    def piece(self, layout: Sequence[int]) -> int:
+        """How many records of an array of this layout are turned into vectors at a time."""
+        return max(1, PIECE // (2 * self.releases(layout)))
+
+    def place(self, vector: int, layout: Sequence[int]) -> tuple[int, str]:
+        """The record that the vector of this number belongs to, and where in it, for messages."""
+        return vector // self.releases(layout), ""
+
+    def check_columns(self, scores: Rows) -> None:  # noqa: B027  (most shapes have nothing to hide there)
+        """Raise ValueError where the places of scores (n, k) in a table tell what is to be veiled."""
 
     def settings(self) -> dict[str, Any]:
         """The plain values that it is made of, its name among them."""
@@ -93,6 +122,8 @@ def _options(kind: type[Shape]) -> list[str]:
 
 
 # Yes or no
+
+BELOW_HALF = float(np.nextafter(0.5, 0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,8 +169,8 @@ class ReadOut:
 class OneColumn(Shape, name="one_column"):
     """Two classes in one column, (n,) or (n, 1): the probability p of the positive one.
 
-    The label is "positive" where p >= threshold. It is kept by stretching both sides of the threshold to halves: a
-    probability at the threshold becomes the vector (1/2, 1/2), and 0 and 1 stay where they are.
+    The label is "yes" where p >= threshold, in the column's own dtype. It is kept by stretching both sides of the
+    threshold to halves: a probability at the threshold becomes the vector (1/2, 1/2), and 0 and 1 stay where they are.
 
     Attributes:
         threshold: From where on the answer is yes.
@@ -156,17 +187,23 @@ class OneColumn(Shape, name="one_column"):
     def __post_init__(self) -> None:
         _check_threshold(self.threshold)
 
-    def check(self, scores: Rows) -> None:
-        if scores.ndim not in (1, 2) or (scores.ndim == 2 and scores.shape[1] != 1):
-            raise ValueError(f"Expected one column, (n,) or (n, 1), got shape {scores.shape}.")
-        _check_sigmoids(scores.reshape(-1, 1), self.logits)
+    def check_layout(self, layout: Sequence[int]) -> None:
+        if len(layout) not in (1, 2) or (len(layout) == 2 and layout[1] != 1):
+            raise ValueError(f"Expected one column, (n,) or (n, 1), got shape {tuple(layout)}.")
+
+    def check(self, scores: Rows, first_row: int = 0) -> None:
+        super().check(scores)
+        _check_sigmoids(scores.reshape(-1, 1), self.logits, first_row)
 
     def vectors(self, scores: Rows) -> Floats:
-        return _stretched(scores.reshape(-1, 1), np.array([self.threshold]), self.logits)
+        return _stretched(scores.reshape(-1, 1), _Border.of((self.threshold,), scores.dtype, self.logits))
 
     def restored(self, veiled: Rows, like: Rows) -> Rows:
-        given = like.reshape(-1, 1)
-        return _unstretched(veiled, given, np.array([self.threshold]), self.logits, self.readout).reshape(like.shape)
+        border = _Border.of((self.threshold,), like.dtype, self.logits)
+        return _unstretched(veiled, like.reshape(-1, 1), border, self.readout).reshape(like.shape)
+
+    def records(self, scores: Rows) -> Rows:
+        return scores
 
 
 @dataclass(frozen=True)
@@ -190,7 +227,7 @@ class ManyLabels(Shape, name="many_labels"):
     )
 
     def __post_init__(self) -> None:
-        if isinstance(self.threshold, (list, np.ndarray)):  # as files and configurations have them
+        if isinstance(self.threshold, (list, tuple, np.ndarray)):  # as files and configurations have them
             object.__setattr__(self, "threshold", tuple(float(each) for each in self.threshold))
         for each in self._thresholds:
             _check_threshold(each)
@@ -199,27 +236,27 @@ class ManyLabels(Shape, name="many_labels"):
     def _thresholds(self) -> tuple[float, ...]:
         return self.threshold if isinstance(self.threshold, tuple) else (self.threshold,)
 
-    def of_label(self, label: int) -> OneColumn:
-        """How one of the labels is served by itself."""
-        thresholds, readout = self._thresholds, self.readout
-        alone = None if readout is None else ReadOut(readout.announced, readout.yes[label : label + 1])
-        return OneColumn(thresholds[label if len(thresholds) > 1 else 0], self.logits, alone)
+    def check_layout(self, layout: Sequence[int]) -> None:
+        if len(layout) not in (1, 2) or not layout[-1]:
+            raise ValueError(f"Expected a column for each label, (n, labels), got shape {tuple(layout)}.")
+        if isinstance(self.threshold, tuple) and len(self.threshold) != layout[-1]:
+            raise ValueError(f"Expected a threshold for each of {layout[-1]} labels, got {len(self.threshold)}.")
+        if self.readout is not None and self.readout.labels != layout[-1]:
+            raise ValueError(f"This veil was fitted for {self.readout.labels} labels, got {layout[-1]}.")
 
-    def check(self, scores: Rows) -> None:
-        if scores.ndim not in (1, 2) or not scores.shape[-1]:
-            raise ValueError(f"Expected a column for each label, (n, labels), got shape {scores.shape}.")
-        if len(self._thresholds) not in (1, scores.shape[-1]):
-            raise ValueError(f"There are {len(self._thresholds)} thresholds for {scores.shape[-1]} labels.")
-        if self.readout is not None and self.readout.labels != scores.shape[-1]:
-            raise ValueError(f"This veil was fitted for {self.readout.labels} labels, got {scores.shape[-1]}.")
-        _check_sigmoids(np.atleast_2d(scores), self.logits)
+    def check(self, scores: Rows, first_row: int = 0) -> None:
+        super().check(scores)
+        _check_sigmoids(np.atleast_2d(scores), self.logits, first_row)
 
     def vectors(self, scores: Rows) -> Floats:
-        return _stretched(np.atleast_2d(scores), np.array(self._thresholds), self.logits)
+        return _stretched(np.atleast_2d(scores), _Border.of(self._thresholds, scores.dtype, self.logits))
 
     def restored(self, veiled: Rows, like: Rows) -> Rows:
-        given = np.atleast_2d(like)
-        return _unstretched(veiled, given, np.array(self._thresholds), self.logits, self.readout).reshape(like.shape)
+        border = _Border.of(self._thresholds, like.dtype, self.logits)
+        return _unstretched(veiled, np.atleast_2d(like), border, self.readout).reshape(like.shape)
+
+    def releases(self, layout: Sequence[int]) -> int:
+        return layout[-1]
 
 
 def _check_threshold(threshold: float) -> None:
@@ -227,10 +264,12 @@ def _check_threshold(threshold: float) -> None:
         raise ValueError(f"Expected a threshold between 0 and 1, got {threshold!r}.")
 
 
-def _check_sigmoids(columns: Rows, logits: bool) -> None:
-    good = np.isfinite(columns) if logits else (columns >= 0) & (columns <= 1)
-    if good.all():
+def _check_sigmoids(columns: Rows, logits: bool, first_row: int) -> None:
+    low, high = (np.finfo(columns.dtype).min, np.finfo(columns.dtype).max) if logits else (0, 1)
+    # written so that NaN fails
+    if columns.min(initial=0) >= low and columns.max(initial=0) <= high:
         return
+    good = (columns >= low) & (columns <= high)
     row, column = np.argwhere(~good)[0]
     found = columns[row, column]
     if np.isnan(found):
@@ -239,46 +278,62 @@ def _check_sigmoids(columns: Rows, logits: bool) -> None:
         fault = "is infinite; give logits that are numbers"
     else:
         side = "less than 0" if found < 0 else "more than 1"
-        fault = f"is {side}; give probabilities from 0 to 1, or say logits=True"
-    raise ValueError(f"Row {row}, column {column}: the score {fault}.")
+        fault = f"is {side}; give probabilities from 0 to 1, or say that they are logits"
+    raise BadRow(first_row + int(row), f"the score {fault}", int(column) if columns.shape[1] > 1 else "")
 
 
-def _stretched(columns: Rows, threshold: Floats, logits: bool) -> Floats:
+@dataclass(frozen=True, eq=False)
+class _Border:
+    """Thresholds as a dtype has them, one for each column or one for all."""
+
+    threshold: Floats  # of probabilities
+    logits: bool
+    yes: Rows  # from here on the answer is yes
+    least_yes: Rows  # the smallest answer that says yes, whether it is read in this dtype or in a wider one
+    most_no: Rows
+
+    @classmethod
+    def of(cls, thresholds: tuple[float, ...], dtype: np.dtype[Any], logits: bool) -> "_Border":
+        threshold = np.array(thresholds)
+        exact = np.log(threshold) - np.log1p(-threshold) if logits else threshold
+        yes = exact.astype(dtype)
+        up, down = np.nextafter(yes, dtype.type(np.inf)), np.nextafter(yes, dtype.type(-np.inf))
+        return cls(threshold, logits, yes, np.where(yes.astype(np.float64) < exact, up, yes), down)
+
+
+def _stretched(columns: Rows, border: _Border) -> Floats:
     """Score vectors (n, m, 2) of columns (n, m): no, yes. What is no probability becomes no vector."""
-    wide = columns.astype(np.float64)
-    p = _sigmoid(wide) if logits else wide
-    yes = _yes(columns, threshold, logits)
-    q = np.where(yes, 0.5 + (p - threshold) / (1 - threshold) / 2, p / threshold / 2)
-    # at the threshold itself it is yes that wins
-    q = np.where(yes, np.maximum(q, np.nextafter(0.5, 1)), np.minimum(q, 0.5))
-    return np.stack([1 - q, q], axis=-1)
+    yes, t, p = columns >= border.yes, border.threshold, columns.astype(np.float64)
+    if border.logits:
+        with np.errstate(over="ignore"):
+            p = 1 / (1 + np.exp(-p))
+    less = np.where(yes, 1 - p, p)  # of the two classes, the one that loses
+    if (t != 0.5).any():
+        less *= np.where(yes, 0.5 / (1 - t), 0.5 / t)
+    np.minimum(less, np.where(yes, BELOW_HALF, 0.5), out=less)  # at the threshold itself it is yes that wins
+    more = 1 - less
+    made = np.empty((*columns.shape, 2))
+    made[..., 0] = np.where(yes, less, more)
+    made[..., 1] = np.where(yes, more, less)
+    return made
 
 
-def _unstretched(vectors: Floats, like: Rows, threshold: Floats, logits: bool, readout: ReadOut | None) -> Rows:
+def _unstretched(vectors: Floats, like: Rows, border: _Border, readout: ReadOut | None) -> Rows:
     """Columns (n, m) of veiled vectors (n, m, 2), of the dtype of `like`, on the same side of each threshold."""
-    q, kind = vectors[..., 1], like.dtype.type
-    yes = _yes(like, threshold, logits)
-    if readout is None:
-        p = np.where(yes, threshold + (q - 0.5) * 2 * (1 - threshold), q * 2 * threshold)
+    yes, t, info = like >= border.yes, border.threshold, np.finfo(like.dtype)
+    if readout is not None:
+        said = readout(vectors, yes)
+        less = np.where(yes, 1 - said, said)
     else:
-        p = readout(vectors, yes)
-    if logits:
-        info = np.finfo(like.dtype)
-        p = np.clip(p, info.tiny, 1 - info.epsneg)
-        p, threshold = np.log(p) - np.log1p(-p), np.log(threshold) - np.log1p(-threshold)
-    p, border = p.astype(like.dtype), threshold.astype(like.dtype)
-    below = np.minimum(p, np.nextafter(border, kind(-math.inf)))
-    return np.asarray(np.where(yes, np.maximum(p, border), below))
-
-
-def _yes(columns: Rows, threshold: Floats, logits: bool) -> NDArray[np.bool_]:
-    border = np.log(threshold) - np.log1p(-threshold) if logits else threshold
-    return np.asarray(columns >= border.astype(columns.dtype))
-
-
-def _sigmoid(logits: Floats) -> Floats:
-    small = np.exp(-np.abs(logits))  # written so that nothing overflows
-    return np.where(logits >= 0, 1 / (1 + small), small / (1 + small))
+        less = np.minimum(vectors[..., 0], vectors[..., 1])
+        if (t != 0.5).any():
+            less *= np.where(yes, 2 * (1 - t), 2 * t)
+    if border.logits:
+        np.maximum(less, info.epsneg, out=less)  # certain is as far as 1 - p can be told from 1
+        less = np.log(less) - np.log1p(-less)
+    p = np.where(yes, -less if border.logits else 1 - less, less).astype(like.dtype, copy=False)
+    low, high = np.where(yes, border.least_yes, info.min), np.where(yes, info.max, border.most_no)
+    return np.clip(p, low, high, out=p)
 
 
 # Some of many
@@ -289,6 +344,7 @@ class TopK(Shape, name="top_k"):
     """The scores of the classes that a model lists, (n, k) or (k,): its largest ones.
 
     Which classes are listed is released as it is; how they are ordered is not, beyond those that the mechanism keeps.
+    So columns must not stand in the order of their scores: `Veil.pairs` takes lists as models give them.
 
     Attributes:
         classes: How many there are in all. The rest, 1 minus the sum, is then veiled with the others, as if the
@@ -304,49 +360,105 @@ class TopK(Shape, name="top_k"):
     )
 
     def __post_init__(self) -> None:
-        if self.classes is not None and (not isinstance(self.classes, int) or self.classes < 2):
+        whole = isinstance(self.classes, int) and not isinstance(self.classes, bool)
+        if self.classes is not None and not (whole and self.classes >= 2):
             raise ValueError(f"Expected classes to be a whole number >= 2, got {self.classes!r}.")
 
-    def check(self, scores: Rows) -> None:
-        if scores.ndim not in (1, 2) or scores.shape[-1] < (2 if self.classes is None else 1):
-            raise ValueError(f"Expected the scores of the classes that are listed, (n, k), got shape {scores.shape}.")
-        listed = scores.shape[-1]
+    def check_layout(self, layout: Sequence[int]) -> None:
+        listed = layout[-1] if len(layout) in (1, 2) else 0
+        if not listed:
+            raise ValueError(f"Expected the scores of the classes that are listed, (n, k), got shape {tuple(layout)}.")
+        if listed == 1 and self.classes is None:
+            raise ValueError("One class alone leaves nothing to veil; say how many there are in all: TopK(classes=…).")
         if self.classes is not None and listed > self.classes:
             raise ValueError(f"{listed} classes are listed, and there are {self.classes} in all.")
-        rows = np.atleast_2d(scores).astype(np.float64)
-        good = (rows >= 0).all(axis=1) & (rows <= 1 + TOLERANCE).all(axis=1)
-        total = np.where(good, rows.sum(axis=1), 0)
-        good &= (total > 0) & (total <= 1 + TOLERANCE)
-        if self.classes == listed:
-            good &= total >= 1 - TOLERANCE
-        if not good.all():
-            row = int(np.argmin(good))
-            raise ValueError(f"Row {row}: expected scores of 0 or more that sum to 1 at most; give probabilities.")
-        if self.classes is not None and listed < self.classes:
-            each = (1 - total) / (self.classes - listed)
-            small = each > rows.max(axis=1) + TOLERANCE
-            if small.any():
-                row = int(np.argmax(small))
-                raise ValueError(
-                    f"Row {row}: the classes that are not listed have more each than any listed; give the largest."
-                )
+
+    def check(self, scores: Rows, first_row: int = 0) -> None:
+        super().check(scores)
+        rows, listed = np.atleast_2d(scores), scores.shape[-1]
+        # written so that NaN fails; the largest comes before the sum, which might overflow
+        if not (rows.min(initial=0) >= 0 and rows.max(initial=0) <= 1 + SUM_TOLERANCE):
+            good = ((rows >= 0) & (rows <= 1 + SUM_TOLERANCE)).all(axis=1)
+            _refuse(np.asarray(good), first_row, "expected scores from 0 to 1; give probabilities")
+        total = _sums(rows)
+        _refuse(total <= 1 + SUM_TOLERANCE, first_row, "the scores sum to more than 1; give probabilities")
+        if self.classes is None:
+            _refuse(total > 0, first_row, "all scores are 0")
+        else:
+            reached = total + (self.classes - listed) * self._each(rows, total)
+            told = (
+                "the scores sum to less than 1"
+                if listed == self.classes
+                else "the classes that are not listed have more than the least of those listed; list the largest"
+            )
+            _refuse(reached >= 1 - SUM_TOLERANCE, first_row, told)
+
+    def _each(self, rows: Rows, total: Floats) -> Floats:
+        """What each class has that is not listed: (n,). None of them has more than one that is listed."""
+        assert self.classes is not None
+        missing = self.classes - rows.shape[1]
+        return np.asarray(np.minimum(np.maximum(1 - total, 0) / max(missing, 1), rows.min(axis=1, initial=1)))
 
     def vectors(self, scores: Rows) -> Rows:
-        rows = np.atleast_2d(scores).astype(np.float64)
-        total = rows.sum(axis=1, keepdims=True)
-        if self.classes is None or rows.shape[1] == self.classes:
-            return np.asarray(rows / total)[:, None, :]
-        missing = self.classes - rows.shape[1]
-        # what is not listed never wins
-        each = np.minimum(np.maximum(1 - total, 0) / missing, rows.max(axis=1, keepdims=True))
-        whole = np.concatenate([rows, np.broadcast_to(each, (len(rows), missing))], axis=1)
-        return np.asarray(whole / whole.sum(axis=1, keepdims=True))[:, None, :]
+        rows = np.atleast_2d(scores)
+        if self.classes is None:
+            return _scaled(rows.astype(_work(rows.dtype), copy=False))[:, None, :]
+        made = np.empty((len(rows), 1, self.classes), dtype=_work(rows.dtype))
+        made[:, 0, : rows.shape[1]] = rows
+        made[:, 0, rows.shape[1] :] = self._each(rows, _sums(rows))[:, None]
+        return made
+
+    def check_columns(self, scores: Rows) -> None:
+        if len(scores) >= RANKED and scores.shape[1] > 1 and (np.diff(scores, axis=1) <= 0).all():
+            raise ValueError(
+                "The columns stand in the order of their scores, and would tell it whatever is in them. Give lists of "
+                "labels and scores: Veil.pairs, or a .jsonl file."
+            )
+
+    def piece(self, layout: Sequence[int]) -> int:
+        return max(1, PIECE // (self.classes or layout[-1]))
 
     def restored(self, veiled: Rows, like: Rows) -> Rows:
-        return veiled[:, 0, : like.shape[-1]].astype(like.dtype).reshape(like.shape)
+        rows = veiled[:, 0]
+        if like.dtype != veiled.dtype:
+            order = rank(rows)
+            ascending = np.take_along_axis(rows, order, axis=1).astype(np.float64)
+            rows = restore(ascending, ascending[:, 1:] > ascending[:, :-1], order, like.dtype)
+        return np.ascontiguousarray(rows[:, : like.shape[-1]]).reshape(like.shape)
 
 
-TOLERANCE = 1e-3  # as that of score vectors
+def _refuse(good: NDArray[np.bool_], first_row: int, fault: str) -> None:
+    if not good.all():
+        raise BadRow(first_row + int(np.argmin(good)), fault)
+
+
+def _work(dtype: np.dtype[Any]) -> Any:
+    """The dtype that lists are veiled in: float16 has no room to divide two scores and tell them apart."""
+    return np.float32 if dtype == np.float16 else dtype
+
+
+def _sums(rows: Rows) -> Floats:
+    """What each row sums to, from the first column to the last."""
+    return np.asarray(np.ascontiguousarray(rows.T).sum(axis=0, dtype=np.float64))
+
+
+def _scaled(rows: Rows) -> Rows:
+    """Rows divided by their sums. Scores that differ stay so, and in order: rounding could make them equal."""
+    columns = np.ascontiguousarray(rows.T)
+    scaled = (columns / columns.sum(axis=0, dtype=np.float64)).astype(rows.dtype, copy=False)
+    made = np.ascontiguousarray(scaled.T)
+    merged = np.zeros(len(rows), dtype=bool)
+    for i in range(1, len(columns)):
+        merged |= ((scaled[i] == scaled[:i]) & (columns[i] != columns[:i])).any(axis=0)
+    if merged.any():
+        order = rank(rows[merged])
+        before, after = (np.take_along_axis(each[merged], order, axis=1) for each in (rows, made))
+        for i in range(1, rows.shape[1]):
+            least = np.nextafter(after[:, i - 1], np.inf, dtype=rows.dtype)
+            rises = before[:, i] > before[:, i - 1]
+            np.maximum(after[:, i], np.where(rises, least, after[:, i - 1]), out=after[:, i])
+        made[merged] = unrank(after, order)
+    return made
 
 
 @dataclass(frozen=True)
@@ -359,21 +471,65 @@ class MoreAxes(Shape, name="more_axes"):
         "together, or each in another way, is bounded by ε alone."
     )
 
-    def check(self, scores: Rows) -> None:
-        if scores.ndim < 3 or scores.shape[-1] < 2:
-            raise ValueError(f"Expected vectors for the places of each record, (n, t, k), got shape {scores.shape}.")
+    def check_layout(self, layout: Sequence[int]) -> None:
+        if len(layout) < 3 or layout[-1] < 2:
+            raise ValueError(f"Expected vectors for the places of each record, (n, t, k), got shape {tuple(layout)}.")
 
     def vectors(self, scores: Rows) -> Rows:
-        return scores.reshape(len(scores), math.prod(scores.shape[1:-1]), scores.shape[-1])
+        return scores.reshape(len(scores), self.releases(scores.shape), scores.shape[-1])
 
     def restored(self, veiled: Rows, like: Rows) -> Rows:
         return veiled.reshape(like.shape)
 
+    def records(self, scores: Rows) -> Rows:
+        return scores
+
+    def releases(self, layout: Sequence[int]) -> int:
+        return math.prod(layout[1:-1])
+
+    def piece(self, layout: Sequence[int]) -> int:
+        return layout[0]
+
+    def place(self, vector: int, layout: Sequence[int]) -> tuple[int, str]:
+        record, *places = (int(i) for i in np.unravel_index(vector, tuple(layout[:-1])))
+        return record, f"place {', '.join(map(str, places))}"
+
 
 # Lists of pairs
 
+Pair = tuple[Any, float]
 
-def as_columns(rows: Sequence[Sequence[tuple[Any, float]]]) -> tuple[list[list[Any]], Rows]:
+
+def read_pairs(rows: Sequence[Any]) -> tuple[list[list[Pair]], bool]:
+    """Lists of (label, score), or of {"label": …, "score": …}, as lists of pairs; and whether they are the latter.
+
+    Raises:
+        ValueError: Something else is listed; the message names the row.
+    """
+    is_object = any(isinstance(entry, Mapping) for row in rows if isinstance(row, list | tuple) for entry in row)
+    return [_read_row(row, i, is_object) for i, row in enumerate(rows)], is_object
+
+
+def _read_row(row: Any, i: int, is_object: bool) -> list[Pair]:
+    if not isinstance(row, list | tuple):
+        raise BadRow(i, f"expected a list of labels and scores, got {type(row).__name__}")
+    read = []
+    for entry in row:
+        if is_object:
+            if not isinstance(entry, Mapping) or entry.keys() != {"label", "score"}:
+                raise BadRow(i, 'expected {"label": …, "score": …} and nothing else in it')
+            label, score = entry["label"], entry["score"]
+        elif isinstance(entry, list | tuple) and len(entry) == 2:
+            label, score = entry
+        else:
+            raise BadRow(i, "expected pairs of a label and a score")
+        if isinstance(score, bool | np.bool_) or not isinstance(score, int | float | np.integer | np.floating):
+            raise BadRow(i, f"expected a number for each score, got {type(score).__name__}")
+        read.append((label, float(score)))
+    return read
+
+
+def as_columns(rows: Sequence[Sequence[Pair]]) -> tuple[list[list[Any]], Rows]:
     """Lists of (label, score), equally long, as labels and scores (n, k), in the order of the labels' names.
 
     Models list the largest first; that order tells more than is released, and goes here.
@@ -384,11 +540,11 @@ def as_columns(rows: Sequence[Sequence[tuple[Any, float]]]) -> tuple[list[list[A
     labels = [[label for label, _ in row] for row in ordered]
     for i, row in enumerate(labels):
         if len(set(map(str, row))) < len(row):
-            raise ValueError(f"Row {i}: a label is listed twice.")
+            raise BadRow(i, "a label is listed twice")
     return labels, np.array([[score for _, score in row] for row in ordered], dtype=np.float64)
 
 
-def as_pairs(labels: list[list[Any]], scores: Rows) -> list[list[tuple[Any, float]]]:
+def as_pairs(labels: list[list[Any]], scores: Rows) -> list[list[Pair]]:
     """The way back: the largest answer first, equals in the order of their names."""
     return [
         sorted(zip(row, map(float, found), strict=True), key=lambda pair: (-pair[1], str(pair[0])))

@@ -16,20 +16,21 @@ A veil is a mechanism (`mechanisms/`) plus where draws come from (`randomness.py
 import hashlib
 import os
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack, cast
 
 import numpy as np
 
-from scoreveil import blocks, storage
+from scoreveil import blocks, frames, shapes, storage
 from scoreveil.fingerprint import Fingerprints
 from scoreveil.mechanisms import channel, isotonic, messages, published  # noqa: F401  (imported, they can be loaded by name)
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.mechanism import DEFAULT_MECHANISM, Mechanism, Rows, make
 from scoreveil.mechanisms.reference import Reference
-from scoreveil.mechanisms.scores import Array, check_layout, check_rows, is_floating, namespace, to_numpy
+from scoreveil.mechanisms.scores import Array, BadRow, check_layout, check_rows, is_floating, namespace, to_numpy
 from scoreveil.outcomes import Outcomes
 from scoreveil.randomness import KeyedDraws
 from scoreveil.secret_file import Secret
@@ -70,7 +71,7 @@ class Veil:
         mechanism: The mechanism's name: "isotonic" keeps the top class (or more) and comes with a guarantee;
             "published" is the paper's Algorithm 1 and Equation 2.
         shape: How scores are served, where they are not vectors that sum to 1: `shapes.OneColumn()`, `ManyLabels()`,
-            `TopK()`.
+            `TopK()` (docs/shapes.md).
         secret: At least 16 random bytes, or the path of a file that holds them: the same scores then always get the
             same answer.
         model: A name. With a secret, other models get independent answers.
@@ -123,24 +124,31 @@ class Veil:
         self._outcomes = Outcomes(self._used)
         self._keyed_draws()
 
-    def __call__(self, scores: Scores, tags: Sequence[bytes] | None = None) -> Scores:
+    def __call__(
+        self, scores: Scores, tags: Sequence[bytes] | None = None, columns: Sequence[Any] | str | None = None
+    ) -> Scores:
         """Veil scores.
 
         Args:
             scores: One score vector (k,) or a batch (n, k), of numpy, torch or another array library; a vector for each
-                place of each record, (n, t, k); or what the veil's shape says.
+                place of each record, (n, t, k); or what the veil's shape says. Or a table of pandas, polars or Arrow.
             tags: One for each row, with a secret and numpy scores. The draw is then a function of the secret, the
                 cell and the tag: the same tag always gets the same answer, another tag an independent one. Whoever
                 counts releases names them by tags, and can repeat one without storing it.
+            columns: Of a table: the names of the columns that hold scores; by default all of floating-point numbers.
 
         Returns:
-            Veiled scores of the same kind, dtype, device and shape.
+            Veiled scores of the same kind, dtype, device and shape; a table with all else as it was.
 
         Raises:
             ValueError: These are not score vectors; the message names the first such row, and quotes no score.
         """
         if isinstance(scores, (list, tuple)):
-            return cast(Scores, self(np.asarray(scores), tags))
+            scores = cast(Scores, np.asarray(scores))
+        elif not isinstance(scores, np.ndarray) and frames.is_frame(scores):
+            return cast(Scores, frames.veiled(lambda rows: self._columns(rows, tags), scores, columns))
+        if columns is not None:
+            raise ValueError(f"Columns are named in a table; a {type(scores).__name__} has none.")
         shape = self._shape_of(scores)
         if shape is None:
             check_layout(scores)
@@ -152,11 +160,25 @@ class Veil:
         if tags is not None:
             raise ValueError(f"Tags need numpy scores; these are of type {type(scores).__name__}.")
         xp, draws = namespace(scores), self._keyed_draws()
-        if shape is not None or (_fits_numpy(scores) and (draws is not None or scores.device.type == "cpu")):
+        fits = _fits_numpy(scores)
+        if isinstance(shape, MoreAxes) and draws is None:
+            _check_shape(scores, shape)
+            self._warn_of_sum(shape.releases(scores.shape))
+            with _placed(shape, scores.shape):
+                return cast(Scores, xp.reshape(self(xp.reshape(scores, (-1, scores.shape[-1]))), scores.shape))
+        if shape is not None and not (fits or scores.dtype in (xp.float32, xp.float64)):
+            raise ValueError(f"Expected scores of a dtype that numpy has, got {scores.dtype}; cast them to float32.")
+        if shape is not None or (fits and (draws is not None or scores.device.type == "cpu")):
             # numpy shares host memory; keyed answers are the same bytes wherever the scores live
             return cast(Scores, xp.asarray(self(to_numpy(scores)), device=scores.device))
         rows = scores[None, :] if scores.ndim == 1 else scores
         return cast(Scores, xp.reshape(blocks.on_device(self._used, rows, draws, self._rng), scores.shape))
+
+    def _columns(self, scores: Rows, tags: Sequence[bytes] | None) -> Rows:
+        """Answers to the columns of a table."""
+        if self.shape is not None and scores.ndim == 2:
+            self.shape.check_columns(scores)
+        return self(scores, tags)
 
     def _rows(self, rows: Rows, tags: Rows | None) -> Rows:
         """Answers to a contiguous numpy batch (n, k); `tags` are hashed ones."""
@@ -168,24 +190,81 @@ class Veil:
         return blocks.fresh(self._used, rows, self._rng, self.threads)
 
     def _shaped(self, scores: Rows, shape: Shape, tags: Sequence[bytes] | None) -> Rows:
-        """Scores of another shape, as vectors and back."""
-        vectors = self.vectors(scores)
-        releases = vectors.shape[1]
+        """Scores of another shape, as vectors and back, in pieces that stay in the processor's cache."""
+        _check_shape(scores, shape)
+        if not scores.size:
+            return scores.copy()
+        records, releases = shape.records(scores), shape.releases(scores.shape)
+        self._warn_of_sum(releases)
+        hashed = _hashed(tags, len(records))
+
+        def answered(first: int, last: int) -> Rows:
+            part = records[first:last]
+            shape.check(part, first)
+            vectors = shape.vectors(part)
+            marks = None if hashed is None else hashed[first:last]
+            if self.is_keyed and releases > 1:
+                marks = _of_places(_magnitudes(vectors) if marks is None else marks, releases)
+            with _placed(shape, records.shape, first):
+                veiled = self._rows(np.ascontiguousarray(vectors.reshape(-1, vectors.shape[2])), marks)
+            return shape.restored(veiled.reshape(vectors.shape), part)
+
+        # a generator's draws are taken in order
+        threads = 1 if self._rng else self.threads
+        return blocks.in_pieces(answered, len(records), shape.piece(records.shape), threads).reshape(scores.shape)
+
+    def _warn_of_sum(self, releases: int) -> None:
+        """Say so where the releases of an answer add up to nothing."""
         if releases > 1 and releases * self.epsilon > NOTHING:
             warnings.warn(
                 f"An answer holds {releases} releases of ε = {self.epsilon:g}, which add up to "
                 f"{releases * self.epsilon:g}: something is promised about each of them, nothing about a whole answer.",
-                stacklevel=3,
+                stacklevel=4,
             )
-        hashed = _hashed(tags, len(vectors))
-        if self.is_keyed and releases > 1:
-            hashed = _of_places(_magnitudes(vectors) if hashed is None else hashed, releases)
-        rows = np.ascontiguousarray(vectors.reshape(-1, vectors.shape[2]))
-        return shape.restored(self._rows(rows, hashed).reshape(vectors.shape), scores)
+
+    def pairs(self, rows: Sequence[Any], tags: Sequence[bytes] | None = None) -> list[Any]:
+        """Veil lists of labels with their scores, as Hugging Face pipelines and Triton answer with them.
+
+        The answer lists the same labels with veiled scores, the largest first and equals by name: the order that they
+        came in tells nothing.
+
+        Args:
+            rows: A list for each record, of (label, score) or of {"label": …, "score": …}; they may differ in length.
+            tags: As in a call.
+
+        Raises:
+            ValueError: These are no such lists, or their scores are not of the veil's shape.
+        """
+        read, is_object = shapes.read_pairs(rows)
+        if isinstance(getattr(self.shape, "threshold", None), tuple):
+            raise ValueError("Labels of a list have no order that thresholds could follow; give one threshold for all.")
+        if self.shape is not None and self.shape.arrays():
+            raise ValueError("This veil was fitted for labels in columns; give an array with a column for each.")
+        if tags is not None:
+            _hashed(tags, len(rows))  # refuses what is not one tag for each row
+        made: list[Any] = [[] for _ in rows]
+        for length in sorted({len(row) for row in read} - {0}):
+            where = [i for i, row in enumerate(read) if len(row) == length]
+            try:
+                labels, scores = shapes.as_columns([read[i] for i in where])
+                answers = self(scores, None if tags is None else [tags[i] for i in where])
+            except BadRow as bad:
+                raise BadRow(where[bad.row], bad.fault) from None
+            for i, row in zip(where, shapes.as_pairs(labels, answers), strict=True):
+                made[i] = [{"label": label, "score": score} for label, score in row] if is_object else row
+        return made
 
     def _shape_of(self, scores: Array) -> Shape | None:
         """The veil's shape; vectors of many places have theirs even where none was given."""
         return self.shape or (MoreAxes() if getattr(scores, "ndim", 0) > 2 else None)
+
+    def releases(self, scores: Array) -> int:
+        """How many vectors an answer to such scores holds: each is a release, and they add up.
+
+        `accounting.epsilon_after(veil.guarantee, veil.releases(scores))` is the ε of a whole answer.
+        """
+        shape = self._shape_of(scores)
+        return 1 if shape is None else shape.releases(scores.shape)
 
     def vectors(self, scores: Rows) -> Rows:
         """The score vectors that a numpy batch stands for: (records, releases of a record, classes).
@@ -196,13 +275,10 @@ class Veil:
         shape = self._shape_of(scores)
         if shape is None:
             check_layout(scores)
-            vectors = np.atleast_2d(scores)[:, None, :]
-        else:
-            if not is_floating(scores):
-                raise ValueError(f"Expected floating-point scores, got dtype {scores.dtype}.")
-            shape.check(scores)
-            vectors = shape.vectors(scores)
-        return vectors
+            return np.atleast_2d(scores)[:, None, :]
+        _check_shape(scores, shape)
+        shape.check(scores)
+        return shape.vectors(scores)
 
     def outcomes(self, scores: Rows, tags: Sequence[bytes]) -> Rows:
         """What is drawn for a numpy batch with these tags, before it becomes scores: (n, j) whole numbers below 2^16.
@@ -219,7 +295,8 @@ class Veil:
         vectors = self.vectors(scores)
         records, releases, classes = vectors.shape
         rows = np.ascontiguousarray(vectors.reshape(-1, classes))
-        check_rows(rows)
+        with _placed(self._shape_of(scores), scores.shape):
+            check_rows(rows)
         hashed = _hashed(tags, records)
         if hashed is not None and releases > 1:
             hashed = _of_places(hashed, releases)
@@ -283,6 +360,12 @@ class Veil:
         """The same veil with keyed answers."""
         return Veil(self.mechanism, shape=self.shape, secret=secret, model=self.model, threads=self.threads)
 
+    def with_shape(self, shape: Shape | None) -> "Veil":
+        """The same veil for scores that are served in another way."""
+        return Veil(
+            self.mechanism, shape=shape, secret=self._secret, model=self.model, rng=self._rng, threads=self.threads
+        )
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the mechanism to .npz, or to .json where it has no tables. Never the secret."""
         storage.save(self.mechanism, self.model, Path(path), self.shape)
@@ -320,6 +403,24 @@ class Veil:
         if self._draws is None and self._secret is not None:
             self._draws = KeyedDraws(self._secret.value, storage.fingerprint(self.mechanism, self.model, self.shape))
         return self._draws
+
+
+@contextmanager
+def _placed(shape: Shape | None, layout: Sequence[int], first: int = 0) -> Iterator[None]:
+    """Bad vectors are spoken of as the records, from the first on, that they stand in."""
+    try:
+        yield
+    except BadRow as bad:
+        if shape is None:
+            raise
+        row, where = shape.place(first * shape.releases(layout) + bad.row, layout)
+        raise BadRow(row, bad.fault, where) from None
+
+
+def _check_shape(scores: Array, shape: Shape) -> None:
+    if not is_floating(scores):
+        raise ValueError(f"Expected floating-point scores, got dtype {scores.dtype}.")
+    shape.check_layout(scores.shape)
 
 
 def _hashed(tags: Sequence[bytes] | None, rows: int) -> Rows | None:

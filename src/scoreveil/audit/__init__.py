@@ -26,6 +26,7 @@ and the command line render. Start at `study/run.py`: a plan, a subject, and wha
                   risk.py        the risk of each record             promises.py    the ε proved, beside the ε promised
                   boundary.py    the floor, by asking for labels     attributes.py  a column, inferred
                   canaries.py    coins in one training run           asking.py      these three, where wanted
+                  many_labels.py each label, and all together
     report/       verdict.py     what follows, and which ε to take   page.py        one HTML file
                   figures.py     frontier, ROC, sweeps               tables.py      the tables of the page
                   wording.py     names and numbers for people        charts/        panels as SVG and PNG
@@ -33,6 +34,7 @@ and the command line render. Start at `study/run.py`: a plan, a subject, and wha
                   fitted.py      the page of `scoreveil fit`         summary.py     a few lines for a notebook
                   evidence.py    records at risk, classes, promises  records.py     records.csv and .parquet
                   asked.py       what asking the model found         vulnerability.py    for programs to read
+                  many_labels.py a verdict on each label, and a page
     paper/        experiments.py the paper's experiments, run again  printed.py     its Table 2, as printed
                   tables.py      ours beside it                      figures.py     its figures
                   folder.py      all of it, as files
@@ -42,9 +44,9 @@ and the command line render. Start at `study/run.py`: a plan, a subject, and wha
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from scoreveil.audit.api import Audit, run
+    from scoreveil.audit.api import Audit, LabelsAudit, run
 
-__all__ = ["Audit", "run"]
+__all__ = ["Audit", "LabelsAudit", "run"]
 
 
 def __getattr__(name: str) -> Any:

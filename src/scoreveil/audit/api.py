@@ -8,15 +8,21 @@ from pathlib import Path
 from typing import Any
 
 from scoreveil.audit.defenses.ours import fitted_veil
+from scoreveil.audit.report import many_labels as labels_report
 from scoreveil.audit.report import page, summary
+from scoreveil.audit.report.many_labels import LabelsVerdict
 from scoreveil.audit.report.pdf import Printer
 from scoreveil.audit.report.verdict import VEIL, AuditVerdict, Outcome
 from scoreveil.audit.report.verdict import verdict as judge
+from scoreveil.audit.study import many_labels
 from scoreveil.audit.study import run as studies
+from scoreveil.audit.study.many_labels import LabelsStudy
 from scoreveil.audit.study.results import Setting, Study
 from scoreveil.audit.study.risk import RecordRisks, record_risks
-from scoreveil.audit.study.shadows import silent
+from scoreveil.audit.study.shadows import Progress, silent
 from scoreveil.audit.study.subjects import Subject, from_given
+from scoreveil.fitting import fit
+from scoreveil.shapes import ManyLabels, Shape
 from scoreveil.veil import Veil
 
 
@@ -58,7 +64,9 @@ class Audit:
         if self.recommended is None or given is None:
             return None
         defense, epsilon = self.recommended
-        return fitted_veil(given, epsilon) if defense == VEIL and epsilon is not None else None
+        if defense != VEIL or epsilon is None:
+            return None
+        return fitted_veil(given, epsilon) if self.subject.served is None else _shaped_veil(self.subject, epsilon)
 
     @cached_property
     def risks(self) -> RecordRisks | None:
@@ -85,6 +93,69 @@ class Audit:
         return summary.html(self.study, self.verdict)
 
 
+def _shaped_veil(subject: Subject, epsilon: float) -> Veil:
+    """The veil of scores that are not served as vectors, fitted on all that the audit was given."""
+    assert subject.served is not None
+    inside, others = subject.served
+    labels = None if others.labels is None else inside.given[1]
+    return fit(epsilon, *others.given, inside.given[0], labels, shape=others.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class LabelsAudit:
+    """What an audit of many labels found: a verdict on each label, and on all labels of an answer together.
+
+    study     every number
+    subject   the records that were attacked
+    """
+
+    study: LabelsStudy
+    subject: Subject = field(repr=False)
+
+    @cached_property
+    def verdict(self) -> LabelsVerdict:
+        """The verdict with all that it rests on: `verdict.labels` has one for each label, the worst first."""
+        return labels_report.verdict(self.study)
+
+    @property
+    def outcome(self) -> Outcome:
+        """That of the worst label, or of all together: as for `Audit`."""
+        return self.verdict.outcome
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """The verdict in words."""
+        return self.verdict.sentences
+
+    @property
+    def recommended(self) -> Setting | None:
+        """As for `Audit`; the ε is that of one label."""
+        return self.verdict.recommended
+
+    @cached_property
+    def veil(self) -> Veil | None:
+        """The recommended veil, fitted on all records that the audit was given; None where no veil is recommended."""
+        defense, epsilon = self.recommended or (None, None)
+        return _shaped_veil(self.subject, epsilon) if defense == VEIL and epsilon is not None else None
+
+    def write(self, folder: str | PathLike[str], printer: Printer | None = None) -> Path:
+        """Write report.html and results.json; with a printer report.pdf; and veil.npz where a veil is recommended.
+
+        Returns:
+            The path of the report.
+        """
+        made = labels_report.write(self.study, Path(folder), printer)
+        if self.veil is not None:
+            self.veil.save(made.parent / "veil.npz")
+        return made
+
+    def __str__(self) -> str:
+        return "\n".join((*(f"Note: {note}" for note in self.study.notes), *self.sentences))
+
+    def _repr_html_(self) -> str:
+        return summary.of_labels(self.verdict)
+
+
 def run(
     members: Any,
     nonmembers: Any,
@@ -97,6 +168,7 @@ def run(
     shadow_nonmember_labels: Any = None,
     reference: Any = None,
     columns: str | None = None,
+    shape: Shape | None = None,
     defenses: Iterable[str] | None = None,
     epsilons: Iterable[float] | None = None,
     attacks: Iterable[str] | None = None,
@@ -104,7 +176,7 @@ def run(
     seed: int = 0,
     jobs: int = 2,
     progress: Callable[[str, int, int], None] = silent,
-) -> Audit:
+) -> Audit | LabelsAudit:
     """Attack a model's scores, undefended and defended, and say what leaks.
 
     Scores and labels are arrays, torch tensors, DataFrames, or paths of files, as for `scoreveil.fit`.
@@ -121,6 +193,9 @@ def run(
         shadow_nonmember_labels: Likewise.
         reference: Public scores; without, a part of the non-members.
         columns: Of DataFrames and files: the columns of the scores, as names or patterns with commas between.
+        shape: How scores are served, where they are not vectors that sum to 1: `shapes.OneColumn()`, or `ManyLabels()`
+            with true labels as a matrix of 0 and 1. Of many labels each is attacked, and all together, by a few quick
+            attacks, undefended and behind the optimal veil.
         defenses: Names of what to compare, or "all"; by default the optimal veil and a few rivals.
         epsilons: The ε to try.
         attacks: Names of attacks; by default all.
@@ -130,11 +205,13 @@ def run(
         progress: Is told what was done last, how much is done, and of how much.
 
     Returns:
-        An `Audit`: the verdict, the veil to take, and every number.
+        An `Audit`: the verdict, the veil to take, and every number. Of many labels a `LabelsAudit`, which has the same.
 
     Raises:
         ValueError: The records are not scores or labels, or a name is not known.
     """
+    if isinstance(shape, ManyLabels):
+        check_options(defenses, attacks, cache)
     plan = studies.planned(defenses, epsilons, attacks, seed, jobs)
     sides = {
         "members": (members, member_labels),
@@ -143,6 +220,28 @@ def run(
         "shadow nonmembers": (shadow_nonmembers, shadow_nonmember_labels),
         "reference": (reference, None),
     }
-    subject = from_given(sides, columns, seed)
-    found = studies.run(subject, plan, "scoreveil.audit.run(…)", None if cache is None else Path(cache), progress)
+    subject, command = from_given(sides, columns, seed, shape), "scoreveil.audit.run(…)"
+    if isinstance(shape, ManyLabels):
+        return of_labels(subject, plan, command, progress)
+    found = studies.run(subject, plan, command, None if cache is None else Path(cache), progress)
     return Audit(found, subject)
+
+
+def check_options(defenses: Any, attacks: Any, cache: Any) -> None:
+    """Refuse what an audit of many labels does not take."""
+    for name, given in (("defenses", defenses), ("attacks", attacks), ("cache", cache)):
+        if given is not None:
+            raise ValueError(
+                f"Many labels are attacked by a few quick attacks, undefended and behind the optimal veil: leave out "
+                f"{name}, or audit one label as one column."
+            )
+
+
+def of_labels(subject: Subject, plan: studies.StudyPlan, command: str, progress: Progress = silent) -> LabelsAudit:
+    """The audit of many labels, at the ε of a plan."""
+    assert subject.served is not None
+    others = subject.served[1]
+    assert isinstance(others.shape, ManyLabels)
+    tried = [epsilon for _, epsilon in plan.settings if epsilon is not None]
+    found = many_labels.run(subject, others.shape, others.names, tried, command, plan.seed, plan.jobs, progress)
+    return LabelsAudit(found, subject)

@@ -15,9 +15,10 @@ from rich.table import Table
 
 from scoreveil.cli import options
 from scoreveil.cli.terminal import duration, out, progress_bar, progress_steps
+from scoreveil.shapes import ManyLabels
 
 if TYPE_CHECKING:  # the audit wing brings torch and scikit-learn; only those who audit wait for them
-    from scoreveil.audit.api import Audit
+    from scoreveil.audit.api import Audit, LabelsAudit
     from scoreveil.audit.report.pdf import Printer
     from scoreveil.audit.study.attributes import Column
     from scoreveil.audit.study.results import AttackResult, Setting, Study
@@ -46,6 +47,9 @@ def audit(
     shadow_nonmember_labels: Annotated[File, _file("Likewise.")] = None,
     reference: Annotated[File, _file("Public scores; else a part of the non-members.")] = None,
     columns: options.ColumnsOption = None,
+    shape: options.ShapeOption = None,
+    threshold: options.ThresholdOption = None,
+    logits: options.LogitsOption = False,
     model: Annotated[Text, _text("MODEL", "Instead of scores: package.module:predict_proba, or an .onnx file.")] = None,
     member_data: Annotated[File, _file("With --model: .npz or .csv with x and y, an image folder or zip.")] = None,
     nonmember_data: Annotated[File, _file("Likewise, not trained on.")] = None,
@@ -93,21 +97,29 @@ def audit(
     """Attack a model's scores, and say what leaks.
 
     Undefended and behind every veil and rival, by the attacks of the paper and by ones that adapt. Prints a verdict:
-    whether the scores leak more than the label, and if so which veil to take; with -o that veil is written, too.
+    whether the scores leak more than the label, and if so which veil to take; with -o that veil is written, too. With
+    --shape many_labels each label is attacked, and all together; true labels are a column of 0 and 1 for each.
     """
     try:
+        from scoreveil.audit import api
         from scoreveil.audit.api import Audit
         from scoreveil.audit.defenses import DEFENSES
         from scoreveil.audit.report import asked, gate, verdict
         from scoreveil.audit.report import pdf as printing
         from scoreveil.audit.study import asking, subjects
         from scoreveil.audit.study import run as study
-        from scoreveil.audit.study.results import UNDEFENDED
+        from scoreveil.audit.study.results import Study
     except ModuleNotFoundError as error:
         message = f"An audit needs {error.name}: pip install 'scoreveil[audit]'."
         raise ModuleNotFoundError(message) from None
 
     # before the work, not after it
+    served = options.shape(shape, threshold, logits)
+    many = isinstance(served, ManyLabels)
+    if many:
+        api.check_options(defenses, attacks, cache)
+    if served is not None and model is not None:
+        raise ValueError("--shape says how scores in files are served: give files of scores, not --model.")
     limits = [gate.parse_limit(text) for text in (fail_over, fail_unless_under) if text is not None]
     plan = _plan(epsilons, defenses, attacks, seed, jobs)
     gated = None if setting is None else _setting(setting, plan.settings)
@@ -135,7 +147,7 @@ def audit(
         for name, file in (("members", members), ("nonmembers", nonmembers)):
             if file is None:
                 raise ValueError(f"Expected --{name} with a file of scores (or --model with its data).")
-        subject = subjects.from_given(of_scores, columns, seed)
+        subject = subjects.from_given(of_scores, columns, seed, served)
     else:
         if canaries and architecture is None:
             raise ValueError("--canaries trains a model with them: give --architecture.")
@@ -161,6 +173,16 @@ def audit(
         fits = gated is None or DEFENSES[gated[0]].fits
         target = subject.for_fitting().target if fits else subject.target
         gate.check_enough(limit.measure, min(len(target.members), len(target.nonmembers)))
+    if many:
+        with _engine(engine, jobs), progress_steps("Attacking") as progress:
+            of_labels = api.of_labels(subject, plan, shlex.join(["scoreveil", *sys.argv[1:]]), progress)
+        typer.echo(str(of_labels))
+        if folder is not None:
+            _write_labels(of_labels, folder, printer)
+        everything = Study({}, of_labels.study.results, ())
+        if limits and not _gate(everything, gated or of_labels.recommended, fail_over, fail_unless_under):
+            raise typer.Exit(3)
+        return
     if subject.pictures is not None:
         plan = replace(plan, inverted=plan.settings)
     if subject.many is not None:
@@ -186,19 +208,25 @@ def audit(
         typer.echo(line)
     if folder is not None:
         _write(Audit(found, subject), folder, printer)
-    shut = False
-    if limits:
-        studied = said.recommended if said.recommended in plan.settings else None
-        chosen = gated or studied or UNDEFENDED
-        answers = gate.gate(found, chosen, fail_over=fail_over or "", fail_unless_under=fail_unless_under or "")
-        for answer in answers:
-            typer.echo(answer.sentence)
-        shut = not all(answer.passes for answer in answers)
+    shut = bool(limits) and not _gate(found, gated or said.recommended, fail_over, fail_unless_under)
     broken = verdict.broken_promises(found)
     if broken:
         typer.echo(f"Gate shut: {len(broken)} of the settings tried break their promise, see above.")
     if shut or broken:
         raise typer.Exit(3)
+
+
+def _gate(found: "Study", wanted: "Setting | None", fail_over: Text, fail_unless_under: Text) -> bool:
+    """Say what limits make of a setting, or of no defense where it was not attacked; whether a release may go on."""
+    from scoreveil.audit.report import gate
+    from scoreveil.audit.study.results import UNDEFENDED
+
+    chosen = wanted if wanted in {result.setting for result in found.results} else None
+    limits = {"fail_over": fail_over or "", "fail_unless_under": fail_unless_under or ""}
+    answers = gate.gate(found, chosen or UNDEFENDED, **limits)
+    for answer in answers:
+        typer.echo(answer.sentence)
+    return all(answer.passes for answer in answers)
 
 
 def _check_folder(folder: Path) -> None:
@@ -223,6 +251,14 @@ def _write(made: "Audit", folder: Path, printer: "Printer | None") -> None:
             "given. Use it:\n"
             f"  scoreveil verify {veil}\n  scoreveil protect scores.csv -o safe.csv --veil {veil}"
         )
+
+
+def _write_labels(made: "LabelsAudit", folder: Path, printer: "Printer | None") -> None:
+    """The same of many labels."""
+    typer.echo(f"Report: {made.write(folder, printer)}")
+    if made.veil is not None:
+        veil = folder / "veil.npz"
+        typer.echo(f"Veil: {veil}, fitted on all records given. Its promises: scoreveil verify {veil}")
 
 
 def _engine(engine: str, jobs: int) -> AbstractContextManager[None]:

@@ -3,6 +3,7 @@
 import math
 import os
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -10,10 +11,14 @@ from typing import Annotated, Any, cast
 
 import typer
 
+from scoreveil.accounting import epsilon_after
 from scoreveil.cli import options
 from scoreveil.cli.terminal import progress_bar
 from scoreveil.mechanisms.mechanism import DEFAULT_MECHANISM, make
+from scoreveil.shapes import ManyLabels, Shape, TopK
 from scoreveil.veil import Veil
+
+SHAPES = ("one_column", "many_labels", "top_k")
 
 
 def protect(
@@ -46,9 +51,28 @@ def protect(
     model: Annotated[
         str | None, typer.Option("--model", metavar="NAME", help="With a secret: other models get independent answers.")
     ] = None,
+    shape: Annotated[
+        str | None,
+        typer.Option(
+            "--shape",
+            metavar="|".join(SHAPES),
+            help="How scores are served, where not as vectors: one probability, one for each label, or the largest.",
+        ),
+    ] = None,
     threshold: Annotated[
-        float | None,
-        typer.Option(metavar="T", help="Of one column of probabilities: yes from here on; by default 0.5."),
+        str | None,
+        typer.Option(
+            "--threshold",
+            metavar="T[,T…]",
+            help="Of one column or many labels: yes from here on; by default 0.5. Of labels one for all, or one each.",
+        ),
+    ] = None,
+    logits: options.LogitsOption = False,
+    classes: Annotated[
+        int | None,
+        typer.Option(
+            "--classes", "-k", metavar="K", help="With --shape top_k: how many there are in all; veils the rest."
+        ),
     ] = None,
     rescale: Annotated[
         bool, typer.Option("--rescale", help="Rows may be rounded, or in percent: divide them by their sum.")
@@ -90,17 +114,22 @@ def protect(
         typical = files.sample(reference, columns)[0]
     else:
         typical = options.read_reference(reference, Path(source), columns)
+    served = _shape(shape, threshold, logits, classes)
     if fitted is not None:
         if (epsilon, keep, reference, mechanism) != (None, None, None, DEFAULT_MECHANISM):
             raise ValueError("--veil has its epsilon and options already; give it alone, or leave it out.")
-        found = Veil.load(fitted).mechanism
+        loaded = Veil.load(fitted)
+        if served is not None and loaded.shape is not None:
+            raise ValueError("--veil has its shape already; leave --shape and its options out.")
+        found, served = loaded.mechanism, loaded.shape or served
     elif epsilon is None:
         raise ValueError("Say how much may show through: --epsilon, such as 2, or a fitted --veil.")
     else:
         found = make(epsilon, mechanism, keep=options.kept(keep), reference=typical)
-    cleaning = files.Cleaning(rescale, cast(Any, on_bad_row), drop, allow, threshold)
-    veil = Veil(found, secret=secret, model=model or "", threads=os.cpu_count() or 1)
-    with progress_bar("Protecting") as progress:
+    cleaning = files.Cleaning(rescale, cast(Any, on_bad_row), drop, allow)
+    veil = Veil(found, shape=served, secret=secret, model=model or "", threads=os.cpu_count() or 1)
+    with progress_bar("Protecting") as progress, warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
         if many:
             done, kept = _protect_dataset(source, target, veil, columns, cleaning, force, engine, workers, progress)
         else:
@@ -108,11 +137,28 @@ def protect(
                 done, kept = files.protect(source, target, veil, columns, force, progress, cleaning=cleaning), 0
             except files.BadRows as error:
                 other = "" if rescale else "Rounded, or in percent: --rescale. "
+                if served is None:
+                    other += "Not vectors that sum to 1: --shape many_labels or top_k. "
                 raise ValueError(f"{error}\n{other}Single rows: --on-bad-row skip or label-only.") from None
+    for message in dict.fromkeys(str(each.message) for each in told):
+        typer.echo(f"Warning: {message}", err=True)
     if kept:
         typer.echo(f"{kept} file{'s' * (kept != 1)} of {target} were there already, complete.")
     if done is not None:
         _say_protected(done, veil, target, on_bad_row, seconds=time.perf_counter() - started)
+
+
+def _shape(name: str | None, threshold: str | None, logits: bool, classes: int | None) -> Shape | None:
+    """--shape and its options as `Veil` takes them; a threshold alone is that of one column."""
+    if name == "top_k":
+        if threshold is not None or logits:
+            raise ValueError("--threshold and --logits are for --shape one_column or many_labels.")
+        return TopK(classes)
+    if classes is not None:
+        raise ValueError("--classes goes with --shape top_k: how many classes there are in all.")
+    if name is not None and name not in SHAPES:
+        raise ValueError(f"Expected --shape {', '.join(SHAPES)}, got {name!r}.")
+    return options.shape(name or (None if threshold is None and not logits else "one_column"), threshold, logits)
 
 
 def _protect_dataset(
@@ -141,7 +187,8 @@ def _say_protected(done: Any, veil: Veil, target: str, on_bad_row: str, seconds:
     from scoreveil.files.score_file import SHOWN
 
     skipped = "skipped   " if on_bad_row == "skip" else "label only"
-    classes = "" if done.classes is None else f" × {done.classes} classes" if done.classes > 1 else " of one column"
+    kind = "labels" if isinstance(veil.shape, ManyLabels) else "classes"
+    classes = "" if done.classes is None else f" × {done.classes} {kind}" if done.classes > 1 else " of one column"
     typer.echo(f"Wrote {target}: {done.rows:,} row{'s' * (done.rows != 1)}{classes} veiled in {seconds:.1f} s.")
     if done.columns:
         typer.echo(f"  veiled     {_names(done.columns)}")
@@ -160,6 +207,9 @@ def _say_protected(done: Any, veil: Veil, target: str, on_bad_row: str, seconds:
         )
     else:
         typer.echo(f"  promised   ε = {promise.epsilon:g} for {promise.relation}, per release")
+        if done.releases > 1:
+            whole = f"{done.releases} releases, ε = {epsilon_after(promise, done.releases):g} in all"
+            typer.echo(f"  an answer  holds {whole}")
         if not veil.is_keyed:
             typer.echo("  mind       fresh answers for the same records add up; --secret-file makes them the same")
 

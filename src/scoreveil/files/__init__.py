@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from scoreveil import atomic
 from scoreveil.files.arrays import NpyFile, NpzFile
-from scoreveil.files.cleaning import Cleaning, cleaned
+from scoreveil.files.cleaning import Cleaning, cleaned, shape_of
 from scoreveil.files.compression import CODECS, suffixes
 from scoreveil.files.json_lines import JsonLinesFile
 from scoreveil.files.output import behind, checked_target, refuse_existing
@@ -30,6 +30,7 @@ from scoreveil.files.parquet import ParquetFile
 from scoreveil.files.score_file import BadRows, Faults, Rows, ScoreFile, Write, listed, unreadable
 from scoreveil.files.text import CsvFile
 from scoreveil.mechanisms import loading
+from scoreveil.shapes import OneColumn
 from scoreveil.veil import Veil
 
 __all__ = [
@@ -72,6 +73,7 @@ class Protected:
     untouched: tuple[str, ...]
     dropped: tuple[str, ...] = ()
     bad: Faults = field(default_factory=list)  # rows that were no score vectors, and why
+    releases: int = 1  # that each row of the output holds
 
 
 def protect(
@@ -89,7 +91,8 @@ def protect(
     Args:
         source: A file of scores: .npy, .npz, .csv, .tsv, .jsonl or .parquet; text may end in .gz or .zst.
         target: Where to write, in the same format.
-        veil: The veil to draw over them.
+        veil: The veil to draw over them. Its shape says how they are served; a single column, and arrays of more than
+            two axes, speak for themselves.
         columns: Names of the score columns, or patterns such as score_*, separated by commas; of an .npz, the array.
         force: Replace `target` if it exists, be it `source` itself.
         progress: Is told the fraction that is done.
@@ -104,12 +107,12 @@ def protect(
     rows, bad = 0, list[tuple[int, str]]()
     with open_scores(source, columns) as scores:
         target = checked_target(source, Path(target), force)
-        if cleaning.threshold is not None and scores.classes not in (1, None):
-            raise ValueError(f"A threshold is for one column of probabilities; {source.name} has {scores.classes}.")
+        shape = shape_of(scores, veil.shape)
+        if isinstance(shape, OneColumn):
+            veil = veil.with_shape(shape)
         if scores.classes is not None:
-            k = max(scores.classes, 2)
-            veil(np.full((1, k), 1 / k))  # refuses what does not fit this many classes
-        cleaning.check(scores, source.name)
+            _check_fit(veil, scores, source.name, columns is None)
+        cleaning.check(scores, source.name, shape)
         if source.stat().st_size >= LONG_JOB:
             loading.wait()
         mode, place = source.stat().st_mode & 0o666, target  # no more readable than the input
@@ -119,13 +122,24 @@ def protect(
             scores.writer(file, dropped) as write,
             _put(write, one_core) as put,
         ):
-            for part in cleaned(scores, source.name, cleaning, columns is None, bad):
-                put(part.batch.rest, part.answers(veil(part.vectors)))
+            for part in cleaned(scores, source.name, cleaning, columns is None, bad, shape):
+                put(part.batch.rest, part.answers(veil(part.scores)))
                 rows += len(part.batch.scores)
                 if progress is not None:
                     progress(part.batch.done)
     untouched = tuple(name for name in scores.untouched if name not in dropped)
-    return Protected(rows, scores.classes, tuple(scores.columns), untouched, tuple(dropped), bad)
+    releases = 1 if shape is None or not scores.classes else shape.releases((1, *scores.places, scores.classes))
+    return Protected(rows, scores.classes, tuple(scores.columns), untouched, tuple(dropped), bad, releases)
+
+
+def _check_fit(veil: Veil, scores: ScoreFile, name: str, guessed: bool) -> None:
+    """Refuse a veil that does not take so many columns."""
+    assert scores.classes is not None
+    try:
+        veil(np.full((1, *scores.places, scores.classes), 1 / scores.classes))
+    except ValueError as error:
+        hint = f" Taken as scores in {name}: {listed(scores.columns)}; --columns names others."
+        raise ValueError(f"{error}{hint if guessed and scores.columns else ''}") from None
 
 
 def _put(write: Write, one_core: bool) -> AbstractContextManager[Write]:

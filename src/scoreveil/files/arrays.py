@@ -1,5 +1,6 @@
 """.npy and .npz: an array of scores, alone or among others."""
 
+import math
 import shutil
 import zipfile
 import zlib
@@ -44,9 +45,9 @@ class Header:
         return self.dtype.newbyteorder("=")
 
     def check(self) -> None:
-        """Raise ValueError unless these are scores (k,) or (n, k), or one column of them (n, 1)."""
+        """Raise ValueError unless these are scores (k,), (n, k) or (n, …, k), or one column of them (n, 1)."""
         shape = (1, 2) if len(self.shape) == 2 and self.shape[1] == 1 else [min(length, 2) for length in self.shape]
-        check_layout(np.empty(shape, dtype=self.native))
+        check_layout(np.empty(shape[:1] + shape[-1:] if len(shape) > 2 else shape, dtype=self.native))
 
 
 def read_header(stream: IO[bytes], name: str) -> Header:
@@ -60,14 +61,14 @@ def read_header(stream: IO[bytes], name: str) -> Header:
 
 def read_blocks(stream: IO[bytes], header: Header, name: str) -> Iterator[Batch]:
     """The rows after the header."""
-    k = header.shape[-1]
-    n = header.shape[0] if len(header.shape) == 2 else 1
+    n, *record = header.shape if len(header.shape) > 1 else (1, *header.shape)
+    bytes_per_row = math.prod(record) * header.dtype.itemsize
     # in Fortran order columns lie together, so that there are no rows before the end
-    size = max(n, 1) if header.fortran else batch_rows(k * header.dtype.itemsize)
+    size = max(n, 1) if header.fortran else batch_rows(bytes_per_row)
     for start in range(0, n, size):
         rows = min(size, n - start)
-        data = _read(stream, rows * k * header.dtype.itemsize, name)
-        block = np.frombuffer(data, header.dtype).reshape((rows, k), order="F" if header.fortran else "C")
+        data = _read(stream, rows * bytes_per_row, name)
+        block = np.frombuffer(data, header.dtype).reshape((rows, *record), order="F" if header.fortran else "C")
         yield Batch(np.ascontiguousarray(block, dtype=header.native), None, (start + rows) / n)
     if stream.read(1):
         raise ValueError(f"There is data after the array in {name}; a .npy file holds one array.")
@@ -114,7 +115,7 @@ class NpyFile(ArrayFile):
             self._body = self._file.tell()
             self._header.check()
             self._opened = stack.pop_all()
-        self.classes = self._header.shape[-1]
+        self.classes, self.places = self._header.shape[-1], self._header.shape[1:-1]
 
     def batches(self) -> Iterator[Batch]:
         self._file.seek(self._body)
@@ -144,7 +145,7 @@ class NpzFile(ArrayFile):
         self._header, self._member = headers[index], members[index]
         self._others = {name: header for i, (name, header) in enumerate(zip(names, headers, strict=True)) if i != index}
         self._before, self._after = members[:index], members[index + 1 :]
-        self.classes = self._header.shape[-1]
+        self.classes, self.places = self._header.shape[-1], self._header.shape[1:-1]
         self.columns = [names[index]]
         self.untouched = names[:index] + names[index + 1 :]
 

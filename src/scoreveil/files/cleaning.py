@@ -5,8 +5,7 @@ what became of it is reported by its number. A column that looks like a raw scor
 until somebody says what is to become of it.
 """
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -14,16 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoreveil.files.score_file import COUNTED, BadRows, Batch, Faults, Rows, ScoreFile, listed, selected, suggested
-from scoreveil.mechanisms.scores import faults
-from scoreveil.shapes import OneColumn
+from scoreveil.mechanisms.scores import BadRow, faults
+from scoreveil.raw_columns import looking_raw
+from scoreveil.shapes import ManyLabels, MoreAxes, OneColumn, Shape, TopK
 
 OnBadRow = Literal["refuse", "skip", "label-only"]
 
+CHECKED = 256  # rows of another shape that are looked through at a time, once some are bad
 NEAR = 0.1  # how nearly rows must sum to 1, or to 100, to be rescaled
-RAW = re.compile(
-    r"score|logit|margin|confiden|certain|prob(?![a-z])|proba|probs|likelihood|logp|softmax|sigmoid|entropy|loss(?![a-z])",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True)
@@ -36,31 +33,30 @@ class Cleaning:
                 those of the header is left out even then
     drop        columns to leave out, named as those of the scores are
     allow       columns that look like raw scores and may stay as they are
-    threshold   of a single column of probabilities: from where on the answer is yes
     """
 
     rescale: bool = False
     on_bad_row: OnBadRow = "refuse"
     drop: str | None = None
     allow: str | None = None
-    threshold: float | None = None
 
     def __post_init__(self) -> None:
         if self.on_bad_row not in get_args(OnBadRow):
             raise ValueError(f"Expected --on-bad-row {', '.join(get_args(OnBadRow))}, got {self.on_bad_row!r}.")
-        _ = self.one_column  # refuses a threshold that is none
-
-    @property
-    def one_column(self) -> OneColumn:
-        """How a single column of probabilities is read."""
-        return OneColumn() if self.threshold is None else OneColumn(self.threshold)
 
     def dropped(self, file: ScoreFile) -> list[str]:
         """The columns that are left out."""
         return _named(file, self.drop, "--drop")
 
-    def check(self, file: ScoreFile, name: str) -> None:
-        """Raise ValueError where a column looks like a raw score, and nobody said what is to become of it."""
+    def check(self, file: ScoreFile, name: str, shape: Shape | None = None) -> None:
+        """Raise ValueError where a column looks like a raw score, and nobody said what is to become of it.
+
+        The columns of a list may tell how it was ordered; that is refused, too.
+        """
+        if shape is not None and file.columns and not file.is_pairs:
+            batch = next(iter(file.batches()), None)
+            if batch is not None:
+                shape.check_columns(batch.scores)
         decided = {*self.dropped(file), *_named(file, self.allow, "--pass")}
         raw = [column for column in _looks_raw(file) if column not in decided]
         if raw:
@@ -73,63 +69,96 @@ class Cleaning:
 
 @dataclass(frozen=True, eq=False)
 class Cleaned:
-    """Rows of a file as score vectors, and the way back."""
+    """Rows of a file as scores, and the way back."""
 
     batch: Batch
-    vectors: Rows  # the good ones
+    scores: Rows  # the good ones, as a veil of this shape takes them
     good: NDArray[np.int64]  # their places in the batch
     unit: float  # what a row sums to in the file: 1, or 100
-    one_column: OneColumn | None
+    shape: Shape | None
+
+    @property
+    def vectors(self) -> Rows:
+        """The good ones as score vectors (n, k), every place of a record one."""
+        if self.shape is None:
+            return self.scores
+        vectors = self.shape.vectors(self.scores)
+        return vectors.reshape(-1, vectors.shape[2])
 
     def answers(self, veiled: Rows) -> Rows:
         """What to write in place of all scores of the batch, bad rows included."""
-        scores = self.batch.scores
-        if self.one_column is not None:
-            veiled = self.one_column.restored(veiled[:, None, :], scores[self.good] / scores.dtype.type(self.unit))
-        if len(self.good) < len(scores):
-            kept, veiled = veiled, _labels_alone(scores)
+        if len(self.good) < len(self.batch.scores):
+            kept, veiled = veiled, _labels_alone(self.batch.scores, self.shape)
             veiled[self.good] = kept
         return veiled if self.unit == 1 else veiled * veiled.dtype.type(self.unit)
 
 
-def cleaned(file: ScoreFile, name: str, cleaning: Cleaning, guessed: bool, bad: Faults) -> Iterator[Cleaned]:
-    """The batches of a file. Rows that are no score vectors are put into `bad`, with their faults.
+def shape_of(file: ScoreFile, shape: Shape | None) -> Shape | None:
+    """How the scores of a file are served: as they are said to be, or as can be seen."""
+    if shape is None and file.classes == 1:
+        return OneColumn()
+    return shape or (MoreAxes() if file.places else None)
+
+
+def cleaned(
+    file: ScoreFile, name: str, cleaning: Cleaning, guessed: bool, bad: Faults, shape: Shape | None = None
+) -> Iterator[Cleaned]:
+    """The batches of a file. Rows that are no scores of its shape are put into `bad`, with their faults.
 
     Raises:
         BadRows: There are such rows, and they refuse the file. All are counted first.
     """
-    shape = cleaning.one_column if file.classes == 1 else None
+    shape = shape_of(file, shape)
+    if isinstance(shape, MoreAxes) and cleaning.on_bad_row != "refuse":
+        raise ValueError(f"--on-bad-row {cleaning.on_bad_row} is for rows of one vector; these have many places.")
     refuses, first_row, unit, hint, complete = cleaning.on_bad_row == "refuse", 0, 1.0, "", True
     for batch in file.batches():
         if not first_row:
-            unit = _unit(batch.scores) if cleaning.rescale else 1.0
+            unit = _unit(batch.scores, shape) if cleaning.rescale else 1.0
             hint = _hint(file, batch) if guessed else ""
-        vectors = batch.scores if unit == 1 else batch.scores / batch.scores.dtype.type(unit)
-        if shape is not None:
-            vectors = shape.vectors(vectors)[:, 0, :]
-        elif cleaning.rescale:
-            vectors = _rescaled(vectors)
-        found = dict(faults(vectors, first_row))
-        if shape is not None:  # the vectors are ours, and what is said of them would puzzle
-            found = {
-                row: fault if "NaN" in fault else "expected a probability from 0 to 1" for row, fault in found.items()
-            }
+        scores = batch.scores if unit == 1 else batch.scores / batch.scores.dtype.type(unit)
+        if cleaning.rescale:
+            scores = _rescaled(scores, shape)
+        found = dict(faults(scores, first_row) if shape is None else _faults(shape, scores, file.columns, first_row))
         found.update({first_row + row: fault for row, fault in batch.unread.items()})
         bad += sorted(found.items())
-        good = np.setdiff1d(np.arange(len(vectors)), np.array([*found], dtype=np.int64) - first_row)
-        start, first_row = first_row, first_row + len(vectors)
+        good = np.setdiff1d(np.arange(len(scores)), np.array([*found], dtype=np.int64) - first_row)
+        start, first_row = first_row, first_row + len(scores)
         if not (bad and refuses):
             left_out = set(found) if cleaning.on_bad_row == "skip" else {start + row for row in batch.broken}
             if left_out:
-                stay = np.setdiff1d(np.arange(len(vectors)), np.array([*left_out], dtype=np.int64) - start)
+                stay = np.setdiff1d(np.arange(len(scores)), np.array([*left_out], dtype=np.int64) - start)
                 batch = Batch(batch.scores[stay], file.taken(batch, stay), batch.done)
-                vectors, good = vectors[stay], np.searchsorted(stay, good)
-            yield Cleaned(batch, vectors[good] if len(good) < len(vectors) else vectors, good, unit, shape)
+                scores, good = scores[stay], np.searchsorted(stay, good)
+            yield Cleaned(batch, scores[good] if len(good) < len(scores) else scores, good, unit, shape)
         elif len(bad) > COUNTED:
             complete = False
             break
     if bad and refuses:
         raise BadRows(name, bad, complete, hint)
+
+
+def _faults(shape: Shape, scores: Rows, columns: Sequence[str], first_row: int) -> Faults:
+    """The rows that are not of a shape, each with what is wrong; a column is called by its name, where it has one."""
+    found: Faults = []
+    if isinstance(shape, MoreAxes):
+        shape.check(scores)
+        for vector, fault in faults(shape.vectors(scores).reshape(-1, scores.shape[-1])):
+            record, place = shape.place(vector, scores.shape)
+            found.append((first_row + record, f"{place}: {fault}"))
+        return list({row: (row, fault) for row, fault in reversed(found)}.values())  # the first of each record
+    for start in range(0, len(scores), CHECKED):
+        row, end = start, min(start + CHECKED, len(scores))
+        while row < end:
+            try:
+                shape.check(scores[row:end], row)
+                break
+            except BadRow as bad:
+                column = bad.where if not (isinstance(bad.where, int) and columns) else columns[bad.where]
+                where = f"column {column!r}: " if isinstance(bad.where, int) else ""
+                found.append((first_row + bad.row, where + bad.fault))
+                row = bad.row + 1
+    return found
 
 
 def _named(file: ScoreFile, columns: str | None, option: str) -> list[str]:
@@ -145,37 +174,30 @@ def _named(file: ScoreFile, columns: str | None, option: str) -> list[str]:
 
 
 def _looks_raw(file: ScoreFile) -> list[str]:
-    """Columns of numbers that have the name of a score, or are one: equal to a score, to the largest, or its rest."""
     batch = next(iter(file.batches()), None) if file.untouched else None
-    if batch is None:
-        return []
-    top = np.max(batch.scores, axis=1, initial=-np.inf)
-    known = [*batch.scores.T, top, 1 - top]
-    found = []
-    for column, name, numbers in file.other_numbers(batch):
-        same = any(np.mean(np.isclose(numbers, each, rtol=0, atol=1e-6)) > 0.9 for each in known)
-        if RAW.search(name) or (same and len(np.unique(numbers)) > 2):
-            found.append(column)
-    return list(dict.fromkeys(found))
+    return [] if batch is None else looking_raw(batch.scores, file.other_numbers(batch))
 
 
-def _unit(scores: Rows) -> float:
-    """What the rows of a file sum to, about: 1, or 100."""
+def _unit(scores: Rows, shape: Shape | None) -> float:
+    """What is written for 1 in a file, about: 1, or 100."""
     finite = np.where(np.isfinite(scores), scores, 0)
-    whole = np.median(finite.sum(axis=1)) if scores.shape[1] > 1 else finite.max(initial=0)
+    whole = np.median(finite.sum(axis=-1)) if shape is None else finite.max(initial=0)
     return 100.0 if whole > 2 else 1.0
 
 
-def _rescaled(rows: Rows) -> Rows:
-    """Rows divided by their sum, where that is about 1."""
-    sums = rows.sum(axis=1, keepdims=True)
-    return np.where(np.abs(sums - 1) <= NEAR, rows / np.where(sums > 0, sums, 1), rows)
+def _rescaled(scores: Rows, shape: Shape | None) -> Rows:
+    """Rows divided by their sum, where that is about 1; lists only where they sum to more."""
+    if isinstance(shape, OneColumn | ManyLabels):
+        return scores
+    sums = scores.sum(axis=-1, keepdims=True)
+    near = (np.abs(sums - 1) <= NEAR) & ((sums > 1) | (not isinstance(shape, TopK)))
+    return np.where(near, scores / np.where(sums > 0, sums, 1), scores)
 
 
-def _labels_alone(scores: Rows) -> Rows:
-    """1 for the top class of each row, NaN for rows that have none; a single column has no room for a label alone."""
+def _labels_alone(scores: Rows, shape: Shape | None) -> Rows:
+    """1 for the top class of each row, NaN for rows that have none; a yes or no has no room for a label alone."""
     rows = np.zeros_like(scores)
-    readable = np.isfinite(scores).all(axis=1) & (scores.shape[1] > 1)
+    readable = np.isfinite(scores).all(axis=1) & (not isinstance(shape, OneColumn | ManyLabels))
     rows[readable, scores[readable].argmax(axis=1)] = 1
     rows[~readable] = np.nan
     return rows

@@ -3,6 +3,7 @@
     {"id": 7, "cat": 0.9, "dog": 0.1}
     {"id": 7, "scores": [0.9, 0.1]}
     {"id": 7, "scores": {"cat": 0.9, "dog": 0.1}}
+    {"id": 7, "scores": [{"label": "cat", "score": 0.9}, {"label": "dog", "score": 0.1}]}
 
 The members that hold scores are written anew, every other byte stays as it was.
 """
@@ -19,6 +20,8 @@ import numpy as np
 
 from scoreveil.files import compression
 from scoreveil.files.score_file import Batch, Floats, Rows, ScoreFile, Write, listed, selected, suggested
+from scoreveil.mechanisms.scores import BadRow
+from scoreveil.shapes import as_columns, read_pairs
 
 READ_BYTES = 1 << 22
 SPACE = " \t\n\r"
@@ -55,6 +58,7 @@ class JsonLinesFile(ScoreFile):
         self.columns = self._guess(members) if columns is None else [names[i] for i in selected(names, columns)]
         self.untouched = [name for name in names if name not in self.columns]
         inner = members[self.columns[0]].value if len(self.columns) == 1 else None
+        self.is_pairs = _holds_pairs(inner)
         self._is_list = isinstance(inner, list)
         if isinstance(inner, dict):
             self._keys = list(inner)
@@ -108,6 +112,8 @@ class JsonLinesFile(ScoreFile):
         if self._keys is not None:
             same = isinstance(values[0], dict) and values[0].keys() == set(self._keys)
             values = [values[0][key] for key in self._keys] if same else [None]
+        elif self.is_pairs:
+            values = [score for _, score in _pairs(values[0])]
         elif self._is_list:
             values = values[0] if isinstance(values[0], list) else [None]
         if any(isinstance(value, bool) or not isinstance(value, (int, float)) for value in values):
@@ -131,7 +137,7 @@ class JsonLinesFile(ScoreFile):
             def append(rest: list[tuple[dict[str, Member], str]], scores: Rows) -> None:
                 lines = []
                 for (members, end), values in zip(rest, scores.tolist(), strict=True):
-                    new = self._written(values)
+                    new = self._written(values, members)
                     parts = [
                         member.before + new.get(name, member.text) + member.after
                         for name, member in members.items()
@@ -142,9 +148,11 @@ class JsonLinesFile(ScoreFile):
 
             yield append
 
-    def _written(self, scores: list[float]) -> dict[str, str]:
+    def _written(self, scores: list[float], members: dict[str, Member]) -> dict[str, str]:
         """The members that hold these scores, as text."""
         known = [None if math.isnan(score) else score for score in scores]
+        if self.is_pairs:
+            return {self.columns[0]: _ordered(_labels(members[self.columns[0]].value), known)}
         if self._keys is not None:
             return {self.columns[0]: json.dumps(dict(zip(self._keys, known, strict=True)), ensure_ascii=False)}
         if self._is_list:
@@ -202,7 +210,35 @@ def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
         yield name, float(value)
 
 
+def _holds_pairs(value: Any) -> bool:
+    """Whether it is a list of labels with their scores, as Hugging Face pipelines give them."""
+    return isinstance(value, list) and bool(value) and all(isinstance(one, dict) and "score" in one for one in value)
+
+
+def _pairs(value: Any) -> list[tuple[Any, float]]:
+    """Labels and scores in the order of the labels' names; ValueError says why there are none."""
+    try:
+        labels, scores = as_columns(read_pairs([value])[0])
+    except BadRow as bad:
+        raise ValueError(bad.fault) from None
+    return list(zip(labels[0], scores[0].tolist(), strict=True))
+
+
+def _labels(value: Any) -> list[Any]:
+    """The labels of a list, in the order of their names, whatever their scores are."""
+    listed = value if isinstance(value, list) else []
+    return sorted((one["label"] for one in listed if isinstance(one, dict) and "label" in one), key=str)
+
+
+def _ordered(labels: list[Any], scores: list[float | None]) -> str:
+    """Labels and their scores as text: the largest first, equals by name, so that the raw order does not show."""
+    pairs = sorted(zip(labels, scores, strict=False), key=lambda pair: (-(pair[1] or 0), str(pair[0])))
+    return json.dumps([{"label": label, "score": score} for label, score in pairs], ensure_ascii=False)
+
+
 def _holds_numbers(value: Any) -> bool:
+    if _holds_pairs(value):
+        return True
     inner = _inner(value)
     return bool(inner) and all(isinstance(one, (int, float)) and not isinstance(one, bool) for one in inner)
 

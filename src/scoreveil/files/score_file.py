@@ -24,7 +24,7 @@ ROUNDED = 0.02  # by which a row that was rounded may miss its sum
 class Batch:
     """Some rows of a file."""
 
-    scores: Rows  # (n, k)
+    scores: Rows  # (n, k), or with the places of each record in between
     rest: Any  # what the format needs to write them back: one for each row, or a table, or nothing
     done: float  # the fraction of the file read so far
     unread: dict[int, str] = field(default_factory=dict)  # rows of the batch that hold no k numbers, and why
@@ -40,6 +40,8 @@ class ScoreFile(ABC):
     columns: Sequence[str] = ()  # the names of those that hold the scores, where there are names
     untouched: Sequence[str] = ()  # of those that do not
     classes: int | None  # None: unknown, since there are no rows
+    places: Sequence[int] = ()  # the axes of an array between its records and its classes
+    is_pairs = False  # scores stand beside their labels, in lists
 
     @abstractmethod
     def batches(self) -> Iterator[Batch]: ...

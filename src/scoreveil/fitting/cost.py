@@ -17,7 +17,6 @@ import math
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from statistics import NormalDist
 from typing import Any
 
@@ -177,7 +176,7 @@ def cost(
             answers[way][np.repeat(fold, others.releases)] = answer(others.take(fold))
             if inside is not None:
                 asked = inside.take(member_fold)
-                of_members[way][np.repeat(member_fold, asked.releases)] = _confidence(asked, answer(asked))
+                of_members[way][np.repeat(member_fold, asked.releases)] = confidence(asked, answer(asked))
     measured = _Measured(others, inside, answers, of_members, folds, member_folds)
     return measured.cost(rng)
 
@@ -187,7 +186,7 @@ def _folds(side: Scored | None, rng: np.random.Generator) -> Integers:
     return np.asarray(rng.permutation(0 if side is None else side.records) % FOLDS)
 
 
-def _confidence(records: Scored, answers: Floats) -> Floats:
+def confidence(records: Scored, answers: Floats) -> Floats:
     """What is said of the label that is kept."""
     return np.asarray(np.take_along_axis(answers, records.predicted[:, None], axis=1)[:, 0])
 
@@ -201,14 +200,15 @@ def _ways(
     veil = Veil(fitted.mechanism, shape=fitted.shape, rng=rng)
     yield "raw", lambda asked: asked.said
     yield "tempered", _tempered(others)
-    yield "veiled", partial(_veiled, veil)
-    yield "label", _label_alone(others)
+    yield "veiled", lambda asked: in_words(asked.shape, asked_quietly(veil, asked.given[0]))
+    yield "label", label_alone(others)
 
 
-def _veiled(veil: Veil, asked: Scored) -> Floats:
+def asked_quietly(veil: Veil, scores: Floats) -> Floats:
+    """What a veil answers, without the warning that a large ε adds up: it comes when such a veil is used."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that a large ε adds up: whoever asks for one is told when it is used
-        return in_words(asked.shape, veil(asked.given[0]))
+        warnings.simplefilter("ignore")
+        return veil(scores)
 
 
 def _tempered(others: Scored) -> Way:
@@ -267,7 +267,7 @@ def label_with_constant_confidence(others: Scored) -> Answer:
     return answer
 
 
-def _label_alone(others: Scored) -> Way:
+def label_alone(others: Scored) -> Way:
     """The label with a constant confidence; of a yes or no, with one for each label and side, where its label is."""
     if not isinstance(others.shape, (OneColumn, ManyLabels)):
         constant = label_with_constant_confidence(others)
@@ -387,7 +387,7 @@ class _Measured:
     ) -> None:
         assert others.labels is not None
         self.others, self.right, self.truth = others, others.is_right, others.labels
-        self.confidence = {way: _confidence(others, found) for way, found in answers.items()}
+        self.confidence = {way: confidence(others, found) for way, found in answers.items()}
         self.of_members = of_members
         self.folds, self.member_folds = (np.repeat(each, others.releases) for each in (folds, member_folds))
         # it differs by fold, lower where the fold does better: a ranking must not see that

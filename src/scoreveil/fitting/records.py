@@ -100,13 +100,13 @@ def in_words(shape: Shape | None, served: Floats) -> Floats:
     return served if shape is None else np.asarray(shape.vectors(served).reshape(-1, served.shape[-1]))
 
 
-def read(scores: Any, labels: Any, who: str, columns: str | None = None) -> Scored:
+def read(scores: Any, labels: Any, who: str, columns: str | None = None, shape: Shape | None = None) -> Scored:
     """Checked scores and labels of one side.
 
     Raises:
         ValueError: They are not score vectors, or not labels; the message names side and row.
     """
-    return read_sides({who: (scores, labels)}, columns)[0][who]
+    return read_sides({who: (scores, labels)}, columns, shape)[0][who]
 
 
 def read_sides(

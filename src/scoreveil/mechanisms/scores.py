@@ -87,10 +87,22 @@ def to_numpy(scores: Array) -> NDArray[Any]:
     return np.asarray(scores)
 
 
+class BadRow(ValueError):
+    """A row that is not of scores: its number, what is wrong with it, and its column or place; never its scores."""
+
+    def __init__(self, row: int, fault: str, where: str | int = "") -> None:
+        super().__init__(row, fault, where)  # as it travels between processes
+        self.row, self.fault, self.where = row, fault, where
+
+    def __str__(self) -> str:
+        where = f"column {self.where}" if isinstance(self.where, int) else self.where
+        return f"Row {self.row}{where and ', '}{where}: {self.fault}."
+
+
 def check_rows(scores: Array, first_row: int = 0) -> None:
-    """Raise ValueError naming the first row of the (n, k) batch that is not a score vector."""
+    """Raise `BadRow`, a ValueError, for the first row of the (n, k) batch that is not a score vector."""
     for row, fault in faults(scores, first_row, most=1):
-        raise ValueError(f"Row {row}: {fault}.")
+        raise BadRow(row, fault)
 
 
 def faults(scores: Array, first_row: int = 0, most: int | None = None) -> list[tuple[int, str]]:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from markupsafe import Markup
 
+from scoreveil.audit.report.many_labels import IN_A_WORD, LabelsVerdict
 from scoreveil.audit.report.verdict import AuditVerdict, Leak, leaks
 from scoreveil.audit.report.wording import NOTHING, interval, number, setting_in_words
 from scoreveil.audit.study.results import CHANCE, LABEL, UNDEFENDED, AttackResult, Setting, Study
@@ -27,6 +28,20 @@ def html(study: Study, verdict: AuditVerdict) -> str:
         "In words", _in("p", verdict.sentences[0]) + said
     )
     return str(Markup("<div>{}{}{}{}</div>").format(title, table, kept, more))
+
+
+def of_labels(verdict: LabelsVerdict) -> str:
+    """The same of many labels: the whole answer, and the labels, the worst first."""
+    heads = ["", "verdict", "AUC", "yes or no alone"]
+    rows = [
+        _cells("td", [each.name, IN_A_WORD[each.excess.outcome], _auc(each.best), number(each.worst.floor_auc)])
+        for each in verdict.every
+    ]
+    table = Markup("<table><tr>{}</tr>{}</table>").format(
+        _cells("th", heads), Markup("").join(_in("tr", row) for row in rows)
+    )
+    said = Markup("").join(_in("p", sentence) for sentence in verdict.sentences)
+    return str(Markup("<div>{}{}</div>").format(table, said))
 
 
 def _row(study: Study, setting: Setting, found: Iterable[Leak]) -> Markup:

@@ -134,11 +134,11 @@ class Leak:
     def excess(self) -> float:
         return max(min(one.auc - f for f in (CHANCE, *(r.auc for r in floors))) for one, floors in self.attacks)
 
-    def bound(self, side: Literal[-1, 1], attacks: int) -> float:
+    def bound(self, side: Literal[-1, 1], attacks: int, verdicts: int = 1) -> float:
         """The lower (-1) or upper (1) bound of the excess, where the best of so many attacks is taken."""
 
         def least(one: AttackResult, floors: tuple[AttackResult, ...]) -> float:
-            z = side * quantile(attacks if side < 0 else 1 + len(floors))
+            z = side * quantile(verdicts * (attacks if side < 0 else 1 + len(floors)))
             own = deviation(one)
             pairs = ((CHANCE, 0.0), *((r.auc, deviation(r)) for r in floors))
             return min(one.auc - level + z * math.hypot(own, error) for level, error in pairs)
@@ -166,13 +166,13 @@ def leaks(study: Study, setting: Setting, among: Study | None = None) -> tuple[L
     return tuple(found)
 
 
-def excess(found: Sequence[Leak]) -> Excess:
-    """The worst of the attackers' excess over their floors."""
+def excess(found: Sequence[Leak], verdicts: int = 1) -> Excess:
+    """The worst of the attackers' excess over their floors, where so many verdicts are given at once."""
     attacks = sum(len(leak.attacks) for leak in found)
     return Excess(
         max(leak.excess for leak in found),
-        max(leak.bound(-1, attacks) for leak in found),
-        max(leak.bound(1, attacks) for leak in found),
+        max(leak.bound(-1, attacks, verdicts) for leak in found),
+        max(leak.bound(1, attacks, verdicts) for leak in found),
     )
 
 

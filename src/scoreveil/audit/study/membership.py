@@ -118,14 +118,14 @@ class Bench:
         scorer = attack.fit(balanced_shadow, trial.features, np.random.default_rng(trial.seed(self.seed)))
         about = {"form": trial.form, "features": trial.features, "reads": attack.reads}
         scores = scorer(balanced.records)
-        return _judged(seen.setting, attack.name, attack.knows_label, balanced.truth, scores, began, about)
+        return judged(seen.setting, attack.name, attack.knows_label, balanced.truth, scores, began, about)
 
     def _compare(self, attack: str, reads: str, seen: "Seen") -> AttackResult:
         """LiRA and its kin: the target's answers beside those of many shadows under the same defense."""
         began = time.perf_counter()
         scores = seen.compared(attack, reads)
         about = {"form": "adaptive", "features": COMPARISONS[attack].features, "reads": reads}
-        return _judged(seen.setting, attack, True, self.subject.target.truth, scores, began, about)
+        return judged(seen.setting, attack, True, self.subject.target.truth, scores, began, about)
 
     def _cost(self, seen: "Seen") -> DefenseResult:
         before, after = self.subject.target.nonmembers, seen.target.nonmembers
@@ -256,7 +256,7 @@ class Seen:
         )
 
 
-def _judged(
+def judged(
     setting: Setting, attack: str, told: bool, truth: Bools, scores: Floats, began: float, about: dict[str, Any]
 ) -> AttackResult:
     """How well an attack did, which took from `began` until now."""

@@ -19,7 +19,8 @@ from scoreveil.audit.data.records import Floats, Integers, Membership, Records, 
 from scoreveil.audit.defenses.interface import Given
 from scoreveil.audit.study.pictures import Pictures
 from scoreveil.audit.study.shadows import ManyShadows, Progress, many_shadows, silent
-from scoreveil.fitting.records import read, read_sides
+from scoreveil.fitting.records import Scored, read, read_sides
+from scoreveil.shapes import ManyLabels, MoreAxes, OneColumn, Shape
 
 FEWEST = 100  # members and non-members each, before any split: fewer cannot tell an attack from luck
 REFERENCE_SHARE = 0.2  # of the non-members, held out as the public reference
@@ -40,6 +41,7 @@ class Subject:
     pictures        what the inversion attack draws, where the records are pictures
     fitted_on       members that a defense is fitted on, where they are not those under attack
     given_records   all members and non-members that the audit was given, in that order, to fit a veil for use on
+    served          these as they are served, where that is not as vectors
     """
 
     target: Membership
@@ -51,6 +53,7 @@ class Subject:
     title: str = ""
     fitted_on: Records | None = None
     given_records: Membership | None = None
+    served: tuple[Scored, Scored] | None = None
 
     def given(self, seed: int, epsilon: float | None = None) -> Given:
         """What a defender has. It knows its own training set; its non-members are the reference, not the records under
@@ -91,18 +94,26 @@ def checked(name: str, scores: Any, labels: Any = None) -> Records:
     return Records(found.scores, found.labels)
 
 
-def from_given(given: Mapping[str, tuple[Any, Any]], columns: str | None = None, seed: int = 0) -> Subject:
+def from_given(
+    given: Mapping[str, tuple[Any, Any]], columns: str | None = None, seed: int = 0, shape: Shape | None = None
+) -> Subject:
     """A subject from scores and labels of any kind, as `fitting.records` reads them.
+
+    One column is attacked as the vectors that it stands for. Of many labels the records are what is served,
+    (n, labels), with as many true labels.
 
     Args:
         given: Scores and labels by name, None for what is not there: "members" and "nonmembers"; "shadow members" and
             "shadow nonmembers", which may be absent; "reference", likewise.
         columns: Of tables: the columns of the scores.
         seed: Of the split.
+        shape: How scores are served, where not as vectors.
 
     Raises:
         ValueError: Records are missing on one side, or are not scores or labels.
     """
+    if isinstance(shape, MoreAxes):
+        raise ValueError("Answers about many places are not attacked: audit the scores (n, k) of one place at a time.")
     there = {name: each for name, each in given.items() if each[0] is not None}
     for name, (scores, labels) in given.items():
         if scores is None and (labels is not None or name in ("members", "nonmembers")):
@@ -116,11 +127,17 @@ def from_given(given: Mapping[str, tuple[Any, Any]], columns: str | None = None,
     if labelled and labelled != sides:
         without = ", ".join(name for name in sides if name not in labelled)
         raise ValueError(f"Expected labels for all records, or for none; got none for {without}.")
-    scored, note = read_sides(there, columns)
-    records = {name: Records(each.scores, each.labels) for name, each in scored.items()}
+    scored, note = read_sides(there, columns, shape)
+    many = isinstance(shape, ManyLabels)
+    records = {
+        name: Records(*each.given) if many else Records(each.scores, each.labels) for name, each in scored.items()
+    }
     shadow = (records[sides[2]], records[sides[3]]) if len(sides) == 4 else None
     subject = from_scores(records["members"], records["nonmembers"], shadow, records.get("reference"), seed)
-    return replace(subject, notes=(*subject.notes, note)) if note else subject
+    if isinstance(shape, OneColumn) and shape.threshold != 0.5:
+        note += f" The threshold {shape.threshold:g} is moved to one half, and what scores are worth is measured there."
+    served = None if shape is None else (scored["members"], scored["nonmembers"])
+    return replace(subject, notes=(*subject.notes, *([note.strip()] if note else [])), served=served)
 
 
 def from_scores(

@@ -1,0 +1,219 @@
+"""The study of a model with many labels: each label attacked as two classes, and all labels of an answer together.
+
+    found = run(subject, ManyLabels(), ("even", "prime"), epsilons=(0.5, 2.0))
+
+What is attacked is what is served: undefended, and behind the fitted veil of all labels. Attacks are quick ones, since
+there are many labels: a threshold and a random forest, with and without the true labels, asked once and several times.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from typing import Any
+
+import joblib
+import numpy as np
+
+from scoreveil.audit.attacks.interface import Attack
+from scoreveil.audit.attacks.many_labels import OF_ALL_LABELS, OF_ONE_LABEL
+from scoreveil.audit.data.records import Defense, Membership, Records
+from scoreveil.audit.defenses.ours import FITTING
+from scoreveil.audit.study.membership import judged, repeated
+from scoreveil.audit.study.results import LABEL, UNDEFENDED, AttackResult, Setting, Study, setting_name
+from scoreveil.audit.study.run import StudyPlan, about
+from scoreveil.audit.study.shadows import Progress, silent
+from scoreveil.audit.study.subjects import Subject
+from scoreveil.fitting import cost, fit
+from scoreveil.fitting.frontier import EPSILONS
+from scoreveil.fitting.records import Scored, in_words, read
+from scoreveil.shapes import ManyLabels
+from scoreveil.veil import Veil
+
+REPEATS = 5  # questions of the averaging attacker
+CONFIDENT = 1.96  # standard errors
+VEIL = "optimal"
+
+
+@dataclass(frozen=True)
+class Worth:
+    """What a way to answer is worth, over all labels: AUROC of the confidence, log-loss, calibration error."""
+
+    setting: Setting
+    useful: float
+    nll: float
+    ece: float
+    beats_label: bool | None = None  # whether the log-loss is surely below that of the label alone
+
+
+@dataclass(frozen=True)
+class LabelsStudy:
+    """What was found: a study of all labels together, and one of each label."""
+
+    meta: dict[str, Any]
+    names: tuple[str, ...]
+    whole: Study
+    labels: tuple[Study, ...]
+    worth: tuple[Worth, ...] = ()  # empty without true labels
+    notes: tuple[str, ...] = ()
+
+    @property
+    def results(self) -> tuple[AttackResult, ...]:
+        """Every attack on everything, for limits that all must keep."""
+        return tuple(r for study in (self.whole, *self.labels) for r in study.results)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values, without the curves."""
+        rows = {"the whole answer": self.whole, **dict(zip(self.names, self.labels, strict=True))}
+        return {
+            "meta": self.meta,
+            "notes": self.notes,
+            "worth": [asdict(each) for each in self.worth],
+            "whole": [_row(r) for r in rows.pop("the whole answer").results],
+            "labels": [{"label": name, "results": [_row(r) for r in each.results]} for name, each in rows.items()],
+        }
+
+
+def _row(result: AttackResult) -> dict[str, Any]:
+    return {name: value for name, value in asdict(result).items() if name != "roc"}
+
+
+@dataclass(frozen=True, eq=False)
+class _Seen:
+    """Both sides as an attacker sees them: (n, labels, 2) score vectors."""
+
+    target: Membership
+    shadow: Membership
+
+    def through(self, change: Callable[[Records], Records]) -> "_Seen":
+        sides = (Membership(change(m.members), change(m.nonmembers)) for m in (self.target, self.shadow))
+        return _Seen(*sides)
+
+
+def run(
+    subject: Subject,
+    shape: ManyLabels,
+    names: tuple[str, ...] = (),
+    epsilons: Iterable[float] = EPSILONS,
+    command: str = "",
+    seed: int = 0,
+    jobs: int = 2,
+    progress: Progress = silent,
+) -> LabelsStudy:
+    """Attack every label, and all together.
+
+    Args:
+        subject: Whose answers are attacked. Scores are those that are served, (n, labels), and so are true labels.
+        shape: How they are served.
+        names: Of the labels.
+        epsilons: Of the veils.
+        command: What the reader types to get the same results again.
+        seed: The same seed gives the same numbers.
+        jobs: Processes at a time.
+        progress: Told about each setting that is done.
+    """
+    labels = subject.target.classes
+    settings: list[Setting] = [UNDEFENDED, *((VEIL, float(epsilon)) for epsilon in sorted(set(epsilons)))]
+    found: dict[int | None, list[AttackResult]] = {which: [] for which in (None, *range(labels))}
+    worth = list[Worth]()
+    for number, setting in enumerate(settings):
+        here = subject if setting == UNDEFENDED else subject.for_fitting()
+        veil = None if setting == UNDEFENDED else _fitted(here, shape, setting)
+        once = _seen(here, shape, veil, seed + number)
+        often = None if veil is None else _seen(here, shape, veil, seed + number + len(settings), REPEATS)
+        tasks = list(product(found, (once, often) if often else (once,)))
+        done = joblib.Parallel(n_jobs=min(jobs, len(tasks)))(
+            joblib.delayed(_attacked)(seen, label, setting, "adaptive" if seen is once else "averaging", seed)
+            for label, seen in tasks
+        )
+        for (label, _), rows in zip(tasks, done, strict=True):
+            found[label] += rows
+        worth += _worth(here, shape, veil, setting)
+        progress(setting_name(setting), number + 1, len(settings))
+    plan = StudyPlan(tuple(settings), seed=seed, repeats=REPEATS)
+    meta = about(subject, plan, command) | {"shape": shape.settings()}
+    meta["records"]["labels"] = meta["records"].pop("classes")
+    studies = {label: Study(meta, tuple(rows), ()) for label, rows in found.items()}
+    called = names or tuple(map(str, range(labels)))
+    whole = studies.pop(None)
+    return LabelsStudy(meta, called, whole, tuple(studies.values()), tuple(worth), subject.notes)
+
+
+def _fitted(subject: Subject, shape: ManyLabels, setting: Setting) -> Veil:
+    epsilon, members, others = setting[1], subject.fitted_on, subject.reference
+    assert epsilon is not None
+    assert members is not None
+    known = None if others.labels is None else members.labels
+    rng = np.random.default_rng(FITTING)
+    return fit(epsilon, others.scores, others.labels, members.scores, known, shape=shape, rng=rng)
+
+
+def _seen(subject: Subject, shape: ManyLabels, veil: Veil | None, seed: int, times: int = 1) -> _Seen:
+    """The subject through a veil, or as it is."""
+    answer: Defense = _as_served if veil is None else _drawn(veil, seed)
+    often = repeated(answer, times)
+    seen = _Seen(subject.target, subject.shadow).through(lambda side: side.defended(often))
+    return seen.through(lambda side: replace(side, scores=shape.vectors(side.scores)))
+
+
+def _as_served(scores: Any) -> Any:
+    return scores
+
+
+def _drawn(veil: Veil, seed: int) -> Defense:
+    drawing = Veil(veil.mechanism, shape=veil.shape, rng=np.random.default_rng(seed))
+    return lambda scores: cost.asked_quietly(drawing, scores)
+
+
+def _attacked(seen: _Seen, label: int | None, setting: Setting, form: str, seed: int) -> list[AttackResult]:
+    """All attacks on one label, or on all together (None)."""
+    if label is not None:
+        seen = seen.through(
+            lambda side: Records(side.scores[:, label], None if side.labels is None else side.labels[:, label])
+        )
+    shadow, target = (m.balanced(np.random.default_rng(seed)) for m in (seen.shadow, seen.target))
+    known = all(r.labels is not None for m in (shadow, target) for r in (m.members, m.nonmembers))
+    rows = []
+    for attack in OF_ALL_LABELS if label is None else OF_ONE_LABEL:
+        if (attack.knows_label and not known) or (form == "averaging" and attack.reads == "label"):
+            continue
+        rows.append(_result(attack, shadow, target, setting, form, seed))
+    return rows
+
+
+def _result(
+    attack: Attack, shadow: Membership, target: Membership, setting: Setting, form: str, seed: int
+) -> AttackResult:
+    began = time.perf_counter()
+    scorer = attack.fit(shadow, "scores", np.random.default_rng(seed))
+    about_it = {"form": form, "features": "scores", "reads": attack.reads}
+    return judged(setting, attack.name, attack.knows_label, target.truth, scorer(target.records), began, about_it)
+
+
+def _worth(subject: Subject, shape: ManyLabels, veil: Veil | None, setting: Setting) -> list[Worth]:
+    """What is served is worth, and with the undefended scores what the label alone is worth."""
+    if subject.reference.labels is None or subject.target.nonmembers.labels is None:
+        return []
+    reference, asked = (
+        read(side.scores, side.labels, "records", shape=shape)
+        for side in (subject.reference, subject.target.nonmembers)
+    )
+    alone = cost.label_alone(reference)(asked)
+    if veil is None:
+        return [_measured(UNDEFENDED, asked, asked.said), _measured(LABEL, asked, alone)]
+    said = in_words(shape, _drawn(veil, 0)(subject.target.nonmembers.scores))
+    gain = _losses(asked, alone) - _losses(asked, said)
+    beats = bool(gain.mean() > CONFIDENT * gain.std(ddof=1) / len(gain) ** 0.5)
+    return [replace(_measured(setting, asked, said), beats_label=beats)]
+
+
+def _losses(asked: Scored, answers: Any) -> Any:
+    """The log-loss of each record."""
+    assert asked.labels is not None
+    return cost.log_loss(answers, asked.labels).reshape(-1, asked.releases).mean(axis=1)
+
+
+def _measured(setting: Setting, asked: Scored, answers: Any) -> Worth:
+    sure, right = cost.confidence(asked, answers), asked.is_right
+    useful, nll = cost.auroc(sure[right], sure[~right]), float(_losses(asked, answers).mean())
+    return Worth(setting, useful, nll, cost.calibration_error(sure, right))

@@ -1,0 +1,272 @@
+"""Tables in memory: DataFrames of pandas and polars, and Arrow tables. The same comes back, with other scores.
+
+Index, order, dtypes and all other columns stay as they were. A column that looks like a raw score and is not veiled
+refuses the table, as it does in files (`raw_columns.py`).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scoreveil.mechanisms.scores import BadRow
+from scoreveil.raw_columns import looking_raw
+
+Rows = NDArray[Any]
+Veiled = Callable[[Rows], Rows]
+
+LIBRARIES = ("pandas", "polars", "pyarrow")
+
+
+def is_frame(given: Any) -> bool:
+    """Whether it is a table or a column of one of these libraries."""
+    return any(kind.__module__.partition(".")[0] in LIBRARIES for kind in type(given).__mro__)
+
+
+def veiled(veil: Veiled, frame: Any, columns: Sequence[Any] | str | None = None) -> Any:
+    """A table like `frame`, with veiled scores.
+
+    Args:
+        veil: What is drawn over (n, k) scores, or over (n,) where `frame` is a single column.
+        frame: A DataFrame, a Series, an Arrow table or record batch.
+        columns: The names of the columns that hold scores; by default all of floating-point numbers.
+
+    Raises:
+        ValueError: These are not scores, or another column looks like raw ones.
+    """
+    table = _read(frame)
+    if table is None:
+        told = "; collect() it first" if type(frame).__name__ == "LazyFrame" else ""
+        raise ValueError(f"Expected a DataFrame, a Series or an Arrow table, got {type(frame).__name__}{told}.")
+    if table.is_column:
+        if columns is not None:
+            raise ValueError(f"Expected no columns for a {type(frame).__name__}, which is one.")
+        where = [0]
+    else:
+        where = table.floating() if columns is None else table.named(columns)
+    scores = _scores(table, where)
+    others = [(name, str(name), table.numbers(i)) for i, name in enumerate(table.names) if i not in where]
+    raw = looking_raw(scores, ((name, text, numbers) for name, text, numbers in others if numbers is not None))
+    if raw:
+        raise ValueError(
+            f"{', '.join(map(repr, raw))} would stay as they are, and look like raw scores. Drop them, or veil the "
+            "columns of the scores alone: veil(frame[columns])."
+        )
+    try:
+        answer = veil(scores[:, 0] if table.is_column else scores)
+    except BadRow as bad:
+        column = f"column {table.names[where[bad.where]]!r}" if isinstance(bad.where, int) else bad.where
+        taken = _listed([table.names[i] for i in where])
+        hint = "" if columns or table.is_column else f". Taken as scores: {taken}; columns=[…] names others"
+        raise BadRow(bad.row, bad.fault + hint, column) from None
+    return table.replaced(where, answer.reshape(scores.shape))
+
+
+def _scores(table: "_Table", where: list[int]) -> Rows:
+    """The columns at these places, as (n, k)."""
+    kinds = {}
+    for i in where:
+        kinds[table.dtype(i)] = i
+        if table.dtype(i) not in ("float16", "float32", "float64"):
+            raise ValueError(f"Expected floating-point scores, got {table.kind(i)} in column {table.names[i]!r}.")
+    if len(kinds) > 1:
+        # the order of two scores must not depend on the precision of their columns
+        raise ValueError(f"Expected score columns of one dtype, got {', '.join(sorted(map(str, kinds)))}.")
+    for i in where:
+        missing = table.missing(i)
+        if missing.any():
+            raise BadRow(int(missing.argmax()), "there is no score", f"column {table.names[i]!r}")
+    return np.stack([table.values(i) for i in where], axis=1)
+
+
+class _Table:
+    """What the libraries have in common: columns with names, found by their place."""
+
+    names: list[Any]
+    is_column = False
+
+    def __init__(self, frame: Any) -> None:
+        self.frame = frame
+
+    def column(self, i: int) -> Any:
+        raise NotImplementedError
+
+    def kind(self, i: int) -> str:
+        """What the library calls its type."""
+        raise NotImplementedError
+
+    def dtype(self, i: int) -> str:
+        """The numpy name of a floating-point or integer type; another name otherwise."""
+        return self.kind(i).lower()
+
+    def missing(self, i: int) -> Rows:
+        """Where there is no value, as opposed to NaN."""
+        raise NotImplementedError
+
+    def values(self, i: int) -> Rows:
+        """A column without missing values, or with NaN in their place, as numpy has it."""
+        raise NotImplementedError
+
+    def replaced(self, where: list[int], answer: Rows) -> Any:
+        """The table with the columns of an array in these places."""
+        raise NotImplementedError
+
+    def numbers(self, i: int) -> NDArray[np.float64] | None:
+        """A column of numbers, NaN where there is none; None where it holds something else."""
+        is_number = self.dtype(i).startswith(("float", "int", "uint", "double", "halffloat"))
+        return np.asarray(self.values(i), dtype=np.float64) if is_number else None
+
+    def floating(self) -> list[int]:
+        found = [i for i in range(len(self.names)) if self.dtype(i).startswith("float")]
+        if not found:
+            raise ValueError("Expected columns of floating-point scores, got none.")
+        return found
+
+    def named(self, columns: Sequence[Any] | str) -> list[int]:
+        wanted = [columns] if isinstance(columns, str) else list(columns)
+        if not wanted or len(set(wanted)) < len(wanted):
+            raise ValueError("Expected the names of the score columns, each once.")
+        for name in wanted:
+            if self.names.count(name) != 1:
+                count = self.names.count(name) or "none"
+                raise ValueError(f"Expected one column {name!r}, got {count}; there are {_listed(self.names)}.")
+        return [self.names.index(name) for name in wanted]
+
+
+def _listed(names: list[Any], most: int = 12) -> str:
+    return ", ".join(map(repr, names[:most])) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _read(frame: Any) -> _Table | None:
+    """The table that a library knows; None where it is none."""
+    for kind in type(frame).__mro__:
+        reader = _READERS.get(f"{kind.__module__.partition('.')[0]}.{kind.__name__}")
+        if reader is not None:
+            return reader(frame)
+    return None
+
+
+class _Pandas(_Table):
+    def __init__(self, frame: Any) -> None:
+        super().__init__(frame)
+        self.names = list(frame.columns)
+
+    def column(self, i: int) -> Any:
+        return self.frame.iloc[:, i]
+
+    def kind(self, i: int) -> str:
+        return str(self.column(i).dtype)
+
+    def dtype(self, i: int) -> str:
+        kind = self.column(i).dtype
+        return str(getattr(kind, "numpy_dtype", kind))  # nullable and Arrow-backed ones have theirs
+
+    def missing(self, i: int) -> Rows:
+        column = self.column(i)
+        is_numpy = isinstance(column.dtype, np.dtype)  # where NaN is all that there is
+        return np.zeros(len(column), dtype=bool) if is_numpy else np.asarray(column.isna(), dtype=bool)
+
+    def values(self, i: int) -> Rows:
+        column = self.column(i)
+        if isinstance(column.dtype, np.dtype):
+            return np.asarray(column.to_numpy())
+        dtype = self.dtype(i) if self.dtype(i).startswith("float") else "float64"
+        return np.asarray(column.to_numpy(dtype=dtype, na_value=np.nan))
+
+    def replaced(self, where: list[int], answer: Rows) -> Any:
+        import pandas
+
+        made = self.frame.copy()
+        for i, column in zip(where, answer.T, strict=True):
+            kind = self.column(i).dtype
+            made.isetitem(i, np.array(column) if isinstance(kind, np.dtype) else pandas.array(column, dtype=kind))
+        return made
+
+
+class _PandasColumn(_Pandas):
+    is_column = True
+
+    def __init__(self, frame: Any) -> None:
+        super().__init__(frame.to_frame())
+        self._name = frame.name
+
+    def replaced(self, where: list[int], answer: Rows) -> Any:
+        return super().replaced(where, answer).iloc[:, 0].rename(self._name)
+
+
+class _Polars(_Table):
+    def __init__(self, frame: Any) -> None:
+        super().__init__(frame)
+        self.names = list(frame.columns)
+
+    def column(self, i: int) -> Any:
+        return self.frame.to_series(i)
+
+    def kind(self, i: int) -> str:
+        return str(self.column(i).dtype)
+
+    def missing(self, i: int) -> Rows:
+        return np.asarray(self.column(i).is_null().to_numpy())
+
+    def values(self, i: int) -> Rows:
+        return np.asarray(self.column(i).to_numpy())
+
+    def replaced(self, where: list[int], answer: Rows) -> Any:
+        import polars
+
+        made = [polars.Series(self.names[i], column.copy()) for i, column in zip(where, answer.T, strict=True)]
+        return self.frame.with_columns(made)
+
+
+class _PolarsColumn(_Polars):
+    is_column = True
+
+    def __init__(self, frame: Any) -> None:
+        super().__init__(frame.to_frame())
+
+    def replaced(self, where: list[int], answer: Rows) -> Any:
+        return super().replaced(where, answer).to_series(0)
+
+
+class _Arrow(_Table):
+    def __init__(self, frame: Any) -> None:
+        super().__init__(frame)
+        self.names = list(frame.schema.names)
+
+    def column(self, i: int) -> Any:
+        return self.frame.column(i)
+
+    def kind(self, i: int) -> str:
+        return str(self.column(i).type)
+
+    def dtype(self, i: int) -> str:
+        return {"halffloat": "float16", "float": "float32", "double": "float64"}.get(self.kind(i), self.kind(i))
+
+    def missing(self, i: int) -> Rows:
+        return np.asarray(self.column(i).is_null().to_numpy(**self._copied))
+
+    def values(self, i: int) -> Rows:
+        return np.asarray(self.column(i).to_numpy(**self._copied))
+
+    @property
+    def _copied(self) -> dict[str, bool]:
+        return {} if hasattr(self.frame, "combine_chunks") else {"zero_copy_only": False}  # of a record batch
+
+    def replaced(self, where: list[int], answer: Rows) -> Any:
+        import pyarrow
+
+        made = self.frame
+        for i, column in zip(where, answer.T, strict=True):
+            made = made.set_column(i, self.frame.schema.field(i), pyarrow.array(np.array(column)))
+        return made
+
+
+_READERS: dict[str, Callable[[Any], _Table]] = {
+    "pandas.DataFrame": _Pandas,
+    "pandas.Series": _PandasColumn,
+    "polars.DataFrame": _Polars,
+    "polars.Series": _PolarsColumn,
+    "pyarrow.Table": _Arrow,
+    "pyarrow.RecordBatch": _Arrow,
+}

@@ -1,0 +1,180 @@
+"""Tables in memory: pandas, polars and Arrow in, the same out, and all else as it was."""
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from scoreveil import Veil
+from scoreveil.shapes import ManyLabels, OneColumn
+
+SECRET = bytes(range(32))
+NAMES = ["cat", "dog", "fox"]
+
+
+def scores(n: int = 6, dtype: str = "float64") -> np.ndarray:
+    return np.random.default_rng(0).dirichlet(np.ones(3), n).astype(dtype)
+
+
+def as_frame(library: str, values: np.ndarray, **others: Any) -> Any:
+    columns = {name: np.array(values[:, i]) for i, name in enumerate(NAMES)}
+    table = {"id": list(range(len(values))), **columns, **others}
+    return {"pandas": pd.DataFrame, "polars": pl.DataFrame, "arrow": pa.table, "batch": pa.record_batch}[library](table)
+
+
+def as_array(frame: Any, names: list[str]) -> np.ndarray:
+    if isinstance(frame, pa.Table | pa.RecordBatch):
+        return np.stack([np.array(frame.column(name).to_pylist()) for name in names], axis=1)
+    return np.asarray(frame[names].to_numpy())
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "arrow", "batch"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_the_same_kind_of_table_comes_back_with_the_answers_of_the_array(library: str, dtype: str) -> None:
+    if (library, dtype) == ("polars", "float16"):
+        dtype = "float32"
+    values = scores(dtype=dtype)
+    text = [f"row {i}" for i in range(len(values))]
+    frame = as_frame(library, values, text=text)
+    veil = Veil(1.0, secret=SECRET)
+    answer = veil(frame, columns=NAMES)
+    assert type(answer) is type(frame)
+    assert list(answer.schema if library != "pandas" else answer.dtypes) == list(
+        frame.schema if library != "pandas" else frame.dtypes
+    )
+    np.testing.assert_array_equal(as_array(answer, NAMES), veil(values))
+    np.testing.assert_array_equal(as_array(answer, ["id", "text"]), as_array(frame, ["id", "text"]))
+    np.testing.assert_array_equal(as_array(frame, NAMES), values)  # what was given stays as it was
+    # without names the columns of floating-point numbers are taken
+    np.testing.assert_array_equal(as_array(veil(frame), NAMES), veil(values))
+
+
+def test_the_order_of_columns_is_the_order_in_which_they_are_named() -> None:
+    values, veil = scores(), Veil(1.0, secret=SECRET)
+    answer = veil(as_frame("pandas", values), columns=["fox", "cat", "dog"])
+    assert list(answer.columns) == ["id", *NAMES]
+    np.testing.assert_array_equal(answer[["fox", "cat", "dog"]].to_numpy(), veil(values[:, [2, 0, 1]]))
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        pd.Index(["b", "a", "b", "c", "c", "c"], name="twice"),
+        pd.MultiIndex.from_product([["x", "y"], [1, 2, 3]], names=["letter", "number"]),
+        pd.date_range("2026-01-01", periods=6)[::-1],
+    ],
+    ids=["duplicates", "levels", "dates"],
+)
+def test_any_index_stays(index: pd.Index) -> None:
+    frame = as_frame("pandas", scores(), kind=pd.Categorical(list("ababab")), when=pd.Timestamp("2026-01-01"))
+    frame.index = index
+    answer = Veil(1.0)(frame, columns=NAMES)
+    pd.testing.assert_index_equal(answer.index, index)
+    pd.testing.assert_frame_equal(answer.drop(columns=NAMES), frame.drop(columns=NAMES))
+
+
+@pytest.mark.parametrize("kind", ["Float64", "Float32", "double[pyarrow]", "float[pyarrow]"])
+def test_nullable_and_arrow_columns_of_pandas_stay_what_they_are(kind: str) -> None:
+    frame = as_frame("pandas", scores()).astype(dict.fromkeys(NAMES, kind))
+    answer = Veil(1.0)(frame, columns=NAMES)
+    pd.testing.assert_series_equal(answer.dtypes, frame.dtypes)
+    sums = answer[NAMES].to_numpy(dtype="float64").sum(axis=1)
+    np.testing.assert_allclose(sums, 1, rtol=0, atol=1e-5)
+    frame.loc[2, "dog"] = pd.NA
+    with pytest.raises(ValueError, match="Row 2, column 'dog': there is no score"):
+        Veil(1.0)(frame, columns=NAMES)
+
+
+def test_columns_may_be_numbers_or_tuples() -> None:
+    numbered = pd.DataFrame(scores())
+    assert Veil(1.0)(numbered).shape == (6, 3)
+    assert Veil(1.0)(numbered, columns=[0, 1, 2]).shape == (6, 3)
+    tall = pd.DataFrame(scores(), columns=pd.MultiIndex.from_product([["model"], NAMES]))
+    assert Veil(1.0)(tall).columns.equals(tall.columns)
+
+
+@pytest.mark.parametrize("column", [pd.Series, pl.Series], ids=["pandas", "polars"])
+def test_one_column_of_probabilities(column: Any) -> None:
+    p = np.random.default_rng(1).random(9)
+    given = column(p) if column is pd.Series else column("p", p)
+    answer = Veil(1.0, shape=OneColumn(0.3))(given)
+    assert type(answer) is type(given)
+    assert answer.name == given.name
+    np.testing.assert_array_equal(answer.to_numpy() >= 0.3, p >= 0.3)
+    frame = pl.DataFrame({"id": range(9), "p": p})
+    np.testing.assert_array_equal(Veil(1.0, shape=OneColumn(0.3))(frame)["p"].to_numpy() >= 0.3, p >= 0.3)
+
+
+def test_chunks_slices_and_metadata_of_arrow_tables() -> None:
+    values = scores(8)
+    whole = pa.table({name: values[:, i] for i, name in enumerate(NAMES)}).replace_schema_metadata({"made": "here"})
+    chunked = pa.concat_tables([whole.slice(0, 3), whole.slice(3)])
+    veil = Veil(1.0, secret=SECRET)
+    answer = veil(chunked)
+    assert answer.schema.equals(chunked.schema, check_metadata=True)
+    np.testing.assert_array_equal(as_array(answer, NAMES), veil(values))
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "arrow"])
+def test_a_column_that_looks_like_a_raw_score_refuses_the_table(library: str) -> None:
+    values = scores()
+    named = as_frame(library, values, confidence=values.max(axis=1))
+    with pytest.raises(ValueError, match=r"'confidence' would stay as they are, .* veil\(frame\[columns\]\)"):
+        Veil(1.0)(named, columns=NAMES)
+    copied = as_frame(library, values, w=values[:, 0] + 1e-9)
+    with pytest.raises(ValueError, match="'w' would stay"):
+        Veil(1.0)(copied, columns=NAMES)
+    kept = as_frame(library, values, age=np.arange(6) * 1.5)
+    assert Veil(1.0)(kept, columns=NAMES) is not None
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        (lambda f: f, {"columns": ["cat", "cow"]}, "Expected one column 'cow', got none; there are 'id', 'cat'"),
+        (lambda f: f, {"columns": []}, "Expected the names of the score columns"),
+        (lambda f: f, {"columns": ["cat", "cat"]}, "each once"),
+        (lambda f: f, {"columns": ["id", "cat"]}, "got int64 in column 'id'"),
+        (lambda f: f.astype({"cat": "float32"}), {"columns": NAMES}, "of one dtype, got float32, float64"),
+        (lambda f: f.assign(cat=9.0), {"columns": NAMES}, r"Row 0: the scores sum to more than 1, by over 0.001\."),
+        (lambda f: f.assign(age=9.0), {}, "sum to more than 1.* Taken as scores: 'cat', 'dog', 'fox', 'age'"),
+        (lambda f: f[["id"]], {}, "Expected columns of floating-point scores, got none"),
+        (lambda f: pd.concat([f, f[["cat"]]], axis=1), {"columns": NAMES}, "Expected one column 'cat', got 2"),
+        (lambda f: f["cat"], {"columns": ["cat"]}, "Expected no columns for a Series"),
+        (lambda f: pl.DataFrame(f.to_dict("list")).lazy(), {}, r"got LazyFrame; collect\(\) it first"),
+        (lambda f: pa.array([0.5]), {}, "Expected a DataFrame, a Series or an Arrow table, got DoubleArray"),
+        (lambda f: f[NAMES].to_numpy(), {"columns": NAMES}, "Columns are named in a table; a ndarray has none"),
+    ],
+)
+def test_tables_that_do_not_fit_are_refused(change: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Veil(1.0)(change(as_frame("pandas", scores())), **options)
+
+
+def test_a_missing_score_is_named_by_row_and_column() -> None:
+    for frame in (
+        pl.DataFrame({"a": [0.5, 0.4], "b": [0.5, None]}),
+        pa.table({"a": [0.5, 0.4], "b": [0.5, None]}),
+        pa.record_batch({"a": [0.5, 0.4], "b": [0.5, None]}),
+    ):
+        with pytest.raises(ValueError, match="Row 1, column 'b': there is no score"):
+            Veil(1.0, shape=ManyLabels())(frame)
+    with pytest.raises(ValueError, match="Row 1, column 'b': the score is more than 1"):
+        Veil(1.0, shape=ManyLabels())(pd.DataFrame({"a": [0.5, 0.4], "b": [0.5, 4.0]}), columns=["a", "b"])
+
+
+def test_no_rows_give_no_rows() -> None:
+    for library in ("pandas", "polars", "arrow"):
+        assert len(Veil(1.0)(as_frame(library, scores(0)), columns=NAMES)) == 0
+
+
+@pytest.mark.slow
+def test_arrays_bring_none_of_these_libraries() -> None:
+    heavy = "{'pandas', 'polars', 'pyarrow'} & {*sys.modules}"
+    program = f"import sys, scoreveil; scoreveil.Veil(1.0)([0.2, 0.8]); print({heavy})"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout.strip() == b"set()"

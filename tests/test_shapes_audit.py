@@ -1,0 +1,156 @@
+"""Audits of one column and of many labels: a verdict on each label, and on all together."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from scoreveil import Veil, audit
+from scoreveil.audit.attacks.many_labels import OF_ALL_LABELS
+from scoreveil.audit.data.records import Membership, Records
+from scoreveil.audit.report import many_labels as report
+from scoreveil.audit.report.verdict import LEAKS, NO_MORE, UNDECIDED
+from scoreveil.audit.study.metrics import auc
+from scoreveil.audit.study.results import LABEL
+from scoreveil.cli import main
+from scoreveil.shapes import ManyLabels, MoreAxes, OneColumn, TopK
+
+pytestmark = pytest.mark.slow
+
+NAMES = ("safe", "leaky")
+
+
+def answers(rows, seed, sure):
+    """Two labels: the first as sure of members as of others, the second surer of members."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(0, 3, (rows, 2))
+    truth = (rng.random((rows, 2)) < 1 / (1 + np.exp(-logits))).astype(int)
+    return 1 / (1 + np.exp(-logits * np.array([1.0, sure]))), truth
+
+
+@pytest.fixture(scope="module")
+def sides():
+    return *answers(1500, 0, 2.0), *answers(1500, 1, 1.0)
+
+
+@pytest.fixture(scope="module")
+def found(sides):
+    inside, y_in, outside, y_out = sides
+    tables = (pd.DataFrame(each, columns=NAMES) for each in (inside, outside))
+    return audit.run(*tables, y_in, y_out, shape=ManyLabels(), epsilons=(0.5,), jobs=1)
+
+
+def test_the_label_that_leaks_comes_first_and_the_other_does_not_leak(found):
+    leaky, safe = found.verdict.labels
+    assert (leaky.name, leaky.excess.outcome) == ("leaky", LEAKS)
+    assert safe.excess.outcome in (NO_MORE, UNDECIDED)
+    assert found.verdict.whole.excess.outcome == LEAKS
+    assert found.outcome == LEAKS
+    assert "Of 2 labels 1 leaks" in found.sentences[0]
+    assert "The worst is leaky" in str(found)
+
+
+@pytest.fixture(scope="module")
+def worth_it(found):
+    """The same audit, had the confidence been worth more than yes or no alone behind so thick a veil."""
+    worth = tuple(replace(each, beats_label=True) for each in found.study.worth)
+    return audit.LabelsAudit(replace(found.study, worth=worth), found.subject)
+
+
+def test_behind_the_veil_less_leaks_and_the_veil_to_take_is_that_of_all_labels(worth_it, sides):
+    assert worth_it.recommended == ("optimal", 0.5)
+    before = {each.name: each.excess.value for each in worth_it.verdict.every}
+    behind = {name: each.excess.value for name, each in worth_it.verdict.behind.items()}
+    assert behind["leaky"] < before["leaky"] / 2
+    assert behind[report.WHOLE] < before[report.WHOLE] / 2
+    assert isinstance(worth_it.veil.shape, ManyLabels)
+    assert ((worth_it.veil(sides[0]) >= 0.5) == (sides[0] >= 0.5)).all()
+    assert any("ε = 0.5 for each label, 1 for an answer" in sentence for sentence in worth_it.sentences)
+
+
+def test_where_the_veil_is_worth_no_more_than_yes_or_no_these_are_recommended(found):
+    worth = tuple(replace(each, beats_label=False) for each in found.study.worth)
+    said = report.verdict(replace(found.study, worth=worth))
+    assert said.recommended == LABEL
+    assert "return that" in " ".join(said.sentences)
+
+
+def test_bounds_are_wider_where_more_verdicts_are_given(found):
+    one = report.excess(found.verdict.labels[0].leaks)
+    shared = found.verdict.labels[0].excess
+    assert shared.value == one.value
+    assert shared.low < one.low < one.high < shared.high
+
+
+def test_it_writes_one_page_and_the_veil(worth_it, tmp_path):
+    page = worth_it.write(tmp_path / "seen").read_text(encoding="utf-8")
+    assert "1 of 2 labels leak." in page
+    assert page.index("all labels together</td>") < page.index(">leaky</td>") < page.index(">safe</td>")
+    assert Veil.load(tmp_path / "seen" / "veil.npz").guarantee == worth_it.veil.guarantee
+    results = json.loads((tmp_path / "seen" / "results.json").read_text(encoding="utf-8"))
+    assert [each["label"] for each in results["labels"]] == list(NAMES)
+    assert results["meta"]["records"]["labels"] == 2
+    assert "leaky" in worth_it._repr_html_()
+
+
+def test_what_labels_have_in_common_is_found_by_the_attack_on_all_of_them():
+    """Each label by itself is as sure of members as of others; members are sure of both, or of none."""
+    rng = np.random.default_rng(0)
+
+    def side(rows, alike):
+        sure = rng.choice([0.6, 0.99], (rows, 2))
+        sure[:, 1] = np.where(rng.random(rows) < alike, sure[:, 0], sure[:, 1])
+        yes = np.where(rng.random((rows, 2)) < 0.5, sure, 1 - sure)
+        return Records(np.stack([1 - yes, yes], axis=2))
+
+    shadow, target = (Membership(side(800, 1.0), side(800, 0.0)) for _ in range(2))
+    forest = next(attack for attack in OF_ALL_LABELS if attack.name == "random_forest")
+    said = forest.fit(shadow, "scores", rng)(target.records)
+    assert auc(target.truth, said)[0] > 0.7
+    for label in range(2):
+        members, others = (each.scores[:, label].max(axis=1) for each in (target.members, target.nonmembers))
+        assert abs(auc(target.truth, np.concatenate([members, others]))[0] - 0.5) < 0.06
+
+
+def test_one_column_is_audited_as_two_classes_and_its_veil_takes_one_column(sides):
+    inside, y_in, outside, y_out = (each[:, 1] for each in sides)
+    quick = {"defenses": ("optimal",), "epsilons": (0.5,), "attacks": ("max_confidence", "label_floor"), "jobs": 1}
+    found = audit.run(inside, outside, y_in, y_out, shape=OneColumn(0.3), **quick)
+    assert found.outcome == LEAKS
+    assert any("threshold 0.3" in note for note in found.study.notes)
+    if found.veil is not None:
+        assert ((found.veil(outside) >= 0.3) == (outside >= 0.3)).all()
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"shape": ManyLabels(), "attacks": ("max_confidence",)}, "leave out attacks"),
+        ({"shape": ManyLabels(), "defenses": "all"}, "leave out defenses"),
+        ({"shape": TopK()}, "whole score vectors"),
+        ({"shape": MoreAxes()}, "one place at a time"),
+        ({"shape": OneColumn()}, "one column"),
+    ],
+)
+def test_what_is_not_audited_is_refused_and_the_way_is_said(sides, more, told):
+    with pytest.raises(ValueError, match=told):
+        audit.run(sides[0], sides[2], **more)
+
+
+def test_the_command_says_the_same_and_shuts_its_gate(sides, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    inside, y_in, outside, y_out = sides
+    for name, scores, truth in (("in", inside, y_in), ("out", outside, y_out)):
+        frame = pd.DataFrame(scores[:600], columns=[f"p_{each}" for each in NAMES])
+        pd.concat([frame, pd.DataFrame(truth[:600], columns=NAMES)], axis=1).to_csv(f"{name}.csv", index=False)
+    files = "--members in.csv --nonmembers out.csv --member-labels in.csv --nonmember-labels out.csv --columns p_*"
+    options = "--shape many_labels --epsilons 1 --jobs 1 -o seen --setting none --fail-over auc=0.55"
+    with pytest.raises(SystemExit) as ended:
+        main(f"audit {files} {options}".split())
+    shown = capsys.readouterr().out
+    assert ended.value.code == 3
+    assert "The worst is p_leaky" in shown
+    assert "Gate shut" in shown
+    assert (tmp_path / "seen" / "report.html").exists()

@@ -1,0 +1,310 @@
+"""Veils that are fitted for one column, many labels and more axes."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from scoreveil import Veil, fit
+from scoreveil.cli import main
+from scoreveil.fitting import cost as costs
+from scoreveil.fitting import histograms
+from scoreveil.fitting.cost import cost
+from scoreveil.fitting.records import read_sides
+from scoreveil.mechanisms.channel import Channel
+from scoreveil.shapes import ManyLabels, MoreAxes, OneColumn, ReadOut, TopK
+
+SHARES = (0.5, 0.1, 0.35)  # how often each label is yes
+NAMES = ("cat", "dog", "fox")
+
+
+def labelled(rows, seed, sure=2.0):
+    """Scores of three labels, of a model that is twice as sure as it should be, and the truth."""
+    rng = np.random.default_rng(seed)
+    at = np.log(np.array(SHARES) / (1 - np.array(SHARES)))
+    logits = rng.normal(at, 2.0, (rows, 3))
+    truth = (rng.random((rows, 3)) < 1 / (1 + np.exp(-logits))).astype(int)
+    return 1 / (1 + np.exp(-sure * logits)), truth
+
+
+def error(said, truth, bins=8):
+    """The expected calibration error of probabilities of yes."""
+    place = np.minimum((said * bins).astype(int), bins - 1)
+    return np.abs(np.bincount(place, said - truth, bins)).sum() / len(said)
+
+
+def loss(said, truth):
+    return float(-np.log(np.where(truth == 1, said, 1 - said).clip(1e-12)).mean())
+
+
+@pytest.fixture(scope="module")
+def many():
+    scores, truth = labelled(3000, 0)
+    return fit(2.0, scores, truth, shape=ManyLabels(), rng=np.random.default_rng(0)), scores, truth
+
+
+def test_a_veil_of_many_labels_is_calibrated_label_by_label_and_worth_more_than_yes_or_no(many):
+    veil, scores, truth = many
+    new, right = labelled(20_000, 1)
+    said = Veil(veil.mechanism, shape=veil.shape, rng=np.random.default_rng(2))(new)
+    assert ((said >= 0.5) == (new >= 0.5)).all()
+    for label in range(3):
+        assert error(said[:, label], right[:, label]) < 0.03 < error(new[:, label], right[:, label])
+        yes, seen = scores[:, label] >= 0.5, new[:, label] >= 0.5
+        alone = np.where(seen, truth[yes, label].mean(), truth[~yes, label].mean())
+        assert loss(said[:, label], right[:, label]) < loss(alone, right[:, label])
+
+
+def test_the_table_is_what_is_promised_and_read_outs_are_a_function_of_side_and_answer(many):
+    veil, scores, _ = many
+    channel = veil.mechanism
+    assert isinstance(channel, Channel)
+    channel.verify()
+    said = veil(scores)
+    answers = len(channel.announced)
+    for label in range(3):
+        for side in (False, True):
+            shown = np.unique(said[(scores[:, label] >= 0.5) == side, label])
+            assert len(shown) <= answers
+            at = veil.shape.readout.yes[label, int(side)]
+            assert np.isin(shown, at).all()
+            assert np.all(np.diff(at) >= 0 if side else np.diff(at) <= 0)
+
+
+def test_a_loaded_veil_and_its_outcomes_give_the_same_answers_to_the_byte(many, tmp_path):
+    veil, scores, _ = many
+    veil.save(tmp_path / "veil.npz")
+    secret, tags = b"s" * 32, [bytes([i]) for i in range(50)]
+    loaded, kept = Veil.load(tmp_path / "veil.npz", secret=secret), veil.with_secret(secret)
+    assert loaded(scores).tobytes() == kept(scores).tobytes()
+    drawn = loaded.outcomes(scores[:50], tags)
+    assert loaded.answers(scores[:50], drawn).tobytes() == kept(scores[:50], tags).tobytes()
+    assert loaded.guarantee == veil.guarantee
+    assert loaded.about()["tables"] == veil.about()["tables"]
+    moved = ReadOut(veil.shape.readout.announced, veil.shape.readout.yes * 0.5)
+    other = Veil(veil.mechanism, shape=ManyLabels(readout=moved))
+    assert other.about()["tables"] != veil.about()["tables"]
+
+
+def test_a_changed_read_out_is_refused(many, tmp_path):
+    many[0].save(tmp_path / "veil.npz")
+    with np.load(tmp_path / "veil.npz") as saved:
+        arrays = dict(saved)
+    np.savez(tmp_path / "moved.npz", **{**arrays, "readout_yes": arrays["readout_yes"] * 0.9})
+    del arrays["readout_yes"]
+    np.savez(tmp_path / "less.npz", **arrays)
+    for name in ("moved", "less"):
+        with pytest.raises(ValueError, match="damaged"):
+            Veil.load(tmp_path / f"{name}.npz")
+
+
+def test_other_labels_than_those_of_the_fit_are_refused(many):
+    veil, scores, _ = many
+    with pytest.raises(ValueError, match="fitted for 3 labels, got 2"):
+        veil(scores[:, :2])
+    with pytest.raises(ValueError, match="in columns"):
+        veil.pairs([[("cat", 0.9), ("dog", 0.2), ("fox", 0.4)]])
+
+
+@pytest.mark.parametrize("threshold", [0.5, 0.2, 0.8])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_one_column_keeps_its_threshold_and_says_how_often_it_is_yes(threshold, dtype):
+    scores, truth = (each[:, 0] for each in labelled(3000, 3))
+    scores = scores.astype(dtype)
+    veil = fit(4.0, scores, truth, shape=OneColumn(threshold), rng=np.random.default_rng(0))
+    new, right = (each[:, 0] for each in labelled(20_000, 4))
+    new = new.astype(dtype)
+    said = Veil(veil.mechanism, shape=veil.shape, rng=np.random.default_rng(0))(new)
+    border = dtype(threshold)
+    assert said.dtype == dtype
+    assert ((said >= border) == (new >= border)).all()
+    sure_of_it = right[new >= border].mean() > threshold > right[new < border].mean()
+    assert not sure_of_it or error(said.astype(float), right) < 0.03
+
+
+def test_logits_are_fitted_as_the_probabilities_that_they_are():
+    scores, truth = labelled(1500, 5)
+    logits = np.log(scores) - np.log1p(-scores)
+    fitted = [
+        fit(2.0, each, truth, shape=shape, rng=np.random.default_rng(0))
+        for each, shape in ((scores, ManyLabels()), (logits, ManyLabels(logits=True)))
+    ]
+    np.testing.assert_array_equal(fitted[0].mechanism.table, fitted[1].mechanism.table)
+    np.testing.assert_allclose(fitted[0].shape.readout.yes, fitted[1].shape.readout.yes, atol=1e-9)
+    said = fitted[1].with_secret(b"s" * 32)(logits)
+    assert ((said >= 0) == (logits >= 0)).all()
+
+
+def test_a_label_with_few_records_or_of_one_side_alone_is_fitted_too():
+    rng = np.random.default_rng(0)
+    scores, truth = labelled(400, 6)
+    scores[:, 1], truth[:, 1] = rng.random(400) * 0.01, 0
+    veil = fit(2.0, scores, truth, shape=ManyLabels((0.5, 0.5, 0.3)), rng=rng)
+    said = veil(scores)
+    assert np.isfinite(said).all()
+    assert (said[:, 1] < 0.3).all()
+
+
+def test_without_labels_a_read_out_is_near_the_raw_score():
+    scores, _ = labelled(3000, 7)
+    veil = fit(6.0, scores, shape=ManyLabels(), rng=np.random.default_rng(0))
+    said = Veil(veil.mechanism, shape=veil.shape, rng=np.random.default_rng(0))(scores)
+    assert abs((said - scores).mean()) < 0.01
+    assert np.abs(said - scores).mean() < 0.1
+
+
+def test_members_bound_the_advantage_of_one_label_and_it_is_said_what_that_leaves_open():
+    others, truth = labelled(1500, 8)
+    inside, known = labelled(1500, 9, sure=4.0)
+    veil = fit(4.0, others, truth, inside, known, shape=ManyLabels(), rng=np.random.default_rng(0))
+    promise = veil.guarantee
+    assert 0.02 <= promise.advantage < 1
+    assert any("one label" in limit and "several labels together" in limit for limit in promise.limits)
+    veil.mechanism.verify()
+    # records are what is counted, not labels
+    assert veil.mechanism.evidence.counts[0].sum() / histograms.SIXTEENTHS == pytest.approx(1500, rel=0.05)
+
+
+def test_each_place_of_a_record_is_a_vector():
+    rng = np.random.default_rng(0)
+    scores = rng.dirichlet(np.full(4, 0.3), (300, 5))
+    truth = np.where(rng.random((300, 5)) < scores.max(axis=2), scores.argmax(axis=2), 0)
+    veil = fit(4.0, scores, truth, shape=MoreAxes(), rng=rng)
+    said = veil(scores)
+    assert said.shape == scores.shape
+    assert (said.argmax(axis=2) == scores.argmax(axis=2)).all()
+
+
+@pytest.fixture
+def few_resamples(monkeypatch):
+    """Intervals that are found in no time."""
+    monkeypatch.setattr(costs, "RESAMPLES", 20)
+
+
+def test_what_a_veil_of_many_labels_costs_is_measured_together_and_by_label(few_resamples):
+    scores, truth = labelled(1200, 10)
+    inside, known = labelled(1200, 11, sure=4.0)
+    table = pd.DataFrame(scores, columns=NAMES)
+    found = cost(
+        2.0, table, truth, pd.DataFrame(inside, columns=NAMES), known, shape=ManyLabels(), rng=np.random.default_rng(0)
+    )
+    assert [each.label for each in found.labels] == list(NAMES)
+    for each, share in zip(found.labels, truth.mean(axis=0), strict=True):
+        assert each.share == pytest.approx(share)
+        assert each.ece["veiled"] < each.ece["raw"]
+        assert each.leak["raw"] > 0.55
+        assert abs(each.leak["veiled"] - 0.5) < abs(each.leak["raw"] - 0.5)
+    together = np.mean([each.nll["veiled"] for each in found.labels])
+    assert found.nll["veiled"].value == pytest.approx(together)
+    assert found.beats_label
+    assert found.nll["tempered"].value <= found.nll["raw"].value
+
+
+# What is read
+
+
+def test_labels_are_found_beside_the_scores_or_in_a_table_of_their_own(tmp_path):
+    scores, truth = labelled(30, 12)
+    frame = pd.DataFrame(scores, columns=[f"p_{name}" for name in NAMES])
+    own = pd.DataFrame(truth, columns=NAMES)
+    pd.concat([own[["fox"]], frame, own[["dog", "cat"]]], axis=1).to_csv(tmp_path / "both.csv", index=False)
+    own.to_parquet(tmp_path / "own.parquet")
+    np.save(tmp_path / "y.npy", truth)
+    for labels in ("both.csv", "own.parquet", "y.npy"):
+        given = {"nonmembers": (tmp_path / "both.csv", tmp_path / labels)}
+        read = read_sides(given, "p_*", ManyLabels())[0]["nonmembers"]
+        np.testing.assert_array_equal(read.given[1], truth)
+        np.testing.assert_allclose(read.given[0], scores)
+        assert read.names == ("p_cat", "p_dog", "p_fox")
+
+
+@pytest.mark.parametrize(
+    ("change", "shape", "told"),
+    [
+        ({}, TopK(), "whole score vectors"),
+        ({"scores": [[0.5, 1.5, 0.1]]}, ManyLabels(), "more than 1"),
+        ({"scores": [[0.5, np.nan, 0.1]]}, ManyLabels(), "NaN"),
+        ({"scores": np.zeros((0, 3))}, ManyLabels(), "no records"),
+        ({"scores": np.ones((2, 3), dtype=int)}, ManyLabels(), "floating-point"),
+        ({"labels": np.zeros(40)}, ManyLabels(), "one for each label"),
+        ({"labels": np.full((40, 3), 2)}, ManyLabels(), "row 0, column 0, is not the number of a class"),
+        ({"labels": np.full((40, 3), "yes")}, ManyLabels(), "0 for no and 1 for yes"),
+        ({}, ManyLabels((0.5, 0.5)), "threshold"),
+        ({}, OneColumn(), "one column"),
+    ],
+)
+def test_what_is_not_of_the_shape_is_refused_without_quoting_a_score(change, shape, told):
+    scores, truth = labelled(40, 13)
+    with pytest.raises(ValueError, match=told) as refused:
+        fit(2.0, np.asarray(change.get("scores", scores)), change.get("labels", truth), shape=shape)
+    assert "1.5" not in str(refused.value)
+
+
+def test_a_yes_or_no_has_one_class_to_keep():
+    with pytest.raises(ValueError, match="keep to be 1"):
+        fit(2.0, *labelled(40, 14), shape=ManyLabels(), keep=2)
+
+
+# On the command line
+
+
+@pytest.fixture
+def scoreveil(tmp_path, monkeypatch, capsys, few_resamples):
+    monkeypatch.chdir(tmp_path)
+    for name, seed, sure in (("out", 20, 2.0), ("in", 21, 4.0)):
+        scores, truth = labelled(300, seed, sure)
+        frame = pd.DataFrame(scores, columns=[f"p_{each}" for each in NAMES])
+        pd.concat([frame, pd.DataFrame(truth, columns=NAMES)], axis=1).to_csv(f"{name}.csv", index=False)
+    one, yes = labelled(500, 22)
+    pd.DataFrame({"p": one[:, 0], "label": yes[:, 0]}).to_csv("one.csv", index=False)
+
+    def run(line: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(line.split())
+        shown = capsys.readouterr()
+        return int(ended.value.code or 0), " ".join(shown.out.split()), shown.err
+
+    return run
+
+
+def test_fit_writes_a_veil_of_many_labels_and_a_page_with_a_table_by_label(scoreveil, tmp_path):
+    files = "--nonmembers out.csv --nonmember-labels out.csv --members in.csv --columns p_*"
+    code, out, err = scoreveil(
+        f"fit {files} --shape many_labels --threshold 0.5,0.4,0.5 -e 2 -o veil.npz --report seen"
+    )
+    assert (code, err) == (0, "")
+    assert "Label by label" in out
+    assert "p_dog" in out
+    veil = Veil.load("veil.npz")
+    assert veil.shape.settings() == {"shape": "many_labels", "threshold": (0.5, 0.4, 0.5), "logits": False}
+    page = (tmp_path / "seen" / "report.html").read_text(encoding="utf-8")
+    assert "<h3>Label by label</h3>" in page
+    assert "read off the answer" in page
+    results = json.loads((tmp_path / "seen" / "results.json").read_text(encoding="utf-8"))
+    assert [each["label"] for each in results["cost"][0]["cost"]["labels"]] == ["p_cat", "p_dog", "p_fox"]
+    assert scoreveil("verify veil.npz")[0] == 0
+
+
+def test_fit_writes_a_veil_of_one_column(scoreveil):
+    line = "fit --nonmembers one.csv --nonmember-labels one.csv --columns p --shape one_column -e 2 -o veil.npz"
+    code, _, err = scoreveil(f"{line} --threshold 0.3")
+    assert (code, err) == (0, "")
+    assert Veil.load("veil.npz").shape.threshold == 0.3
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("--columns p_* --shape top_k", "one_column or many_labels"),
+        ("--columns p_* --threshold 0.3", "--shape"),
+        ("--columns p_* --shape many_labels --threshold high", "numbers with commas"),
+        ("--columns p_* --shape one_column", "one column"),
+        ("--columns p_* --shape many_labels --nonmember-labels one.csv", "a column for each of 3 labels"),
+    ],
+)
+def test_what_cannot_be_fitted_is_one_line(scoreveil, options, told):
+    code, _, err = scoreveil(f"fit --nonmembers out.csv {options} -e 2 -o veil.npz")
+    assert code == 2
+    assert told in err
+    assert len(err.strip().splitlines()) == 1
