@@ -54,6 +54,8 @@ def answered(name: str, x: np.ndarray) -> dict[str, np.ndarray]:
         labels = np.array([[f"class {i}" for i in row] for row in order])
         if case == 110:
             labels[0, 1] = labels[0, 0]
+        if case == 112:  # a list of one, and no list
+            return {"values": scores[0, :1], "names": labels[0, :1], "again": labels[0, :1]}
         more = labels[:, :3] if case == 111 else labels
         return {"values": np.take_along_axis(scores, order, axis=1), "names": labels, "again": more}
     assert name == "tokens"
@@ -277,7 +279,7 @@ def test_what_was_not_paid_for_or_is_no_probability_is_502(front: Gateway, model
     no_leak(headers, body)
 
 
-@pytest.mark.parametrize("case", [110, 111])
+@pytest.mark.parametrize("case", [110, 111, 112])
 def test_a_label_twice_or_a_column_that_has_no_place_in_the_list_is_502(front: Gateway, case: int) -> None:
     status, headers, body = front.infer(of_record(case), "listed")
     assert (status, set(json.loads(body))) == (502, {"error"})
