@@ -2,83 +2,20 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import skops.io
 import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton
-from onnx import TensorProto, helper, numpy_helper
-from sklearn.ensemble import RandomForestClassifier
-from sklearn.linear_model import LogisticRegression
-from sklearn.multiclass import OneVsRestClassifier
-from sklearn.multioutput import MultiOutputClassifier
 
 from gateway_servers import Behind, Gateway, free_ports, gateway, scores_of, v2
-from scoreveil import Veil, fit
-from scoreveil.gateway import config_file, embedded, lists, opening
-from scoreveil.gateway.config import Config, ConfigError, Model
-from scoreveil.gateway.probabilities import probabilities
-from scoreveil.shapes import ManyLabels, OneColumn
+from shaped_models import WEIGHTS, X, made_models, sigmoid, softmax
 
-RNG = np.random.default_rng(0)
-X = RNG.normal(scale=2, size=(40, 4)).astype(np.float32)
-WEIGHTS = RNG.normal(size=(4, 6)).astype(np.float32)
+pytestmark = pytest.mark.slow
+
 MARK = "739173"  # digits of raw scores alone
 JSON = {"Content-Type": "application/json"}
-LABELS = (X[:, :3] > 0).astype(int)
-
-
-def sigmoid(z: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-z))
-
-
-def softmax(z: np.ndarray) -> np.ndarray:
-    return np.exp(z) / np.exp(z).sum(axis=-1, keepdims=True)
-
-
-# Models that are made here
-
-
-def onnx_file(path: Path, columns: int, *nodes: Any, outputs: dict[str, tuple[Any, list[Any]]]) -> Path:
-    """A linear model x -> z of so many columns, with further nodes."""
-    made = [numpy_helper.from_array(WEIGHTS[:, :columns], "w"), numpy_helper.from_array(np.array([5]), "five")]
-    made.append(numpy_helper.from_array(np.array([0, 2, 3]), "places"))
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["z"]), *nodes],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])],
-        [helper.make_tensor_value_info(name, kind, shape) for name, (kind, shape) in outputs.items()],
-        made,
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    path.write_bytes(model.SerializeToString())
-    return path
-
-
-def made_models(folder: Path) -> None:
-    number, whole = TensorProto.FLOAT, TensorProto.INT64
-    node = helper.make_node
-    onnx_file(folder / "one.onnx", 1, node("Sigmoid", ["z"], ["p"]), outputs={"p": (number, ["n", 1])})
-    onnx_file(folder / "tags.onnx", 3, node("Sigmoid", ["z"], ["p"]), outputs={"p": (number, ["n", 3])})
-    onnx_file(
-        folder / "list.onnx",
-        6,
-        node("Softmax", ["z"], ["p"], axis=1),
-        node("TopK", ["p", "five"], ["values", "indices"]),
-        outputs={"values": (number, ["n", 5]), "indices": (whole, ["n", 5])},
-    )
-    onnx_file(
-        folder / "places.onnx",
-        6,
-        node("Reshape", ["z", "places"], ["zz"]),
-        node("Softmax", ["zz"], ["p"], axis=2),
-        outputs={"p": (number, ["n", 2, 3])},
-    )
-    skops.io.dump(MultiOutputClassifier(LogisticRegression()).fit(X, LABELS), folder / "several.skops")
-    skops.io.dump(OneVsRestClassifier(LogisticRegression()).fit(X, LABELS), folder / "rest.skops")
 
 
 # A server behind, honest about most inputs, and hostile where the first number says so
@@ -117,6 +54,8 @@ def answered(name: str, x: np.ndarray) -> dict[str, np.ndarray]:
         labels = np.array([[f"class {i}" for i in row] for row in order])
         if case == 110:
             labels[0, 1] = labels[0, 0]
+        if case == 112:  # a list of one, and no list
+            return {"values": scores[0, :1], "names": labels[0, :1], "again": labels[0, :1]}
         more = labels[:, :3] if case == 111 else labels
         return {"values": np.take_along_axis(scores, order, axis=1), "names": labels, "again": more}
     assert name == "tokens"
@@ -174,8 +113,6 @@ def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WithGrpc]:
     tags = {{ onnx = "tags.onnx", epsilon = 0.5, shape = "many_labels", threshold = [0.5, 0.2, 0.7] }}
     counted = {{ onnx = "tags.onnx", epsilon = 0.5, shape = "many_labels", repeats = "budget", total = 3.0 }}
     places = {{ onnx = "places.onnx", epsilon = 0.5, repeats = "budget", total = 2.0 }}
-    several = {{ skops = "several.skops", epsilon = 0.5, shape = "many_labels" }}
-    rest = {{ skops = "rest.skops", epsilon = 0.5, shape = "many_labels" }}
     [models.list]
     onnx = "list.onnx"
     epsilon = 2.0
@@ -264,17 +201,12 @@ def test_one_column_keeps_its_side_of_the_threshold(front: Gateway) -> None:
     np.testing.assert_array_equal(scores_of(front.infer(X[:3] + 1e-7, "one")), z[:3])  # near-duplicates share it
 
 
-@pytest.mark.parametrize("model", ["tags", "several", "rest"])
-def test_many_labels_keep_each_yes_and_no(front: Gateway, model: str) -> None:
-    if model == "tags":
-        raw, threshold = sigmoid(X @ WEIGHTS[:, :3]), np.float32([0.5, 0.2, 0.7])
-    else:
-        raw = np.column_stack([LogisticRegression().fit(X, LABELS[:, i]).predict_proba(X)[:, 1] for i in range(3)])
-        threshold = np.float32(0.5)
-    z = scores_of(front.infer(X, model))
+def test_many_labels_keep_each_yes_and_no(front: Gateway) -> None:
+    raw, threshold = sigmoid(X @ WEIGHTS[:, :3]), np.float32([0.5, 0.2, 0.7])
+    z = scores_of(front.infer(X, "tags"))
     assert ((z >= threshold) == (raw >= threshold)).all()
     assert np.abs(z - raw).max() > 0.01
-    np.testing.assert_array_equal(scores_of(front.infer(X, model)), z)
+    np.testing.assert_array_equal(scores_of(front.infer(X, "tags")), z)
 
 
 def test_a_budget_of_two_answers_of_three_labels_is_two_answers(front: Gateway) -> None:
@@ -336,25 +268,6 @@ def test_whatever_is_asked_of_a_list_comes_in_one_order(front: Gateway, wanted: 
         np.testing.assert_array_equal(array, whole[name])
 
 
-def test_a_list_tells_its_order_beyond_the_top_by_nothing() -> None:
-    """Two models that list the same classes in another order below the top give the same bytes."""
-    values = np.array([[0.5, 0.3, 0.1, 0.05]])
-    other = np.array([[0.5, 0.2, 0.15, 0.1]])
-    veil = Veil(2.0, shape=config_shape(), secret=bytes(32))
-    shown = []
-    for scores, names in ((values, [["d", "c", "b", "a"]]), (other, [["d", "a", "b", "c"]])):
-        ordered, passed = lists.by_label(scores, {"names": np.array(names, dtype=object)})
-        outcomes = np.array([[20]], dtype=np.uint16)
-        z, after = lists.largest_first(veil.answers(ordered, outcomes), passed)
-        shown.append((z.tolist(), after["names"].tolist()))
-    assert shown[0] == shown[1]
-
-
-def config_shape() -> Any:
-    model = Model(veil={"epsilon": 2.0}, onnx=Path("m.onnx"), shape="top_k")
-    return model.make_veil().shape
-
-
 # Hostile answers
 
 
@@ -366,7 +279,7 @@ def test_what_was_not_paid_for_or_is_no_probability_is_502(front: Gateway, model
     no_leak(headers, body)
 
 
-@pytest.mark.parametrize("case", [110, 111])
+@pytest.mark.parametrize("case", [110, 111, 112])
 def test_a_label_twice_or_a_column_that_has_no_place_in_the_list_is_502(front: Gateway, case: int) -> None:
     status, headers, body = front.infer(of_record(case), "listed")
     assert (status, set(json.loads(body))) == (502, {"error"})
@@ -436,141 +349,3 @@ def test_mlflow_answers_with_numbers_and_tf_serving_with_rows_of_one(front: Gate
     assert (status, z.shape) == (200, (40, 1))
     assert ((z[:, 0] >= 0.5) == (raw >= 0.5)).all()
     no_leak(body)
-
-
-# What is said before anything listens
-
-
-def said(folder: Path, **table: Any) -> str:
-    return "\n".join(opening.here(config_file.parse({"models": {"m": table}}, folder)))
-
-
-def test_the_opening_says_what_a_whole_answer_spends(tmp_path: Path) -> None:
-    made_models(tmp_path)
-    words = said(tmp_path, onnx="tags.onnx", epsilon=0.5, shape="many_labels")
-    assert "output  p FP32 [-1, 3]: veiled as scores, many labels\n" in words
-    assert "ε = 0.5 is that of a label; an answer holds 3 of them and spends ε = 1.5." in words
-    words = said(tmp_path, onnx="places.onnx", epsilon=30.0)
-    assert "that of a place; an answer holds up to 2 of them and spends up to ε = 60. Something is promised" in words
-    words = said(tmp_path, onnx="list.onnx", epsilon=2.0, shape="top_k", scores=["values"], passes=["indices"])
-    assert "indices INT64 [-1, 5]: passed, in the order of the veiled scores" in words
-
-
-@pytest.mark.parametrize(
-    ("table", "words"),
-    [
-        ({"onnx": "tags.onnx"}, 'add up to 1 in each row.*say shape = "many_labels"'),
-        ({"onnx": "tags.onnx", "shape": "one_column"}, r"Expected one column"),
-        ({"onnx": "tags.onnx", "shape": "many_labels", "threshold": [0.5, 0.5]}, "2 thresholds for 3 labels"),
-        ({"onnx": "tags.onnx", "shape": "many_labels", "outputs": "logits"}, "holds probabilities already"),
-        ({"onnx": "tags.onnx", "shape": "top_k"}, "does not hold the largest probabilities"),
-        (
-            {"onnx": "tags.onnx", "shape": "many_labels", "repeats": "budget", "total": 1.0},
-            "An answer holds 3 releases",
-        ),
-        ({"onnx": "list.onnx", "shape": "top_k", "classes": 4, "scores": ["values"]}, "5 classes are listed"),
-        ({"skops": "several.skops"}, "MultiOutputClassifier of several labels; say shape"),
-    ],
-)
-def test_a_shape_that_the_model_does_not_have_is_refused(table: dict[str, Any], words: str, tmp_path: Path) -> None:
-    made_models(tmp_path)
-    with pytest.raises(ConfigError, match=words):
-        said(tmp_path, epsilon=0.5, **table)
-
-
-UPSTREAM = {"upstream": {"url": "http://x"}}
-
-
-@pytest.mark.parametrize(
-    ("table", "words"),
-    [
-        ({"shape": "many"}, "shape: Expected one of"),
-        ({"threshold": 0.5}, "threshold and classes belong to a shape"),
-        ({"shape": "one_column", "threshold": 1.5}, "Expected a threshold between 0 and 1"),
-        ({"shape": "one_column", "threshold": [0.5, 0.5]}, "Expected a threshold between 0 and 1"),
-        ({"shape": "one_column", "classes": 3}, "has no classes"),
-        ({"shape": "one_column", "releases": 3}, "releases is for many labels"),
-        ({"shape": "many_labels"}, "releases is missing: in front of a server"),
-        (
-            {"shape": "many_labels", "releases": 2, "threshold": [0.5]},
-            "the veil is for 1 labels, and releases is another number",
-        ),
-        ({"shape": "top_k", "scores": ["a", "b"]}, "one output of scores"),
-        ({"shape": "top_k", "classes": 9, "outputs": "logits"}, "do not tell what the rest has"),
-        ({"releases": 10**6}, "releases: Expected `int` <= 32767"),
-        (
-            {"releases": 30_000, "epsilon": 10.0, "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 2]}]},
-            "an answer would spend 300000",
-        ),
-    ],
-)
-def test_what_contradicts_itself_in_the_file_is_refused(table: dict[str, Any], words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        config_file.parse({"models": {"m": {"epsilon": 0.5, **UPSTREAM, **table}}})
-
-
-@pytest.mark.parametrize("shape", [OneColumn(threshold=0.3), ManyLabels(threshold=(0.3, 0.6)), OneColumn(logits=True)])
-def test_a_saved_veil_brings_its_shape(shape: Any, tmp_path: Path) -> None:
-    Veil(2.0, shape=shape).save(tmp_path / "veil.npz")
-    table: dict[str, Any] = {"veil": "veil.npz", "outputs": "logits", **UPSTREAM}
-    made = config_file.parse({"models": {"m": table}}, tmp_path).models["m"]
-    assert made.make_veil(bytes(32), "m/1/scores").shape == shape
-    raw = np.array([[0.7391, -0.2]])[:, : 1 if isinstance(shape, OneColumn) else 2]
-    is_left = np.array_equal(probabilities(raw, "logits", shape), raw)
-    assert is_left == shape.logits
-    with pytest.raises(ConfigError, match="the veil was fitted for scores of another shape"):
-        config_file.parse({"models": {"m": {**table, "shape": shape.name, "threshold": 0.4}}}, tmp_path)
-    if shape.logits:
-        with pytest.raises(ConfigError, match='say outputs = "logits"'):
-            config_file.parse({"models": {"m": {"veil": "veil.npz", **UPSTREAM}}}, tmp_path)
-
-
-def test_a_fitted_veil_of_several_labels_is_served_and_counted(tmp_path: Path) -> None:
-    made_models(tmp_path)
-    raw = sigmoid(X @ WEIGHTS[:, :3].astype(np.float64))
-    fit(4.0, nonmembers=raw, nonmember_labels=LABELS, shape=ManyLabels(threshold=0.4)).save(tmp_path / "veil.npz")
-    words = said(tmp_path, onnx="tags.onnx", veil="veil.npz", shape="many_labels")
-    assert "veiled as scores, many labels" in words
-    assert "an answer holds 3 of them and spends ε = 12." in words
-    behind = config_file.parse({"models": {"m": {"veil": "veil.npz", **UPSTREAM}}}, tmp_path).models["m"]
-    assert behind.answer_releases == 3
-    with pytest.raises(ConfigError, match="the veil is for 3 labels"):
-        config_file.parse({"models": {"m": {"veil": "veil.npz", "releases": 4, **UPSTREAM}}}, tmp_path)
-    veil = behind.make_veil(bytes(32), "m/1/scores")
-    z = veil.answers(raw, veil.outcomes(raw, [bytes([i]) for i in range(len(raw))]))
-    assert ((z >= 0.4) == (raw >= 0.4)).all()
-
-
-def test_a_forest_of_several_labels_is_served_and_one_of_three_values_is_not(tmp_path: Path) -> None:
-    skops.io.dump(RandomForestClassifier(3, random_state=0).fit(X, LABELS), tmp_path / "m.skops")
-    model = Model(veil={"epsilon": 0.5}, skops=tmp_path / "m.skops", shape="many_labels")
-    opened = embedded.load("m", model)
-    raw = RandomForestClassifier(3, random_state=0).fit(X, LABELS).predict_proba(X)
-    found = opened.run({"x": X}, ["scores"])["scores"]
-    np.testing.assert_allclose(found, np.column_stack([each[:, 1] for each in raw]), atol=1e-6)
-    assert embedded.counted(model, opened).answer_releases == 3
-    three = np.column_stack([LABELS[:, 0], LABELS.sum(axis=1).clip(max=2)])
-    skops.io.dump(MultiOutputClassifier(LogisticRegression()).fit(X, three), tmp_path / "m.skops")
-    with pytest.raises(ConfigError, match="Label 1 has 3 values"):
-        opening.here(Config(models={"m": model}))
-
-
-def test_logits_of_yes_and_no_go_through_the_sigmoid() -> None:
-    z = np.array([[-800.0, 0.0, 800.0]])
-    np.testing.assert_array_equal(probabilities(z, "logits", ManyLabels()), [[0, 0.5, 1]])
-    assert np.isnan(probabilities(np.array([[np.inf]]), "logits", OneColumn())).all()
-    np.testing.assert_allclose(probabilities(np.zeros((2, 3, 4)), "logits"), 0.25)
-
-
-def test_the_examples_of_the_page_hold(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[1] / "docs" / "serve.md").read_text(encoding="utf-8")
-    section = page.split("### Other shapes of scores")[1].split("\n## ")[0]
-    (toml,) = [part.split("```")[0] for part in section.split("```toml\n")[1:]]
-    (tmp_path / "g.toml").write_text(toml, encoding="utf-8")
-    made = config_file.load(tmp_path / "g.toml", environ={})
-    assert {name: model.answer_releases for name, model in made.models.items()} == {
-        "tags": 5,
-        "churn": 1,
-        "pictures": 1,
-    }
-    assert made.models["tags"].allowed_answers(5) == 2

@@ -21,6 +21,7 @@ with warnings.catch_warnings():
     from scoreveil.integrations.ray_serve import read, veiled_application
 
 from scoreveil.inference_protocol.refusals import Refusal
+from scoreveil.shapes import ManyLabels
 
 # warnings of Ray's own threads come at times of their choosing
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.ray]
@@ -37,6 +38,12 @@ def served(ray_cluster, tmp_path_factory):
         def predict_proba(self, x):
             raise ValueError("raw: 0.123456")
 
+    @serve.deployment(ray_actor_options={"num_cpus": 0.1})
+    class Tags:
+        def predict_proba(self, x):
+            yes = 1 / (1 + np.exp(-x[:, :2]))
+            return [np.column_stack([1 - each, each]) for each in yes.T]
+
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -48,6 +55,8 @@ def served(ray_cluster, tmp_path_factory):
         light = {"ray_actor_options": {"num_cpus": 0.1}}
         talkative = veiled_application(Talkative.bind(), name="iris", epsilon=2.0, endpoint=light)
         serve.run(talkative, name="talkative", route_prefix="/talkative")
+        tags = veiled_application(Tags.bind(), name="tags", epsilon=0.5, endpoint=light, shape=ManyLabels())
+        serve.run(tags, name="tags", route_prefix="/tags")
         yield f"127.0.0.1:{port}", model
         serve.shutdown()
 
@@ -57,6 +66,16 @@ def ask(client, binary_in, binary_out):
     given.set_data_from_numpy(X, binary_data=binary_in)
     wanted = [triton.InferRequestedOutput("scores", binary_data=binary_out)]
     return client.infer("iris", [given], outputs=wanted).as_numpy("scores")
+
+
+def test_several_labels_are_a_column_each(served):
+    url, _ = served
+    x = np.random.default_rng(0).normal(size=(30, 4))
+    given = triton.InferInput("x", x.shape, "FP64")
+    given.set_data_from_numpy(x, binary_data=True)
+    with triton.InferenceServerClient(f"{url}/tags") as client:
+        z = client.infer("tags", [given]).as_numpy("scores")
+    assert np.array_equal(z >= 0.5, x[:, :2] >= 0)
 
 
 def test_tritonclient_gets_veiled_scores(served):

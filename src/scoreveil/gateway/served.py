@@ -33,6 +33,7 @@ from scoreveil.ledger.charges import KEY, MOST_UNITS, RecordKeys, joined_keys
 from scoreveil.ledger.releases import MOST_OUTCOME, SETTINGS
 from scoreveil.mechanisms.scores import check_rows
 from scoreveil.neighbourhood import Neighbourhoods
+from scoreveil.shapes import OneColumn
 from scoreveil.veil import Veil
 
 MOST_ANSWERED = 1 << 16  # outcomes that a worker knows without asking the ledger
@@ -138,7 +139,8 @@ class ServedModel:
         """
         veil = self._veils[name]
         vectors = veil.vectors(rows)
-        if len(vectors) != records or (rows.ndim > 2) != self._places:
+        flat = rows.ndim == 1 and not isinstance(veil.shape, OneColumn)
+        if flat or len(vectors) != records or (rows.ndim > 2) != self._places:
             raise ValueError("The output has other dimensions than are served.")
         held = vectors.shape[1]
         if not (1 <= held <= self._each if self._places else held == self._each):
