@@ -199,7 +199,9 @@ def run(url: str, load: Load) -> Outcome:
     workers = [start(url, load, next(seeds), None) for _ in range(load.workers)]
     ended: list[Told] = []
     try:
-        for _ in range(load.kills):
+        for done in range(load.kills):
+            if done and done % 1000 == 0:
+                print(f"{done:,} kills after {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
             victim = choice.randrange(load.workers)
             while not workers[victim].begun:
                 listen(workers, 0.005)  # killing those who have not begun would prove nothing
