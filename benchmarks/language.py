@@ -13,7 +13,8 @@ architecture learns 3,000 of the others, longer than is good for it.
 *Inversion*: somebody sees an answer, and wants to know the prompt, which is one of 1,000. *Trained*: a linear map from
 what is seen to the words of the prompt, learned from 3,000 other prompts and their answers; the candidates are ranked
 by how near their words are. *Asking*: the attacker may ask the same model about each candidate, and ranks first those
-whose answers are nearest to the one that was seen. The rank of the true prompt, with ties counted half.
+whose answers are nearest to the one that was seen. The rank of the true prompt, with ties counted half. Sticky answers
+are the same for whoever asks, those of a budget are drawn anew.
 """
 
 import argparse
@@ -154,15 +155,19 @@ def inversion(prompts: list[str], logprobs: NDArray[np.float32], scores: Floats)
         "the labels' raw scores": _logarithms(scores),
     }
     rng = np.random.default_rng(1)
-    for epsilon in EPSILONS:
-        seen[f"veiled, ε = {epsilon:g}"] = _logarithms(Veil(epsilon, rng=rng)(scores))
     seen["the label alone"] = np.eye(2)[scores.argmax(axis=1)]
+    told = dict(seen)  # to whom asks: the same, but where each answer is drawn anew
+    for epsilon in EPSILONS:
+        veil = Veil(epsilon, rng=rng)
+        sticky, budget = f"veiled, ε = {epsilon:g}, sticky", f"veiled, ε = {epsilon:g}, budget"
+        seen[sticky] = told[sticky] = seen[budget] = _logarithms(veil(scores))
+        told[budget] = _logarithms(veil(scores))
     found = {}
     for name, features in seen.items():
         scaled = StandardScaler().fit(features[learned]).transform(features)
         reader = RidgeCV(alphas=np.logspace(0, 6, 13)).fit(scaled[learned], meanings[learned])
         near = normalize(reader.predict(scaled[asked])) @ meanings[asked].T
-        found[name] = {"trained": _ranks(-near), "asking": _ranks(_distances(features[asked]))}
+        found[name] = {"trained": _ranks(-near), "asking": _ranks(_distances(features[asked], told[name][asked]))}
     return found
 
 
@@ -176,9 +181,9 @@ def _top(logprobs: NDArray[np.float32]) -> Floats:
     return np.maximum(logprobs, least).astype(np.float64)
 
 
-def _distances(features: Floats) -> Floats:
-    """Between what was seen of each prompt and what asking about each candidate gives, exactly 0 where it is equal."""
-    return np.array([np.abs(features - row).max(axis=1) for row in features])
+def _distances(seen: Floats, told: Floats) -> Floats:
+    """Between what was seen of each prompt and what asking about each candidate tells, exactly 0 where it is equal."""
+    return np.array([np.abs(told - row).max(axis=1) for row in seen])
 
 
 def _ranks(costs: Floats) -> dict[str, float]:

@@ -153,6 +153,19 @@ def raw_scores(model: SmallLanguageModel, texts: list[str]) -> np.ndarray:
     return masses / masses.sum(axis=1, keepdims=True)
 
 
+def test_the_server_says_what_the_study_computes(llama: str, model: SmallLanguageModel) -> None:
+    """benchmarks/language.py takes logprobs from the network itself."""
+    text = LEARNED[3][0]
+    with openai.OpenAI(base_url=f"{llama}/v1", api_key="none", max_retries=0) as client:
+        answer = client.chat.completions.create(
+            model="any", messages=said(text), logprobs=True, top_logprobs=5, max_tokens=1, temperature=0
+        )
+    assert answer.choices[0].logprobs is not None
+    (token,) = answer.choices[0].logprobs.content or ()
+    expected = np.sort(model.next_logprobs([PROMPT.format(text=text)])[0])[::-1][:5]
+    np.testing.assert_allclose([each.logprob for each in token.top_logprobs], expected, atol=0.01)
+
+
 # A model with labels
 
 
@@ -372,6 +385,13 @@ def test_the_example_of_the_page_runs(front: Gateway) -> None:
     assert set(names["confidence"]) == set(LABELS)
     assert sum(names["confidence"].values()) == pytest.approx(1)
     names["client"].close()
+
+
+def test_the_tables_of_the_page_are_those_of_the_results() -> None:
+    import language
+
+    found = json.loads(language.RESULTS.read_text(encoding="utf-8"))
+    assert f"{language.START}\n{language.tables(found)}\n{language.END}" in PAGE.read_text(encoding="utf-8")
 
 
 def checked(toml: Path, *options: str) -> tuple[int, str]:
