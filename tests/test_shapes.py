@@ -129,6 +129,36 @@ def test_every_label_of_many_stays_on_its_side(
     assert veil(scores[0]).shape == scores[0].shape
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("logits", [False, True])
+@pytest.mark.parametrize("threshold", THRESHOLDS)
+def test_scores_at_the_threshold_become_vectors_of_their_label(dtype: str, logits: bool, threshold: float) -> None:
+    """Else the answer would be mended afterwards, and its value would tell where the score had been."""
+    scores = near_the_border(threshold, dtype, logits)
+    vectors = OneColumn(threshold, logits).vectors(scores)[:, 0]
+    np.testing.assert_array_equal(vectors.argmax(axis=1), scores >= border_of(threshold, dtype, logits))
+    assert (vectors >= 0).all()
+    np.testing.assert_allclose(vectors.sum(axis=1), 1, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("logits", [False, True])
+@pytest.mark.parametrize("threshold", THRESHOLDS)
+def test_an_answer_as_near_to_the_threshold_as_can_be_is_still_on_its_side(
+    dtype: str, logits: bool, threshold: float
+) -> None:
+    """Whatever a mechanism draws: here what is hardest to tell apart, for a yes and for a no."""
+    tops = np.array([0.5, np.nextafter(0.5, 1), 0.5 + 1e-12, 0.5 + 1e-6, 1.0])
+    vectors = np.concatenate([np.stack([1 - tops, tops], axis=1), np.stack([tops, 1 - tops], axis=1)])[:, None]
+    no, yes = (-np.inf, np.inf) if logits else (0, 1)
+    like = np.repeat([yes, no], len(tops)).astype(dtype)
+    answer = OneColumn(threshold, logits).restored(vectors, like)
+    assert answer.dtype == like.dtype
+    assert np.isfinite(answer).all()
+    for border in (border_of(threshold, dtype, logits), exact_border(threshold, logits)):
+        np.testing.assert_array_equal(answer.astype(np.float64) >= float(border), like > 0)
+
+
 @pytest.mark.parametrize("shape", [OneColumn(), OneColumn(0.3), OneColumn(0.3, logits=True), ManyLabels((0.2, 0.6))])
 def test_a_column_is_a_function_of_its_label_and_its_draw_to_the_byte(path: str, shape: Shape) -> None:
     """There are two labels and at most 32 levels: so many answers, whatever the scores were."""
