@@ -346,7 +346,8 @@ def test_releases_are_counted_and_add_up() -> None:
     assert Veil(0.5, shape=ManyLabels()).releases(scores) == 4
     assert Veil(0.5, shape=OneColumn()).releases(scores[:, 0]) == 1
     assert Veil(0.5, shape=TopK(9)).releases(scores) == 1
-    assert Veil(0.5).releases(scores) == 1
+    assert Veil(0.5).releases(scores) == Veil(0.5).releases([0.2, 0.8]) == 1
+    assert Veil(0.5).releases(torch.zeros((2, 7, 3))) == 7
     assert Veil(0.5).releases(np.zeros((2, 7, 5, 3))) == 35
     veil = Veil(0.5, shape=ManyLabels())
     assert epsilon_after(veil.guarantee, veil.releases(scores)) == 2.0
@@ -603,6 +604,8 @@ def test_a_bad_row_travels_between_processes() -> None:
         ("one_column", {"threshold": 1.0}, "Expected a threshold between 0 and 1"),
         ("one_column", {"threshold": True}, "Expected a threshold between 0 and 1"),
         ("many_labels", {"threshold": [0.5, 0.0]}, "Expected a threshold between 0 and 1"),
+        ("many_labels", {"threshold": ["0.5"]}, "Expected a threshold between 0 and 1, got '0.5'"),
+        ("many_labels", {"threshold": ()}, "one for each, got none"),
         ("top_k", {"classes": 1}, "whole number >= 2"),
         ("top_k", {"classes": 2.5}, "whole number >= 2"),
     ],
@@ -610,6 +613,12 @@ def test_a_bad_row_travels_between_processes() -> None:
 def test_shapes_that_cannot_be_are_refused(name: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make(name, **options)
+
+
+@pytest.mark.parametrize(("shape", "got"), [(OneColumn, "the class OneColumn"), ("one_column", "str")])
+def test_what_is_no_shape_is_refused(shape: Any, got: str) -> None:
+    with pytest.raises(ValueError, match=rf"such as OneColumn\(\), got {got}"):
+        Veil(1.0, shape=shape)
 
 
 def test_a_keep_beyond_the_list_is_refused() -> None:

@@ -230,7 +230,10 @@ class ManyLabels(Shape, name="many_labels"):
 
     def __post_init__(self) -> None:
         if isinstance(self.threshold, (list, tuple, np.ndarray)):  # as files and configurations have them
-            object.__setattr__(self, "threshold", tuple(float(each) for each in self.threshold))
+            numbers = self.threshold.tolist() if isinstance(self.threshold, np.ndarray) else self.threshold
+            object.__setattr__(self, "threshold", tuple(numbers))
+            if not numbers:
+                raise ValueError("Expected a threshold for all labels, or one for each, got none.")
         for each in self._thresholds:
             _check_threshold(each)
 

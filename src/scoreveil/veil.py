@@ -113,7 +113,8 @@ class Veil:
         else:
             self.mechanism = epsilon
         if shape is not None and not isinstance(shape, Shape):
-            raise ValueError(f"Expected a shape of scoreveil.shapes, got {type(shape).__name__}.")
+            got = f"the class {shape.__name__}" if isinstance(shape, type) else type(shape).__name__
+            raise ValueError(f"Expected a shape of scoreveil.shapes, such as OneColumn(), got {got}.")
         self.shape = shape
         self.model = model
         self.threads = threads
@@ -266,8 +267,9 @@ class Veil:
 
         `accounting.epsilon_after(veil.guarantee, veil.releases(scores))` is the ε of a whole answer.
         """
-        shape = self._shape_of(scores)
-        return 1 if shape is None else shape.releases(scores.shape)
+        layout = np.shape(scores)
+        shape = self.shape or (MoreAxes() if len(layout) > 2 else None)
+        return 1 if shape is None else shape.releases(layout)
 
     def vectors(self, scores: Rows) -> Rows:
         """The score vectors that a numpy batch stands for: (records, releases of a record, classes).
