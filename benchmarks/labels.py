@@ -1,6 +1,6 @@
-"""What fitted veils of one column and of many labels are worth: the tables of docs/fit.md.
+"""What fitted veils of one column and of many labels are worth, and what many labels leak: docs/fit.md, docs/audit.md.
 
-    python benchmarks/labels.py [--data-dir DIR]
+    python benchmarks/labels.py [--data-dir DIR] [--audit]
 
 Scikit-learn's breast cancer, one column, by out-of-fold scores; Fashion-MNIST as six attributes of each picture, by one
 random forest for each (MultiOutputClassifier) that knows its training records by heart, and one of them as one column.
@@ -8,8 +8,10 @@ random forest for each (MultiOutputClassifier) that knows its training records b
 """
 
 import argparse
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from sklearn.datasets import load_breast_cancer
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
@@ -18,6 +20,7 @@ from sklearn.multioutput import MultiOutputClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from scoreveil import audit
 from scoreveil.audit.data import benchmarks
 from scoreveil.fitting.cost import WAYS, Cost, cost
 from scoreveil.shapes import ManyLabels, OneColumn
@@ -35,22 +38,26 @@ ATTRIBUTES = {  # of Fashion-MNIST's ten classes
 ALONE = "opens in front"
 
 
-def attributes(data_dir: str | None) -> tuple[Cost, Cost]:
-    """Six labels of each picture, and one of them alone."""
-    import pandas as pd
-
+def attributes(data_dir: str | None) -> tuple[Any, Any, Any, Any]:
+    """Scores of six labels of each picture, and the labels: of others first, then of records that were trained on."""
     pictures = benchmarks.load("fashion-mnist", data_dir)
     order = np.random.default_rng(0).permutation(len(pictures.labels))[: 2 * RECORDS]
     x = pictures.pixels[order].reshape(len(order), -1)[:, ::4]
     y = np.stack([np.isin(pictures.labels[order], classes) for classes in ATTRIBUTES.values()], axis=1).astype(int)
     model = MultiOutputClassifier(RandomForestClassifier(50, random_state=0)).fit(x[:RECORDS], y[:RECORDS])
     scores = pd.DataFrame({name: p[:, 1] for name, p in zip(ATTRIBUTES, model.predict_proba(x), strict=True)})
-    inside, outside = scores.iloc[:RECORDS], scores.iloc[RECORDS:]
-    known, truth = y[:RECORDS], y[RECORDS:]
-    many = cost(EPSILON, outside, truth, inside, known, shape=ManyLabels(), rng=np.random.default_rng(0))
+    return scores.iloc[RECORDS:], y[RECORDS:], scores.iloc[:RECORDS], y[:RECORDS]
+
+
+def measure(data_dir: str | None) -> dict[str, Cost]:
+    outside, truth, inside, known = attributes(data_dir)
     one = list(ATTRIBUTES).index(ALONE)
     column = (outside[ALONE].to_numpy(), truth[:, one], inside[ALONE].to_numpy(), known[:, one])
-    return many, cost(EPSILON, *column, shape=OneColumn(), rng=np.random.default_rng(0))
+    return {
+        "breast cancer": breast_cancer(),
+        "Fashion-MNIST": cost(EPSILON, outside, truth, inside, known, shape=ManyLabels(), rng=np.random.default_rng(0)),
+        f"Fashion-MNIST, {ALONE}": cost(EPSILON, *column, shape=OneColumn(), rng=np.random.default_rng(0)),
+    }
 
 
 def breast_cancer() -> Cost:
@@ -64,14 +71,21 @@ def breast_cancer() -> Cost:
 def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--data-dir")
+    options.add_argument("--audit", action="store_true", help="what the labels of Fashion-MNIST leak, instead")
     given = options.parse_args()
-    many, one = attributes(given.data_dir)
-    measured = {"breast cancer": breast_cancer(), "Fashion-MNIST": many, f"Fashion-MNIST, {ALONE}": one}
-    for name, found in measured.items():
-        print(f"\n{name}, ε = {EPSILON:g}\n{found}")
-        for each in found.labels:
-            figures = (f"{getattr(each, name)[way]:.3f}" for name in ("useful", "nll", "ece", "leak") for way in WAYS)
-            print(f"| {each.label} | {each.share:.0%} | {' | '.join(figures)} |")
+    if given.audit:
+        outside, truth, inside, known = attributes(given.data_dir)
+        found = audit.run(inside, outside, known, truth, shape=ManyLabels(), epsilons=(0.5, 1.0, EPSILON), jobs=1)
+        assert isinstance(found, audit.LabelsAudit)
+        print(found)
+        for each in found.verdict.every:
+            print(each.name, each.best.auc, each.worst.floor_auc, each.excess)
+        return
+    for name, measured in measure(given.data_dir).items():
+        print(f"\n{name}, ε = {EPSILON:g}\n{measured}")
+        for label in measured.labels:
+            figures = (f"{getattr(label, name)[way]:.3f}" for name in ("useful", "nll", "ece", "leak") for way in WAYS)
+            print(f"| {label.label} | {label.share:.0%} | {' | '.join(figures)} |")
 
 
 if __name__ == "__main__":

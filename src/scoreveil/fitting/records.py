@@ -284,6 +284,9 @@ def _checked(given: Any) -> Floats:
         rows = np.asarray(to_numpy(given)) if hasattr(given, "shape") else np.empty(0)
         if rows.ndim == 2 and rows.dtype.kind == "f" and np.isfinite(rows).all():
             off = np.median(np.abs(rows.sum(axis=1, dtype=np.float64) - 1)) if len(rows) else 0.0
+            if off > SUM_TOLERANCE and rows.min() >= 0 and rows.max() <= 1:
+                told = "got probabilities that do not: if they are of many labels, say so with a shape"
+                raise ValueError(f"expected scores that sum to 1, {told}.") from None
             if off > SUM_TOLERANCE:
                 raise ValueError("expected scores that sum to 1, got what looks like logits: apply softmax.") from None
         raise error

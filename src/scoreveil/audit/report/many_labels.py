@@ -9,7 +9,7 @@ confidence, since the level is divided by their number (Bonferroni).
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from scoreveil import atomic
@@ -59,9 +59,14 @@ class LabelsVerdict:
 
     whole: Found
     labels: tuple[Found, ...]
+    veils: dict[Setting, list[Found]]  # behind each veil that was tried
     recommended: Setting | None
-    behind: dict[str, Found]  # by name: behind what is recommended
-    sentences: tuple[str, ...]
+    sentences: tuple[str, ...] = ()
+
+    @property
+    def behind(self) -> dict[str, Found]:
+        """Behind the recommended veil, by name."""
+        return {each.name: each for each in self.veils.get(self.recommended or UNDEFENDED, ())}
 
     @property
     def every(self) -> tuple[Found, ...]:
@@ -82,9 +87,8 @@ def verdict(study: LabelsStudy) -> LabelsVerdict:
         (VEIL, epsilon): _found(study, (VEIL, epsilon)) for epsilon in epsilons(study.whole)
     }
     recommended = _recommended(study, veils) if any(e.excess.outcome == LEAKS for e in undefended) else None
-    behind = {each.name: each for each in veils.get(recommended or UNDEFENDED, ())}
-    found = LabelsVerdict(undefended[0], tuple(labels), recommended, behind, ())
-    return LabelsVerdict(found.whole, found.labels, recommended, behind, _sentences(study, found))
+    found = LabelsVerdict(undefended[0], tuple(labels), veils, recommended)
+    return replace(found, sentences=_sentences(study, found))
 
 
 def _found(study: LabelsStudy, setting: Setting) -> list[Found]:
@@ -113,15 +117,26 @@ def _sentences(study: LabelsStudy, found: LabelsVerdict) -> tuple[str, ...]:
     count, labels = len(found.labels), found.labels
     leaking = sum(each.excess.outcome == LEAKS for each in labels)
     held = sum(each.excess.outcome == NO_MORE for each in labels)
-    said = [
+    open_ones = f"of {count - leaking - held} it cannot be told from this many records"
+    shown = (
         f"Of {count} labels {leaking} leak{'s' * (leaking == 1)}: their confidence tells members from others better "
-        f"than their yes or no. {held} leak{'s' * (held == 1)} no more than that; of {count - leaking - held} it "
-        "cannot be told from this many records.",
+        f"than their yes or no. {held} leak{'s' * (held == 1)} no more than that; {open_ones}."
+    )
+    if not leaking:
+        shown = (
+            f"None of {count} labels is shown to leak more than its yes or no. "
+            f"Of {held} it is shown that they do not; {open_ones}."
+        )
+    said = [
+        shown,
         _of(labels[0], f"The worst is {labels[0].name}"),
         _of(found.whole, "All labels of an answer together"),
     ]
     if found.recommended == LABEL:
-        said.append("No veil that was tried holds and is worth more than the yes or no alone: return that.")
+        said.append(
+            f"No veil that was tried both holds and is surely worth more than yes or no alone: return that. "
+            f"{_reasons(study, found)}"
+        )
     elif found.recommended is not None:
         said += _of_veil(study, found, found.recommended)
     elif found.outcome == UNDECIDED:
@@ -131,6 +146,23 @@ def _sentences(study: LabelsStudy, found: LabelsVerdict) -> tuple[str, ...]:
         f"{count + 1} verdicts are given at once; their bounds hold for all of them together with 95 % confidence."
     )
     return tuple(said)
+
+
+def _reasons(study: LabelsStudy, found: LabelsVerdict) -> str:
+    """Why none of the veils is recommended."""
+    worth = {each.setting: each for each in study.worth}
+    said = []
+    for setting, every in found.veils.items():
+        worst = max(every, key=lambda each: each.excess.value)
+        if worst.excess.outcome == LEAKS:
+            best = worst.best
+            told = f"{worst.name} leaks, AUC {interval(best.auc, best.auc_low, best.auc_high)} by {attack(best)}"
+        else:
+            told = "nothing is shown to leak"
+        if setting in worth:
+            told += f", and log-loss is {number(worth[setting].nll, 3)}, alone {number(worth[LABEL].nll, 3)}"
+        said.append(f"At ε = {setting[1]:g} {told}.")
+    return " ".join(said)
 
 
 def _of(found: Found, who: str) -> str:

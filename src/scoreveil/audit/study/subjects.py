@@ -175,7 +175,8 @@ def from_scores(
 def overlap_notes(members: Records, nonmembers: Records) -> tuple[str, ...]:
     """A warning where records stand on both sides."""
     both = {row.tobytes() for row in members.scores} & {row.tobytes() for row in nonmembers.scores}
-    distinct = [row for row in both if np.frombuffer(row).max() < 1]  # saturated rows coincide by themselves
+    # saturated rows coincide by themselves
+    distinct = [row for row in both if ((np.frombuffer(row) > 0) & (np.frombuffer(row) < 1)).any()]
     shared = len(distinct) / min(len(members), len(nonmembers))
     if len(members) == len(nonmembers) and np.array_equal(members.scores, nonmembers.scores):
         return ("Members and non-members are the same records: every attack will look harmless.",)
