@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from scoreveil import Veil
-from scoreveil.shapes import ManyLabels, OneColumn
+from scoreveil.shapes import ManyLabels, OneColumn, TopK
 
 SECRET = bytes(range(32))
 NAMES = ["cat", "dog", "fox"]
@@ -154,6 +154,13 @@ def test_a_column_that_looks_like_a_raw_score_refuses_the_table(library: str) ->
 def test_tables_that_do_not_fit_are_refused(change: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Veil(1.0)(change(as_frame("pandas", scores())), **options)
+
+
+def test_a_list_whose_columns_stand_in_the_order_of_its_scores_is_refused() -> None:
+    ranked = -np.sort(-scores(20), axis=1)
+    with pytest.raises(ValueError, match="The columns stand in the order of their scores"):
+        Veil(1.0, shape=TopK())(as_frame("polars", ranked), columns=NAMES)
+    assert len(Veil(1.0, shape=TopK())(as_frame("polars", scores(20)), columns=NAMES)) == 20
 
 
 def test_a_missing_score_is_named_by_row_and_column() -> None:

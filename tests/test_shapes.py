@@ -12,6 +12,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import shapes as benchmark  # benchmarks/shapes.py
 from scoreveil import Veil
 from scoreveil.accounting import epsilon_after
 from scoreveil.mechanisms import loading
@@ -126,6 +127,36 @@ def test_every_label_of_many_stays_on_its_side(
         border = border_of(t, dtype, logits)
         np.testing.assert_array_equal(answer[:, i] >= border, scores[:, i] >= border)
     assert veil(scores[0]).shape == scores[0].shape
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("logits", [False, True])
+@pytest.mark.parametrize("threshold", THRESHOLDS)
+def test_scores_at_the_threshold_become_vectors_of_their_label(dtype: str, logits: bool, threshold: float) -> None:
+    """Else the answer would be mended afterwards, and its value would tell where the score had been."""
+    scores = near_the_border(threshold, dtype, logits)
+    vectors = OneColumn(threshold, logits).vectors(scores)[:, 0]
+    np.testing.assert_array_equal(vectors.argmax(axis=1), scores >= border_of(threshold, dtype, logits))
+    assert (vectors >= 0).all()
+    np.testing.assert_allclose(vectors.sum(axis=1), 1, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("logits", [False, True])
+@pytest.mark.parametrize("threshold", THRESHOLDS)
+def test_an_answer_as_near_to_the_threshold_as_can_be_is_still_on_its_side(
+    dtype: str, logits: bool, threshold: float
+) -> None:
+    """Whatever a mechanism draws: here what is hardest to tell apart, for a yes and for a no."""
+    tops = np.array([0.5, np.nextafter(0.5, 1), 0.5 + 1e-12, 0.5 + 1e-6, 1.0])
+    vectors = np.concatenate([np.stack([1 - tops, tops], axis=1), np.stack([tops, 1 - tops], axis=1)])[:, None]
+    no, yes = (-np.inf, np.inf) if logits else (0, 1)
+    like = np.repeat([yes, no], len(tops)).astype(dtype)
+    answer = OneColumn(threshold, logits).restored(vectors, like)
+    assert answer.dtype == like.dtype
+    assert np.isfinite(answer).all()
+    for border in (border_of(threshold, dtype, logits), exact_border(threshold, logits)):
+        np.testing.assert_array_equal(answer.astype(np.float64) >= float(border), like > 0)
 
 
 @pytest.mark.parametrize("shape", [OneColumn(), OneColumn(0.3), OneColumn(0.3, logits=True), ManyLabels((0.2, 0.6))])
@@ -512,7 +543,7 @@ def test_columns_and_pairs_are_each_others_way_back() -> None:
     ("shape", "scores", "message"),
     [
         (OneColumn(), np.array([0.5, math.nan]), "Row 1: the score is NaN"),
-        (OneColumn(), np.array([[0.5], [1.01]]), "Row 1: the score is more than 1; .* logits=True"),
+        (OneColumn(), np.array([[0.5], [1.01]]), "Row 1: the score is more than 1; .* logits"),
         (OneColumn(), np.array([-0.1]), "Row 0: the score is less than 0"),
         (OneColumn(logits=True), np.array([1.0, math.inf]), "Row 1: the score is infinite"),
         (OneColumn(), np.full((2, 3), 0.5), r"Expected one column, \(n,\) or \(n, 1\), got shape \(2, 3\)"),
@@ -594,3 +625,20 @@ def test_a_shape_is_saved_with_its_veil(tmp_path: Any, shape: Shape) -> None:
     Veil(1.0, shape=shape).save(path)
     assert Veil.load(path).shape == shape
     assert pickle.loads(pickle.dumps(Veil(1.0, shape=shape))).shape == shape
+
+
+def test_a_veil_says_its_shape_and_takes_another() -> None:
+    veil = Veil(1.0, shape=OneColumn(0.2), secret=SECRET, model="m")
+    assert "OneColumn(threshold=0.2" in repr(veil)
+    other = veil.with_shape(ManyLabels())
+    assert (other.shape, other.model, other.is_keyed) == (ManyLabels(), "m", True)
+    p = np.random.default_rng(0).random(99)
+    np.testing.assert_array_equal(other.with_shape(OneColumn(0.2))(p), veil(p))
+
+
+def test_the_benchmark_compares_as_many_vectors() -> None:
+    for case in benchmark.cases(200):
+        veil = Veil(benchmark.EPSILON, shape=case.shape)
+        assert veil(case.scores).shape == case.scores.shape
+        assert len(case.scores) * veil.releases(case.scores) == case.vectors == 200
+    assert all(seconds > 0 for seconds in benchmark.measured(benchmark.cases(200)[0], rounds=1))

@@ -92,15 +92,24 @@ def keyed_uniforms(mechanism: Mechanism, rows: Rows, draws: KeyedDraws, tags: Ro
     return draws.uniforms(messages(rows, *mechanism.cells(rows), tags), mechanism.draws(rows.shape[1]))
 
 
-def in_pieces(answered: Callable[[int, int], Rows], rows: int, size: int, threads: int = 1) -> Rows:
-    """`answered(first, last)` for pieces of so many rows, put together."""
+def in_pieces(answered: Callable[[int, int], Rows], like: Rows, size: int, threads: int = 1) -> Rows:
+    """An array like this one, whose rows are `answered(first, last)` for pieces of so many."""
+    rows = len(like)
     if rows <= size:
         return answered(0, rows)
-    ends = [(first, min(first + size, rows)) for first in range(0, rows, size)]
+    made = np.empty(like.shape, like.dtype)
+
+    def put(first: int) -> None:
+        made[first : first + size] = answered(first, min(first + size, rows))
+
     if threads == 1:
-        return np.concatenate([answered(*each) for each in ends])
+        for first in range(0, rows, size):
+            put(first)
+        return made
     with ThreadPoolExecutor(threads) as pool:
-        return np.concatenate([done.result() for done in [pool.submit(answered, *each) for each in ends]])
+        for done in [pool.submit(put, first) for first in range(0, rows, size)]:
+            done.result()
+    return made
 
 
 def _in_blocks(

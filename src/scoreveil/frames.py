@@ -16,13 +16,6 @@ from scoreveil.raw_columns import looking_raw
 Rows = NDArray[Any]
 Veiled = Callable[[Rows], Rows]
 
-LIBRARIES = ("pandas", "polars", "pyarrow")
-
-
-def is_frame(given: Any) -> bool:
-    """Whether it is a table or a column of one of these libraries."""
-    return any(kind.__module__.partition(".")[0] in LIBRARIES for kind in type(given).__mro__)
-
 
 def veiled(veil: Veiled, frame: Any, columns: Sequence[Any] | str | None = None) -> Any:
     """A table like `frame`, with veiled scores.

@@ -13,6 +13,7 @@ reaches it, to the last bit.
 """
 
 import dataclasses
+import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -30,7 +31,8 @@ Floats = NDArray[np.float64]
 
 READOUT = "readout"  # the field that a fit fills in
 RANKED = 5  # rows in descending order from which on it is no accident
-PIECE = 1 << 15  # scores of vectors that are made at a time: what stays in a processor's cache
+PIECE = 1 << 16  # scores of vectors that are made at a time: what stays in a processor's cache
+LEAST_PIECE = 2048  # records at a time, however wide they are
 
 _named: dict[str, type["Shape"]] = {}
 
@@ -289,6 +291,7 @@ class _Border:
     threshold: Floats  # of probabilities
     logits: bool
     yes: Rows  # from here on the answer is yes
+    is_half: bool  # yes where the vector of both classes says so
     least_yes: Rows  # the smallest answer that says yes, whether it is read in this dtype or in a wider one
     most_no: Rows
 
@@ -298,42 +301,62 @@ class _Border:
         exact = np.log(threshold) - np.log1p(-threshold) if logits else threshold
         yes = exact.astype(dtype)
         up, down = np.nextafter(yes, dtype.type(np.inf)), np.nextafter(yes, dtype.type(-np.inf))
-        return cls(threshold, logits, yes, np.where(yes.astype(np.float64) < exact, up, yes), down)
+        is_half = bool((threshold == 0.5).all())
+        return cls(threshold, logits, yes, is_half, np.where(yes.astype(np.float64) < exact, up, yes), down)
 
 
 def _stretched(columns: Rows, border: _Border) -> Floats:
-    """Score vectors (n, m, 2) of columns (n, m): no, yes. What is no probability becomes no vector."""
-    yes, t, p = columns >= border.yes, border.threshold, columns.astype(np.float64)
+    """Score vectors (n, m, 2) of columns (n, m): no, yes. What is no probability becomes no vector.
+
+    Below the threshold t a probability p becomes p / 2t, above it 1 - (1 - p) / 2(1 - t): two lines that meet there.
+    """
+    made, t, p = np.empty((*columns.shape, 2)), border.threshold, columns
     if border.logits:
         with np.errstate(over="ignore"):
-            p = 1 / (1 + np.exp(-p))
-    less = np.where(yes, 1 - p, p)  # of the two classes, the one that loses
-    if (t != 0.5).any():
-        less *= np.where(yes, 0.5 / (1 - t), 0.5 / t)
-    np.minimum(less, np.where(yes, BELOW_HALF, 0.5), out=less)  # at the threshold itself it is yes that wins
-    more = 1 - less
-    made = np.empty((*columns.shape, 2))
-    made[..., 0] = np.where(yes, less, more)
-    made[..., 1] = np.where(yes, more, less)
+            p = 1 / (1 + np.exp(-columns.astype(np.float64)))
+    if not border.is_half:
+        below, above = p * (0.5 / t), np.subtract(1, p, dtype=np.float64)
+        above *= 0.5 / (1 - t)
+        np.subtract(1, above, out=above)
+        p = _joined(below, above, t < 0.5)
+    made[..., 1] = p
+    np.subtract(1, made[..., 1], out=made[..., 0])
+    # at the threshold itself it is yes that wins, and rounding decides nothing
+    yes = columns >= border.yes
+    crossed = (made[..., 1] > 0.5) != yes
+    if crossed.any():
+        crossed &= ~np.isnan(columns)
+        made[crossed] = np.where(yes[crossed, None], [BELOW_HALF, 1 - BELOW_HALF], [0.5, 0.5])
     return made
 
 
 def _unstretched(vectors: Floats, like: Rows, border: _Border, readout: ReadOut | None) -> Rows:
     """Columns (n, m) of veiled vectors (n, m, 2), of the dtype of `like`, on the same side of each threshold."""
-    yes, t, info = like >= border.yes, border.threshold, np.finfo(like.dtype)
+    yes, t, p = like >= border.yes, border.threshold, vectors[..., 1]
     if readout is not None:
-        said = readout(vectors, yes)
-        less = np.where(yes, 1 - said, said)
-    else:
-        less = np.minimum(vectors[..., 0], vectors[..., 1])
-        if (t != 0.5).any():
-            less *= np.where(yes, 2 * (1 - t), 2 * t)
+        p = readout(vectors, yes)
+    elif not border.is_half:
+        below, above = p * (2 * t), vectors[..., 0] * (2 * (1 - t))
+        np.subtract(1, above, out=above)
+        p = _joined(below, above, t > 0.5)
     if border.logits:
-        np.maximum(less, info.epsneg, out=less)  # certain is as far as 1 - p can be told from 1
-        less = np.log(less) - np.log1p(-less)
-    p = np.where(yes, -less if border.logits else 1 - less, less).astype(like.dtype, copy=False)
-    low, high = np.where(yes, border.least_yes, info.min), np.where(yes, info.max, border.most_no)
-    return np.clip(p, low, high, out=p)
+        least = np.finfo(like.dtype).epsneg  # certain is as far as 1 - p can be told from 1
+        p = np.clip(p, least, 1 - least)
+        p = np.log(p / (1 - p))
+    p = p.astype(like.dtype)
+    crossed = np.where(yes, p < border.least_yes, p > border.most_no)
+    if crossed.any():
+        p = np.where(crossed, np.where(yes, border.least_yes, border.most_no), p)
+    return p
+
+
+def _joined(below: Floats, above: Floats, is_lower: NDArray[np.bool_]) -> Floats:
+    """Two lines that meet, each on its side: the lower of both where the first is the steeper one, else the higher."""
+    if is_lower.all():
+        return np.minimum(below, above, out=below)
+    if not is_lower.any():
+        return np.maximum(below, above, out=below)
+    return np.where(is_lower, np.minimum(below, above), np.maximum(below, above))
 
 
 # Some of many
@@ -396,8 +419,10 @@ class TopK(Shape, name="top_k"):
     def _each(self, rows: Rows, total: Floats) -> Floats:
         """What each class has that is not listed: (n,). None of them has more than one that is listed."""
         assert self.classes is not None
-        missing = self.classes - rows.shape[1]
-        return np.asarray(np.minimum(np.maximum(1 - total, 0) / max(missing, 1), rows.min(axis=1, initial=1)))
+        each = np.maximum(1 - total, 0) / max(self.classes - rows.shape[1], 1)
+        for column in rows.T:
+            np.minimum(each, column, out=each)
+        return np.asarray(each)
 
     def vectors(self, scores: Rows) -> Rows:
         rows = np.atleast_2d(scores)
@@ -416,7 +441,7 @@ class TopK(Shape, name="top_k"):
             )
 
     def piece(self, layout: Sequence[int]) -> int:
-        return max(1, PIECE // (self.classes or layout[-1]))
+        return max(LEAST_PIECE, PIECE // (self.classes or layout[-1]))
 
     def restored(self, veiled: Rows, like: Rows) -> Rows:
         rows = veiled[:, 0]
@@ -439,17 +464,23 @@ def _work(dtype: np.dtype[Any]) -> Any:
 
 def _sums(rows: Rows) -> Floats:
     """What each row sums to, from the first column to the last."""
-    return np.asarray(np.ascontiguousarray(rows.T).sum(axis=0, dtype=np.float64))
+    total = rows[:, 0].astype(np.float64)
+    for column in rows.T[1:]:
+        total += column
+    return total
 
 
 def _scaled(rows: Rows) -> Rows:
     """Rows divided by their sums. Scores that differ stay so, and in order: rounding could make them equal."""
-    columns = np.ascontiguousarray(rows.T)
-    scaled = (columns / columns.sum(axis=0, dtype=np.float64)).astype(rows.dtype, copy=False)
-    made = np.ascontiguousarray(scaled.T)
+    total, columns = _sums(rows), np.empty((rows.shape[1], len(rows)), dtype=rows.dtype)
+    for column, given in zip(columns, rows.T, strict=True):
+        np.divide(given, total, out=column, casting="same_kind")
+    made = np.ascontiguousarray(columns.T)
     merged = np.zeros(len(rows), dtype=bool)
-    for i in range(1, len(columns)):
-        merged |= ((scaled[i] == scaled[:i]) & (columns[i] != columns[:i])).any(axis=0)
+    for i, j in itertools.combinations(range(len(columns)), 2):
+        equal = columns[i] == columns[j]
+        if equal.any():
+            merged |= equal & (rows[:, i] != rows[:, j])
     if merged.any():
         order = rank(rows[merged])
         before, after = (np.take_along_axis(each[merged], order, axis=1) for each in (rows, made))

@@ -24,7 +24,7 @@ from typing import Any, TypedDict, TypeVar, Unpack, cast
 
 import numpy as np
 
-from scoreveil import blocks, frames, shapes, storage
+from scoreveil import blocks, shapes, storage
 from scoreveil.fingerprint import Fingerprints
 from scoreveil.mechanisms import channel, isotonic, messages, published  # noqa: F401  (imported, they can be loaded by name)
 from scoreveil.mechanisms.guarantee import Guarantee
@@ -39,6 +39,7 @@ from scoreveil.shapes import MoreAxes, Shape
 Scores = TypeVar("Scores", bound=Array)
 GivenSecret = bytes | str | os.PathLike[str] | Secret
 
+TABLES = ("pandas", "polars", "pyarrow")  # libraries that have them
 NUMPY_DTYPES = ("float16", "float32", "float64")
 NOTHING = 20.0  # an ε of a whole answer from which on it promises nothing that anyone could tell
 
@@ -145,7 +146,9 @@ class Veil:
         """
         if isinstance(scores, (list, tuple)):
             scores = cast(Scores, np.asarray(scores))
-        elif not isinstance(scores, np.ndarray) and frames.is_frame(scores):
+        elif not isinstance(scores, np.ndarray) and _is_table(scores):
+            from scoreveil import frames
+
             return cast(Scores, frames.veiled(lambda rows: self._columns(rows, tags), scores, columns))
         if columns is not None:
             raise ValueError(f"Columns are named in a table; a {type(scores).__name__} has none.")
@@ -211,7 +214,7 @@ class Veil:
 
         # a generator's draws are taken in order
         threads = 1 if self._rng else self.threads
-        return blocks.in_pieces(answered, len(records), shape.piece(records.shape), threads).reshape(scores.shape)
+        return blocks.in_pieces(answered, records, shape.piece(records.shape), threads).reshape(scores.shape)
 
     def _warn_of_sum(self, releases: int) -> None:
         """Say so where the releases of an answer add up to nothing."""
@@ -393,7 +396,8 @@ class Veil:
         }
 
     def __repr__(self) -> str:
-        return f"<Veil {self.mechanism.name}: {self.mechanism}{', keyed' if self.is_keyed else ''}>"
+        shape = "" if self.shape is None else f", {self.shape}"
+        return f"<Veil {self.mechanism.name}: {self.mechanism}{shape}{', keyed' if self.is_keyed else ''}>"
 
     def __getstate__(self) -> dict[str, Any]:
         """A veil travels without its secret (`Secret`), and makes its keyed draws where it arrives."""
@@ -445,6 +449,11 @@ def _of_places(hashed: Rows, places: int) -> Rows:
     tags = np.repeat(hashed, places, axis=0)
     tags.view("<u8")[:, 0] ^= np.tile(np.arange(places, dtype="<u8"), len(hashed))
     return tags
+
+
+def _is_table(given: Any) -> bool:
+    """Whether it is a table, or a column, of a library that `frames` knows."""
+    return any(kind.__module__.partition(".")[0] in TABLES for kind in type(given).__mro__)
 
 
 def _fits_numpy(scores: Array) -> bool:
