@@ -241,3 +241,22 @@ def test_a_gateway_without_its_secret_does_not_start_and_one_that_is_reloaded_fo
     again = Gateway(tmp_path, toml).start(wait=False)
     assert again.process.wait(timeout=60) != 0
     assert "There is no secret file" in again.log.read_text()
+
+
+# Answers of several releases
+
+
+def test_the_odometer_of_a_client_counts_every_label(tmp_path: Path) -> None:
+    config = configured(tmp_path, shape="many_labels", threshold=[0.5, 0.5, 0.5])  # three times ε = 0.5
+
+    async def work(release: Any) -> None:
+        scores = np.array([[0.2, 0.9, 0.6]])
+        first = await release(PIXELS[:1], scores)
+        with pytest.raises(Refusal, match="beyond ε = 2 of fresh answers"):
+            await release(PIXELS[1:2], scores)
+        np.testing.assert_array_equal(await release(PIXELS[:1] + 1e-6, scores), first)
+        books = await open_books(config.ledger.url)
+        (total,) = await books.totals()
+        assert total.units == 1_500_000_000
+
+    served(config, work, limit=2.0)

@@ -26,6 +26,7 @@ from scoreveil.gateway.probabilities import Outputs
 from scoreveil.inference_protocol.tensors import TensorSpec
 from scoreveil.ledger.charges import MOST_UNITS
 from scoreveil.ledger.releases import MOST_OUTCOME
+from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.shapes import ManyLabels, MoreAxes, OneColumn, Shape, TopK
 from scoreveil.veil import Veil
 
@@ -439,14 +440,17 @@ class Model(ConfigTable, frozen=True):
         """What the ledger counts a record's releases in: ε, or ρ under the rule "zcdp"."""
         return "rho" if self.budgeted and self.rule == "zcdp" else "epsilon"
 
-    def price(self, releases: int) -> int:
-        """What an answer of so many releases costs its record, in billionths of the unit."""
-        promise = self.bare_veil.guarantee
+    def price(self, releases: int, promise: Guarantee | None = None) -> int:
+        """What an answer of so many releases costs its record, in billionths of the unit.
+
+        `promise` is that of a veil that was loaded before: its file may be another by now.
+        """
+        promise = promise or self.bare_veil.guarantee
         return _billionths((promise.rho if self.unit == "rho" else promise.epsilon) * releases)
 
-    def client_price(self, releases: int) -> int:
+    def client_price(self, releases: int, promise: Guarantee | None = None) -> int:
         """What it costs the client: ε, in billionths."""
-        return _billionths(self.bare_veil.guarantee.epsilon * releases)
+        return _billionths((promise or self.bare_veil.guarantee).epsilon * releases)
 
 
 def _labels(shape: ManyLabels) -> int | None:

@@ -70,8 +70,10 @@ class ServedModel:
             self._settings = _settings(self._veils.values(), secret)
             held = each * len(model.scores)
             model.check_price(held)
-            self._prices = {held: (model.price(held), model.client_price(held))}  # by releases of an answer
-            self._limit = min(model.allowed_answers(held) * model.price(held), MOST_UNITS) if model.budgeted else 0
+            self._promise = model.bare_veil.guarantee
+            self._prices: dict[int, tuple[int, int]] = {}  # by releases of an answer
+            price, _ = self._price(held)
+            self._limit = min(model.allowed_answers(held) * price, MOST_UNITS) if model.budgeted else 0
             self._repeats: Repeats = model.exhausted if model.budgeted else "sticky"
 
     def read(self, found: Arrays) -> tuple[dict[str, Array], dict[str, Array]]:
@@ -195,8 +197,9 @@ class ServedModel:
 
     def _price(self, releases: int) -> tuple[int, int]:
         """What an answer with so many releases costs its record and the client."""
-        if releases not in self._prices:  # of an answer with fewer places than it may have
-            self._prices[releases] = self.model.price(releases), self.model.client_price(releases)
+        if releases not in self._prices:
+            promise = self._promise
+            self._prices[releases] = self.model.price(releases, promise), self.model.client_price(releases, promise)
         return self._prices[releases]
 
     def _refusal(self, answer: Answered, asker: Asker, releases: int) -> Refusal:
