@@ -304,6 +304,11 @@ def test_what_changes_nothing_may_be_sent(client: openai.OpenAI) -> None:
     client.chat.completions.create(model="pages", messages=said("Hello"), extra_body={"tools": None})
 
 
+def test_a_prompt_without_an_answer_is_told_so(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.InternalServerError, match="none of the labels"):
+        client.completions.create(model="pages", prompt="", logprobs=1)
+
+
 @pytest.mark.parametrize(
     ("body", "words"),
     [

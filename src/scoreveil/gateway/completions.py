@@ -17,6 +17,7 @@ import msgspec
 import orjson
 from msgspec import Meta
 
+from scoreveil.gateway.labels import NoLabel
 from scoreveil.inference_protocol.messages import Name, check_parts, fitted, parsed
 from scoreveil.inference_protocol.refusals import Refusal, bad_request, not_allowed
 
@@ -27,6 +28,7 @@ LONGEST_NAME = 40
 LONGEST = 1 << 15  # characters of a prompt whose words are looked at: near-duplicates of longer ones are the same text
 TAGS = range(0xE0000, 0xE0200)
 SELECTORS = frozenset(map(chr, (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))))  # of how a sign is drawn
+UNREADABLE = "\ufffd"
 UNLIKELY = -9999.0  # the logprob of what has no probability, as OpenAI writes it
 
 Top = Annotated[int, Meta(ge=0, le=MOST_TOP)]
@@ -270,11 +272,11 @@ def read(body: bytes) -> tuple[CompletionForm, Request]:
 # What a model server answers
 
 
-def first_token(choice: Mapping[str, Any]) -> list[tuple[str, float]]:
+def first_token(form: CompletionForm, choice: Mapping[str, Any]) -> list[tuple[str, float]]:
     """The likeliest values of the first token and their logprobs; in either form, since servers mix them up.
 
     Raises:
-        Refusal: The server gives none.
+        Refusal: The server gives none; llama.cpp's does not where the text is empty, or a part of a letter.
     """
     logprobs = choice.get("logprobs") or {}
     if logprobs.get("content"):
@@ -282,6 +284,8 @@ def first_token(choice: Mapping[str, Any]) -> list[tuple[str, float]]:
     else:
         listed = list(((logprobs.get("top_logprobs") or [None])[0] or {}).items())
     found = [(token, float(logprob)) for token, logprob in listed if logprob is not None]
+    if not found and not form.text(choice).strip(UNREADABLE):
+        raise NoLabel
     if not found:
         words = "The model server gives no logprobs, so there is no confidence"
         raise Refusal(502, f"{words}; the gateway's operator has to take a server that does.", "no_logprobs")

@@ -106,7 +106,7 @@ class LabelledUpstream(LanguageUpstream):
         more = {**query.form.with_logprobs(self._top), "max_tokens": 1, "temperature": 0}
         choice = await self._ask(query, more, seconds)
         try:
-            scores = label_scores(completions.first_token(choice), self._labels)
+            scores = label_scores(completions.first_token(query.form, choice), self._labels)
         except (ValueError, LookupError, TypeError, AttributeError):
             raise upstream_failed("malformed") from None
         query.text, query.finish = self._labels[int(scores.argmax())], "stop"
