@@ -143,7 +143,7 @@ class PrivateWeights(Recipe):
 
     needs_public: ClassVar[bool] = True
     epsilon: float = 8.0
-    ridge: float = 20.0
+    ridge: float = 2.0
 
     def network(self, lesson: Lesson) -> nn.Module:
         return OnFeatures(lesson.images.shape, lesson.images.classes, lesson.settings.seed)
