@@ -328,7 +328,7 @@ def test_the_command_says_what_it_did(tmp_path, capsys):
     assert "skipped     row 1: the scores sum to more than 1" in said
     assert run([*words, "--drop", "confidence", "--force"]) == 2
     told = capsys.readouterr().err
-    assert "Rounded, or in percent: --rescale. Not vectors that sum to 1: --shape many_labels or top_k. " in told
+    assert "Rounded, or in percent: --rescale. Not vectors that sum to 1: one column (--columns), or --shape" in told
     assert "Single rows: --on-bad-row skip or label-only." in told
     assert run([*words, "--on-bad-row", "sometimes"]) == 2
     assert "Expected --on-bad-row refuse, skip, label-only, got 'sometimes'" in capsys.readouterr().err

@@ -185,7 +185,7 @@ def test_the_command_protects_shapes_and_says_what_an_answer_spends(
         ("--columns a,b,c --shape many_labels --classes 9", "--classes goes with --shape top_k"),
         ("--columns a,b,c --shape top_k --threshold 0.3", "--threshold and --logits are for --shape one_column"),
         ("--columns a,b,c --shape top_k --classes 2", "3 classes are listed, and there are 2 in all"),
-        ("--columns a,b,c", "Not vectors that sum to 1: --shape many_labels or top_k"),
+        ("--columns a,b,c", "Not vectors that sum to 1: one column (--columns), or --shape many_labels or top_k"),
         ("--shape many_labels", "got text in 'id'"),
     ],
 )

@@ -280,6 +280,7 @@ def test_fit_writes_a_veil_of_many_labels_and_a_page_with_a_table_by_label(score
     assert veil.shape.settings() == {"shape": "many_labels", "threshold": (0.5, 0.4, 0.5), "logits": False}
     page = (tmp_path / "seen" / "report.html").read_text(encoding="utf-8")
     assert "<h3>Label by label</h3>" in page
+    assert "the answer about one label changes an attacker" in page
     assert "read off the answer" in page
     results = json.loads((tmp_path / "seen" / "results.json").read_text(encoding="utf-8"))
     assert [each["label"] for each in results["cost"][0]["cost"]["labels"]] == ["p_cat", "p_dog", "p_fox"]

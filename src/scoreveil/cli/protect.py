@@ -138,7 +138,7 @@ def protect(
             except files.BadRows as error:
                 other = "" if rescale else "Rounded, or in percent: --rescale. "
                 if served is None:
-                    other += "Not vectors that sum to 1: --shape many_labels or top_k. "
+                    other += "Not vectors that sum to 1: one column (--columns), or --shape many_labels or top_k. "
                 raise ValueError(f"{error}\n{other}Single rows: --on-bad-row skip or label-only.") from None
     for message in dict.fromkeys(str(each.message) for each in told):
         typer.echo(f"Warning: {message}", err=True)

@@ -27,7 +27,7 @@ from scoreveil.fitting.frontier import Trial, smallest_better
 from scoreveil.mechanisms.channel import Channel
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.promises import WHOLE
-from scoreveil.shapes import READOUT
+from scoreveil.shapes import READOUT, ManyLabels, Shape
 from scoreveil.veil import Veil
 
 _SHORT = {"raw": "raw", "tempered": "scaled", "label": "label"}  # over narrow columns
@@ -87,7 +87,7 @@ def html(veil: Veil, trials: Sequence[Trial], target: str) -> str:
     return rendered(
         "fitted.html.j2",
         title=f"A veil of ε = {veil.epsilon:g}" + (f" for {veil.model}" if veil.model else ""),
-        cards=cards(promise, own.cost),
+        cards=cards(promise, own.cost, veil.shape),
         promise=promise,
         verdict=() if own.cost is None else own.cost.verdict,
         repeats=None if promise.advantage is None else repeats(promise),
@@ -116,9 +116,10 @@ def _promise(promise: Guarantee) -> dict[str, Any]:
     return {name: getattr(promise, name) for name in names}
 
 
-def cards(promise: Guarantee, measured: Cost | None) -> list[dict[str, Any]]:
+def cards(promise: Guarantee, measured: Cost | None, shape: Shape | None) -> list[dict[str, Any]]:
     """The large numbers at the top: ε, the advantage, what the confidence is worth."""
-    odds = f"an answer changes an attacker's odds by a factor of at most {math.exp(promise.epsilon):,.3g}"
+    answer = "the answer about one label" if isinstance(shape, ManyLabels) else "an answer"
+    odds = f"{answer} changes an attacker's odds by a factor of at most {math.exp(promise.epsilon):,.3g}"
     found = [{"kind": "Against everyone", "title": "ε", "tone": "good", "value": f"{promise.epsilon:g}", "words": odds}]
     if promise.advantage is not None:
         words = f"what an attack gains beyond the label, TPR − FPR, with {promise.confidence:.0%} confidence"
