@@ -236,11 +236,12 @@ def device() -> str:
 
 @lru_cache(maxsize=1)
 def has_bf16() -> bool:
-    """Whether bfloat16 pays and works here: without AMX it is no faster than float32.
+    """Whether bfloat16 pays and works here: without AMX or AVX512-BF16 it is no faster than float32.
 
     Some virtual machines announce AMX and then refuse it, which ends the process (illegal instruction), so another
     process tries first.
     """
-    if not getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)() or not sys.executable:
+    announced = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
+    if not any(getattr(torch.cpu, name, lambda: False)() for name in announced) or not sys.executable:
         return False
     return subprocess.run([sys.executable, "-c", BF16_TRIAL], capture_output=True, check=False).returncode == 0
