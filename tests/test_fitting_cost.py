@@ -7,6 +7,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 from channel_tools import Population
 from scoreveil.fitting import cost as measures
 from scoreveil.fitting.cost import WAYS, cost
+from scoreveil.fitting.records import Scored
 
 POPULATION = Population(classes=3)
 
@@ -89,3 +90,12 @@ def test_temperature_scaling_is_no_worse_for_scores_of_0():
     scaled = measures.tempered(measures.Scored(votes, labels))(votes)
     assert measures.log_loss(scaled, labels).mean() < measures.log_loss(np.maximum(votes, 0.01), labels).mean()
     assert measures.log_loss(scaled, labels).mean() < 1.6
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10])
+def test_the_label_stays_where_it_is_seldom_right(classes):
+    scores = np.random.default_rng(0).dirichlet(np.ones(classes), 50)
+    wrong = (scores.argmax(axis=1) + 1) % classes
+    answer = measures.label_with_constant_confidence(Scored(scores, wrong))
+    assert (answer(scores).argmax(axis=1) == scores.argmax(axis=1)).all()
+    assert np.ptp(answer(scores).max(axis=1)) == 0

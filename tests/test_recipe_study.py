@@ -1,6 +1,5 @@
 """Defenses in training are compared end to end: alone and behind the veil, on everyone, the exposed and canaries."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +8,7 @@ from typer.testing import CliRunner
 
 from scoreveil.audit.data.benchmarks import load
 from scoreveil.audit.networks.training import TrainingRun
-from scoreveil.audit.paper import training
+from scoreveil.audit.paper import frontier, training
 from scoreveil.audit.paper.experiments import PROFILES
 from scoreveil.audit.recipes import RECIPES
 from scoreveil.cli import app
@@ -25,7 +24,7 @@ TINY = replace(
     epochs={"adult": 3},
     shadows={"adult": 6},
     canaries=40,
-    attacks=("true_confidence", "label_floor", "label_floor_known"),
+    attacks=("true_confidence", "max_confidence"),
 )
 
 
@@ -44,16 +43,21 @@ def made(tmp_path_factory):
     return training.study_recipe("label_smoothing", TINY, "adult", data, cache, jobs=1), data, cache
 
 
-def test_there_is_a_row_alone_and_one_behind_the_veil(made):
+def test_there_is_a_row_alone_one_behind_the_veil_and_one_of_the_label(made):
     rows, _, _ = made
     assert [(row.recipe, row.defense, row.epsilon) for row in rows] == [
         ("label_smoothing", "none", None),
         ("label_smoothing", "optimal", 4.0),
+        ("label_smoothing", "label_constant", None),
     ]
-    assert rows[0].test_accuracy == rows[1].test_accuracy > 0.5
+    assert rows[0].test_accuracy == rows[1].test_accuracy == rows[2].test_accuracy > 0.5
+    assert rows[2].auroc_of_confidence == 0.5
     assert all(row.promised_epsilon is None and row.training_seconds > 0 for row in rows)
     for row in rows:
-        assert all(0 <= leak.tpr_at_1pct <= 1 and 0.3 < leak.auc <= 1 for leak in (row.everyone, row.canaries))
+        for leak in (row.everyone, row.scores_alone, row.exposed, row.canaries):
+            assert 0 <= leak.tpr_at_1pct_low <= leak.tpr_at_1pct <= leak.tpr_at_1pct_high <= 1
+            assert leak.auc_low <= leak.auc <= leak.auc_high
+        assert row.everyone.auc >= row.scores_alone.auc
 
 
 def test_from_the_cache_it_is_the_same_without_training(made, monkeypatch):
@@ -68,12 +72,13 @@ def test_from_the_cache_it_is_the_same_without_training(made, monkeypatch):
 
 def test_the_files_hold_every_row(made, tmp_path):
     rows, _, _ = made
-    text = training.write(rows, tmp_path / "out", "scoreveil reproduce").read_text()
+    text = frontier.write(rows, tmp_path / "out", "scoreveil reproduce").read_text()
     assert "## Adult" in text
-    assert sum(line.startswith("| label_smoothing |") for line in text.splitlines()) == 2
-    assert len({line.count("|") for line in text.splitlines() if line.startswith("|")}) == 1
-    kept = json.loads((tmp_path / "out" / "rows.json").read_text())
-    assert [(row["defense"], row["everyone"]["auc"]) for row in kept] == [(r.defense, r.everyone.auc) for r in rows]
+    assert sum(line.startswith("| label smoothing") for line in text.splitlines()) == 2
+    assert frontier.read(tmp_path / "out") == list(rows)
+    picture = (tmp_path / "out" / "adult.svg").read_text()
+    assert "Adult: training" in picture
+    assert "defenses of the scores" not in picture + text  # those are rows of plain training
 
 
 def test_no_canary_keeps_its_label(made):
@@ -101,3 +106,63 @@ def test_what_cannot_be_compared_is_refused_before_the_work(made):
 def test_the_profile_compares_every_recipe():
     assert PROFILES["defenses"].recipes == tuple(RECIPES)
     assert set(PROFILES["defenses"].datasets) <= set(PROFILES["defenses"].epochs)
+
+
+# What the rows are compared by
+
+
+def leak(auc, spread=0.01):
+    return training.Leak("lira_online", auc, auc - spread, auc + spread, 0.02, 0.01, 0.03)
+
+
+def row(defense, epsilon=None, auc=0.6, useful=0.7, recipe="plain", nll=0.5):
+    return training.Row(
+        dataset="adult", recipe=recipe, defense=defense, epsilon=epsilon, promised_epsilon=None, promised_delta=None,
+        records=2_500, train_accuracy=1.0, test_accuracy=0.8, auroc_of_confidence=useful, nll=nll, ece=0.01,
+        everyone=leak(auc), scores_alone=leak(auc), exposed=leak(auc), canaries=leak(auc), training_seconds=1.0,
+    )  # fmt: skip
+
+
+def test_the_spread_of_usefulness_is_that_of_simulated_records():
+    rng, found = np.random.default_rng(0), []
+    for _ in range(400):
+        right, wrong = rng.normal(1, 1, 160), rng.normal(0, 1, 40)
+        found.append((right[:, None] > wrong).mean())
+    made = replace(row("none", useful=float(np.mean(found))), records=200, test_accuracy=0.8)
+    assert frontier.spread(made) == pytest.approx(np.std(found), rel=0.15)
+
+
+def test_a_rival_must_surely_leak_less_and_leave_more():
+    ours = row("optimal", 4.0, auc=0.60, useful=0.70)
+    assert frontier.beats(row("memguard", auc=0.58, useful=0.80), ours, frontier.everyone)
+    assert not frontier.beats(row("memguard", auc=0.595, useful=0.80), ours, frontier.everyone)  # within the error
+    assert not frontier.beats(row("memguard", auc=0.58, useful=0.71), ours, frontier.everyone)
+    assert not frontier.beats(row("memguard", auc=0.70, useful=0.80), ours, frontier.everyone)
+
+
+def test_a_claim_names_the_rival_that_wins():
+    rows = [row("none", auc=0.7, useful=0.9), row("optimal", 4.0), row("label_constant", auc=0.55, useful=0.5)]
+    told, alone = frontier.claims_of(rows, "adult")
+    assert told.met
+    assert alone.met
+    told, alone = frontier.claims_of([*rows, row("memguard", auc=0.5, useful=0.9)], "adult")
+    assert told.measured == alone.measured == "MemGuard (beside ε = 4)"
+    assert not told.met
+
+
+def test_without_plain_training_nothing_is_claimed_of_defenses_of_the_scores():
+    rows = [row("none", recipe="dp_sgd"), row("optimal", 4.0, recipe="dp_sgd")]
+    (only,) = frontier.claims_of(rows, "adult")
+    assert only.what == "DP-SGD behind the veil, beside DP-SGD"
+    assert only.met
+    (only,) = frontier.claims_of([rows[0], row("optimal", 4.0, auc=0.63, recipe="dp_sgd")], "adult")
+    assert not only.met
+
+
+def test_what_an_attack_gains_beyond_the_label_is_told_of_the_same_recipe():
+    rows = [
+        *(row("none", auc=0.7), row("label_constant", auc=0.55)),
+        *(row("none", auc=0.7, recipe="l2"), row("label_constant", auc=0.4, recipe="l2")),
+    ]
+    gains = [frontier.beyond_label(rows[i], rows, frontier.everyone) for i in (0, 2)]
+    assert gains == pytest.approx([0.15, 0.2])  # nobody does worse than guessing

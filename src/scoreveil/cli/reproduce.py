@@ -98,7 +98,7 @@ def _compare_recipes(
     jobs: int,
 ) -> Path:
     """Every way to train on every dataset; the tables are written anew after each, the first one soon."""
-    from scoreveil.audit.paper import training
+    from scoreveil.audit.paper import frontier, training
 
     with needs("defenses"):  # before the work, not after hours of it
         import dp_accounting  # noqa: F401
@@ -108,7 +108,7 @@ def _compare_recipes(
         for name in profile.recipes:
             with progress_steps(f"{dataset}, {name}") as progress:
                 rows += training.study_recipe(name, profile, dataset, data_dir, cache_dir, jobs, progress)
-            made = training.write(rows, folder, command)
+            made = frontier.write(rows, folder, command)
     return made
 
 

@@ -17,7 +17,7 @@ import joblib
 import numpy as np
 from numpy.typing import NDArray
 
-from scoreveil.audit import cache, recipes
+from scoreveil.audit import attacks, cache, recipes
 from scoreveil.audit.data import benchmarks
 from scoreveil.audit.data.images import Images, Parts, five_way_split, split
 from scoreveil.audit.data.records import Floats, Integers, Membership, Records
@@ -157,6 +157,7 @@ PROFILES["defenses"] = Profile(
     inversion={},
     datasets=("fashion-mnist", "cifar10", "adult"),
     shadows={**_each(8), "adult": 8},
+    attacks=tuple(attacks.ATTACKS),
     recipes=tuple(recipes.RECIPES),
     canaries=200,
 )

@@ -51,7 +51,8 @@ def markdown(studies: Mapping[str, Study], command: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _grid(columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: bool = True) -> str:
+def grid(columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: bool = True) -> str:
+    """A table; in the columns after the first, numbers stand to the right."""
     lines = [columns, ["---"] + ["---:" if numbers else "---"] * (len(columns) - 1), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
@@ -83,7 +84,7 @@ def table_2(study: Study, printed: Mapping[Setting, PrintedRow]) -> str:
         return (f"{ours} ({show(theirs)})" if theirs else ours for ours, show in pairs)
 
     columns = ("", "train acc. %", "test acc. %", "distortion ℓ2", "inversion error", "ML-Leaks %", "NSH %")
-    return _grid(columns, ([setting_in_words(cost.setting), *cells(cost)] for cost in study.defenses))
+    return grid(columns, ([setting_in_words(cost.setting), *cells(cost)] for cost in study.defenses))
 
 
 def inverted(study: Study, one: Setting, form: str, features: str | None = None) -> InversionResult | None:
@@ -126,7 +127,7 @@ def adaptive(study: Study) -> str:
     copies = best(study, UNDEFENDED, attack="augmentation")
     if copies:
         rows.append(["**labels of moved copies**", _accuracy(copies), NOTHING, "", _auc(copies), *[""] * 6])
-    return _grid(columns, rows)
+    return grid(columns, rows)
 
 
 COMPARED: tuple[Setting, ...] = (
@@ -158,7 +159,7 @@ def worth(study: Study) -> str:
         measured = (cost.auroc_of_confidence, cost.aurc, cost.nll, cost.ece)
         rows.append([*row, *(number(value, 3) for value in measured)])
     columns = ("", "leak beyond the label, AUC", "told the true label", "useful: AUROC", "AURC", "log-loss", "ECE")
-    return _grid(columns, rows)
+    return grid(columns, rows)
 
 
 def inversion(study: Study) -> str:
@@ -173,7 +174,7 @@ def inversion(study: Study) -> str:
     for reads in ("label", "ranking"):
         alone = inverted(study, UNDEFENDED, "floor", reads)
         rows += [[f"**the {reads} alone**", "", *drawn(alone)]] if alone else []
-    return _grid(("", "the paper's attacker, MSE", "adaptive, MSE", "SSIM", "nearest original right %"), rows)
+    return grid(("", "the paper's attacker, MSE", "adaptive, MSE", "SSIM", "nearest original right %"), rows)
 
 
 def overhead(study: Study, printed: Mapping[Setting, PrintedRow]) -> str:
@@ -193,7 +194,7 @@ def overhead(study: Study, printed: Mapping[Setting, PrintedRow]) -> str:
                 f"{theirs.hours:g} h, {seconds(theirs.seconds)}" if theirs else NOTHING,
             ]
         )
-    return _grid(columns, rows)
+    return grid(columns, rows)
 
 
 def likelihood(study: Study) -> str:
@@ -206,7 +207,7 @@ def likelihood(study: Study) -> str:
     attacked = [d.setting for d in study.defenses if best(study, d.setting, attack=LIKELIHOOD[0])]
     rows = [[setting_in_words(one), *cells(one, "scores")] for one in attacked]
     rows.append(["**the label alone**", *cells(UNDEFENDED, "label")])
-    return _grid(("", *(f"{words(name)}: AUC, TPR at 1 %" for name in LIKELIHOOD)), rows)
+    return grid(("", *(f"{words(name)}: AUC, TPR at 1 %" for name in LIKELIHOOD)), rows)
 
 
 # What was to be shown
@@ -234,12 +235,17 @@ class Claim:
 
 
 def claims(studies: Mapping[str, Study]) -> str:
+    return claim_table({name: claims_of(study, GOALS.get(name, GOALS["cifar10"])) for name, study in studies.items()})
+
+
+def claim_table(found: Mapping[str, Iterable[Claim]]) -> str:
+    """The claims of each dataset."""
     rows = [
         [NAMES.get(name, name), claim.what, claim.goal, claim.measured, "yes" if claim.met else "**no**"]
-        for name, study in studies.items()
-        for claim in claims_of(study, GOALS.get(name, GOALS["cifar10"]))
+        for name, its in found.items()
+        for claim in its
     ]
-    return _grid(("", "what", "goal", "measured", "met"), rows, numbers=False)
+    return grid(("", "what", "goal", "measured", "met"), rows, numbers=False)
 
 
 def claims_of(study: Study, goals: Goals) -> list[Claim]:

@@ -1,38 +1,46 @@
-"""Defenses in training, each alone and behind the optimal veil, on the same records and against the same attacks.
+"""Every defense on the same records, against the same attacks: in training, alone and behind the veil, and after it.
 
     rows = study_recipe("relaxloss", PROFILES["defenses"], "fashion-mnist", data_dir, cache_dir)
 
 Target and shadows are trained by the same recipe. Canaries, records with a wrong label, are put into some of their
-training sets: they are judged by themselves, and count neither for accuracy nor for the other attacks.
+training sets: they are judged by themselves, and count neither for accuracy nor for the other attacks. Defenses of the
+scores alone are rows of plain training. What is found is rendered by `frontier`.
 """
 
-import json
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from scoreveil import atomic
 from scoreveil.audit import cache
 from scoreveil.audit.data import benchmarks
 from scoreveil.audit.data.images import Images, Parts, split
 from scoreveil.audit.data.records import Membership
 from scoreveil.audit.defenses import DEFENSES
 from scoreveil.audit.paper.experiments import POPULATION, SHADOW_SEED, ClassifierCache, Profile, joined
-from scoreveil.audit.paper.tables import NAMES
 from scoreveil.audit.recipes import RECIPES
-from scoreveil.audit.report.wording import setting_in_words
 from scoreveil.audit.study import run as study
 from scoreveil.audit.study.exposed import Crowd, leave_one_out, most_exposed
-from scoreveil.audit.study.results import UNDEFENDED, MembershipMetrics, Setting, Study, floor
+from scoreveil.audit.study.results import LABEL, UNDEFENDED, MembershipMetrics, Setting, Study
 from scoreveil.audit.study.shadows import Progress, many_shadows, silent
 from scoreveil.audit.study.subjects import Subject
 
-SETTINGS: tuple[Setting, ...] = (UNDEFENDED, ("optimal", 4.0))
+VEILED: Setting = ("optimal", 4.0)
+SETTINGS: tuple[Setting, ...] = (UNDEFENDED, VEILED, LABEL)  # of every recipe: its scores, a veil, the label alone
+# what is done to the scores of the plain classifier, beside that
+AFTERWARDS: tuple[Setting, ...] = (
+    *(("optimal", epsilon) for epsilon in (1.0, 2.0, 8.0)),
+    ("optimal_sticky", 4.0),
+    *(("isotonic", epsilon) for epsilon in (2.0, 8.0)),
+    ("isotonic_all_reference", 2.0),
+    *(("published", epsilon) for epsilon in (0.1, 2.0)),
+    *((name, None) for name in ("memguard", "purification", "top_3", "rounding_1", "temperature_5", "gaussian")),
+    *((name, None) for name in ("temperature_scaled", "label_noise")),
+)
 EXPOSED = 0.05  # the share of the records that count as most exposed
 PLAIN = "plain"
 FEWEST_SHADOWS = 6  # each is the target in turn, and two or more of the others have, or have not, seen a record
@@ -40,27 +48,34 @@ FEWEST_SHADOWS = 6  # each is the target in turn, and two or more of the others 
 
 @dataclass(frozen=True)
 class Leak:
-    """What the best attack gets: the name of the one with the highest AUC; the share found, by whichever finds most."""
+    """What the best attack gets, with 95 % intervals: the one with the highest AUC, and the one that finds most."""
 
     attack: str
     auc: float
+    auc_low: float
+    auc_high: float
     tpr_at_1pct: float
+    tpr_at_1pct_low: float
+    tpr_at_1pct_high: float
 
     @classmethod
     def of(cls, found: Iterable[tuple[str, MembershipMetrics]]) -> "Leak":
         every = list(found)
         name, highest = max(every, key=lambda one: one[1].auc)
-        return cls(name, round(highest.auc, 4), round(max(one.tpr_at_1pct for _, one in every), 4))
+        _, most = max(every, key=lambda one: one[1].tpr_at_1pct)
+        figures = (highest.auc, highest.auc_low, highest.auc_high)
+        shares = (most.tpr_at_1pct, most.tpr_at_1pct_low, most.tpr_at_1pct_high)
+        return cls(name, *(round(value, 4) for value in (*figures, *shares)))
 
 
 @dataclass(frozen=True)
 class Row:
-    """One recipe, alone or behind a veil, on one dataset.
+    """One recipe and one defense of its scores, on one dataset.
 
-    label     what the label alone gives
-    everyone  the best of all attacks, on all records
-    exposed   the same on the most exposed records, and
-    canaries  on records with a wrong label, by attacks from many shadows
+    everyone      the best of all attacks, on all records; some are told the true label
+    scores_alone  the best of those that are not
+    exposed       the best attack from many shadows on the most exposed records, and
+    canaries      on records with a wrong label
     """
 
     dataset: str
@@ -69,15 +84,21 @@ class Row:
     epsilon: float | None
     promised_epsilon: float | None
     promised_delta: float | None
+    records: int  # that accuracy and confidence are measured on
     train_accuracy: float
     test_accuracy: float
     auroc_of_confidence: float
     nll: float
-    label: float
+    ece: float
     everyone: Leak
+    scores_alone: Leak
     exposed: Leak
     canaries: Leak
     training_seconds: float  # of one process, for one model
+
+    @property
+    def setting(self) -> Setting:
+        return self.defense, self.epsilon
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,8 +134,9 @@ def study_recipe(
     everyone = {each: replace(classifiers, recipe=RECIPES[each]) for each in {PLAIN, name}}
     trained = {each: _train(of, Parts(*parts), lied, jobs, progress) for each, of in everyone.items()}
     own, plain = trained[name], trained[PLAIN]
+    settings = SETTINGS + AFTERWARDS if name == PLAIN else SETTINGS
     plan = study.StudyPlan(
-        settings=SETTINGS, attacks=profile.attacks, likelihood=SETTINGS, seed=profile.seed, jobs=jobs
+        settings=settings, attacks=profile.attacks, likelihood=settings, seed=profile.seed, jobs=jobs
     )
     found = study.run(own.subject, plan, "", cache_dir, progress)
     promise = RECIPES[name].promise(profile.size + profile.canaries // 2, classifiers.settings(profile.seed))
@@ -129,7 +151,7 @@ def study_recipe(
             training_seconds=float(f"{seconds:.3g}"),
             **_judged(found, setting, own, plain, profile.seed),
         )
-        for setting in SETTINGS
+        for setting in settings
     )
 
 
@@ -190,76 +212,21 @@ def _train(classifiers: ClassifierCache, parts: Parts, canaries: Images, jobs: i
 
 
 def _judged(found: Study, setting: Setting, own: _Trained, plain: _Trained, seed: int) -> dict[str, Any]:
-    """What a setting is worth, and what it leaks."""
-    cost, label = found.costs[setting], floor(found, told=True)
-    attacked = [(r.attack, r) for r in found.results if r.setting == setting and r.reads == "scores"]
-    defense = DEFENSES[setting[0]].make(own.subject.for_fitting().given(seed, setting[1]))
+    """What a setting is worth, and what it leaks to attacks that were fitted under it."""
+    cost = found.costs[setting]
+    attacked = [r for r in found.results if r.setting == setting and r.reads == "scores" and r.form == "adaptive"]
+    given = own.subject.for_fitting() if DEFENSES[setting[0]].fits else own.subject
+    defense = DEFENSES[setting[0]].make(given.given(seed, setting[1]))
     clean, wanted = plain.crowd.take(slice(plain.records)), max(1, int(EXPOSED * own.records))
     canaries = np.arange(own.records, len(own.crowd.labels))
     exposed = leave_one_out(own.crowd, defense, lambda model: most_exposed(clean, model, wanted))
     wrong = leave_one_out(own.crowd, defense, lambda model: canaries)
-    measured = ("train_accuracy", "test_accuracy", "auroc_of_confidence", "nll")
+    measured = ("train_accuracy", "test_accuracy", "auroc_of_confidence", "nll", "ece")
     return {
+        "records": len(own.subject.target.nonmembers),
         **{name: round(float(getattr(cost, name)), 4) for name in measured},
-        "label": 0.5 if label is None else round(label.auc, 4),
-        "everyone": Leak.of(attacked),
+        "everyone": Leak.of((r.attack, r) for r in attacked),
+        "scores_alone": Leak.of((r.attack, r) for r in attacked if not r.knows_label),
         "exposed": Leak.of(exposed.items()),
         "canaries": Leak.of(wrong.items()),
     }
-
-
-# As files
-
-
-def write(rows: Iterable[Row], folder: Path, command: str) -> Path:
-    """rows.json and tables.md; the path of the latter, which is written last."""
-    every = list(rows)
-    folder.mkdir(parents=True, exist_ok=True)
-    lines = ",\n".join(json.dumps(asdict(row), allow_nan=False) for row in every)
-    atomic.write(folder / "rows.json", f"[\n{lines}\n]\n")
-    made = folder / "tables.md"
-    atomic.write(made, markdown(every, command))
-    return made
-
-
-def markdown(rows: Iterable[Row], command: str) -> str:
-    """A table for each dataset."""
-    every, parts = list(rows), [f"# Defenses in training\n\nMade by `{command}`. {ABOUT}\n"]
-    for dataset in dict.fromkeys(row.dataset for row in every):
-        here = [_cells(row) for row in every if row.dataset == dataset]
-        lines = [f"| {' | '.join(cells)} |" for cells in (HEADER, ["---"] * len(HEADER), *here)]
-        parts.append("\n".join([f"## {NAMES.get(dataset, dataset)}", "", *lines, ""]))
-    return "\n".join(parts)
-
-
-ABOUT = (
-    "Leaks are AUC and, after the stroke, the share of members found at 1 % false alarms, each by the attack that is "
-    "best at it. *Most exposed* are the 5 % of the records whose score rises most when the plain classifier is trained "
-    "on them; *canaries* have a wrong label. *Label* is what the label alone gives. Seconds are of one process, for "
-    "one model."
-)
-HEADER = [
-    *("training", "scores", "(ε, δ)", "accuracy", "AUROC of confidence", "log-loss"),
-    *("label", "everyone", "most exposed", "canaries", "seconds"),
-]
-
-
-def _cells(row: Row) -> list[str]:
-    def number(value: float) -> str:
-        return f"{value:.3f}".removeprefix("0")
-
-    def leak(found: Leak) -> str:
-        return f"{number(found.auc)} / {100 * found.tpr_at_1pct:.1f} %"
-
-    promised = row.promised_epsilon
-    return [
-        row.recipe,
-        setting_in_words((row.defense, row.epsilon)),
-        "" if promised is None else f"{promised:.3g}, {row.promised_delta:g}",
-        f"{100 * row.test_accuracy:.1f} %",
-        number(row.auroc_of_confidence),
-        number(row.nll),
-        number(row.label),
-        *(leak(found) for found in (row.everyone, row.exposed, row.canaries)),
-        f"{row.training_seconds:,.1f}",
-    ]

@@ -1,0 +1,304 @@
+"""The whole field on one frontier: what each defense leaks, against what it leaves, as tables, claims and figures.
+
+    write(rows, Path("results/defenses"), "scoreveil reproduce …")
+
+Rows are those of `training.study_recipe`. A leak is told beside that of the label alone, which no defense that keeps
+the label can go below. What the defenses of the scores are compared by is computed here, from the rows alone.
+"""
+
+import json
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from scoreveil import atomic
+from scoreveil.audit.paper.tables import NAMES, Claim, claim_table, grid
+from scoreveil.audit.paper.training import PLAIN, VEILED, Leak, Row
+from scoreveil.audit.report.charts.panel import SHAPES, TONES, Axis, Panel, Series, sheet
+from scoreveil.audit.report.charts.svg import svg
+from scoreveil.audit.report.wording import NOTHING, number, setting_in_words, words
+from scoreveil.audit.study.results import LABEL, TEMPERED, UNDEFENDED
+
+RECIPE_WORDS = {
+    "l2": "L2",
+    "min_max": "min-max",
+    "relaxloss": "RelaxLoss",
+    "hamp": "HAMP",
+    "selena": "SELENA",
+    "convex_concave": "convex-concave",
+    "dp_inputs": "DP, inputs",
+    "dp_loss": "DP, loss",
+    "dp_sgd": "DP-SGD",
+    "dp_weights": "DP, weights",
+    "pate": "PATE",
+}
+OURS = ("optimal", "optimal_sticky", "isotonic", "isotonic_all_reference")
+TOLD_ANYWAY = (UNDEFENDED, VEILED, LABEL)  # of every recipe
+SURE = 1.96  # standard errors
+
+
+def recipe_in_words(name: str) -> str:
+    """`DP-SGD`."""
+    return RECIPE_WORDS.get(name) or words(name)
+
+
+# What compares
+
+
+def beyond_label(row: Row, rows: Sequence[Row], leak: Callable[[Row], Leak]) -> float:
+    """How far the best attack comes above what it gets from the label alone, of the same recipe."""
+    alone = next(r for r in rows if (r.dataset, r.recipe, r.setting) == (row.dataset, row.recipe, LABEL))
+    return leak(row).auc - max(0.5, leak(alone).auc)
+
+
+def spread(row: Row) -> float:
+    """The standard error of the AUROC of confidence (Hanley and McNeil 1982)."""
+    area, right = row.auroc_of_confidence, row.test_accuracy * row.records
+    wrong = row.records - right
+    if min(right, wrong) < 1:
+        return 0.5
+    both_right, both_wrong = area / (2 - area) - area**2, 2 * area**2 / (1 + area) - area**2
+    variance = area * (1 - area) + (right - 1) * both_right + (wrong - 1) * both_wrong
+    return math.sqrt(variance / (right * wrong))
+
+
+def beats(rival: Row, row: Row, leak: Callable[[Row], Leak]) -> bool:
+    """Whether a rival surely leaks less and is surely more useful: each by more than the error of the difference."""
+    less = leak(row).auc - leak(rival).auc
+    more = rival.auroc_of_confidence - row.auroc_of_confidence
+    errors = ((one.auc_high - one.auc_low) / 2 / SURE for one in (leak(rival), leak(row)))
+    return less > SURE * math.hypot(*errors) and more > SURE * math.hypot(spread(rival), spread(row))
+
+
+def afterwards(rows: Iterable[Row], dataset: str) -> list[Row]:
+    """The defenses of the scores of the plain classifier."""
+    return [row for row in rows if row.dataset == dataset and row.recipe == PLAIN]
+
+
+def everyone(row: Row) -> Leak:
+    return row.everyone
+
+
+def scores_alone(row: Row) -> Leak:
+    return row.scores_alone
+
+
+def claims_of(rows: Sequence[Row], dataset: str) -> list[Claim]:
+    """What was to be shown on a dataset."""
+    here = afterwards(rows, dataset)
+    found = []
+    for leak, knowing in ((everyone, "told the true label"), (scores_alone, "scores alone")) if here else ():
+        better = [
+            f"{setting_in_words(rival.setting)} (beside ε = {row.epsilon:g})"
+            for row in here
+            for rival in here
+            if row.defense == VEILED[0] and rival.defense not in OURS and beats(rival, row, leak)
+        ]
+        what = f"defenses of the scores that leak less than the optimal veil and leave more, {knowing}"
+        found.append(Claim(what, "none", ", ".join(better) or "none", not better))
+    alone, veiled = (
+        next((r for r in rows if (r.dataset, r.recipe, r.setting) == (dataset, "dp_sgd", one)), None)
+        for one in (UNDEFENDED, VEILED)
+    )
+    if alone is not None and veiled is not None:
+        shown = ", ".join(
+            f"{name} {number(after, 3)} against {number(before, 3)}"
+            for name, after, before in (
+                ("leak", veiled.everyone.auc, alone.everyone.auc),
+                ("log-loss", veiled.nll, alone.nll),
+                ("AUROC", veiled.auroc_of_confidence, alone.auroc_of_confidence),
+            )
+        )
+        met = not beats(alone, veiled, everyone) and veiled.everyone.auc <= alone.everyone.auc_high
+        found.append(Claim("DP-SGD behind the veil, beside DP-SGD", "no worse", shown, met))
+    return found
+
+
+def claims(rows: Iterable[Row]) -> str:
+    every = list(rows)
+    return claim_table({name: claims_of(every, name) for name in dict.fromkeys(row.dataset for row in every)})
+
+
+# As tables
+
+ABOUT = (
+    "Leaks are the AUC of the best attack and, after the stroke, the share of members found at 1 % false alarms by the "
+    "attack that finds most. *Scores alone*: by attackers who are not told the true label; the other columns include "
+    "those who are. *Beyond the label* is how far *everyone* lies above the same attacks on the label alone. *Most "
+    "exposed* are the 5 % of the records whose score rises most when the plain classifier is trained on them; "
+    "*canaries* have a wrong label. *Useful* is the AUROC of the confidence for being right. *Seconds* are of one "
+    "process, for training one model."
+)
+MEASURED = ("accuracy", "useful", "log-loss", "ECE", "scores alone", "everyone", "beyond the label")
+HARDEST = ("most exposed", "canaries")
+
+
+def table_afterwards(rows: Sequence[Row], dataset: str) -> str:
+    """Defenses of the scores, on the plain classifier."""
+    lines = [[setting_in_words(row.setting), *_measured(row, rows)] for row in afterwards(rows, dataset)]
+    return grid(("scores", *MEASURED, *HARDEST), lines)
+
+
+def table_training(rows: Sequence[Row], dataset: str) -> str:
+    """Ways to train, each alone and behind the veil."""
+    lines = []
+    for row in rows:
+        if row.dataset != dataset or row.setting not in (UNDEFENDED, VEILED):
+            continue
+        promised = row.promised_epsilon
+        name = recipe_in_words(row.recipe) if row.setting == UNDEFENDED else f"{recipe_in_words(row.recipe)} + veil"
+        lines.append(
+            [
+                name,
+                NOTHING if promised is None else f"{promised:.3g}",
+                *_measured(row, rows),
+                f"{row.training_seconds:,.0f}",
+            ]
+        )
+    return grid(("training", "ε of training", *MEASURED, *HARDEST, "seconds"), lines)
+
+
+def _measured(row: Row, rows: Sequence[Row]) -> list[str]:
+    above = beyond_label(row, rows, everyone)
+    return [
+        f"{100 * row.test_accuracy:.1f} %",
+        *(number(value, 3) for value in (row.auroc_of_confidence, row.nll, row.ece)),
+        *(_leak(found) for found in (row.scores_alone, row.everyone)),
+        ("+" if above > 0 else "") + number(above, 3),
+        *(_leak(found) for found in (row.exposed, row.canaries)),
+    ]
+
+
+def _leak(found: Leak) -> str:
+    return f"{number(found.auc, 3)} / {100 * found.tpr_at_1pct:.1f} %"
+
+
+def markdown(rows: Iterable[Row], command: str) -> str:
+    """All tables of all datasets."""
+    every = list(rows)
+    parts = [
+        "# The whole field on one frontier",
+        f"Made by `{command}`. {ABOUT}",
+        "## What was to be shown",
+        claims(every),
+    ]
+    for dataset in dict.fromkeys(row.dataset for row in every):
+        parts += [
+            f"## {NAMES.get(dataset, dataset)}",
+            f"![The frontier]({dataset}.svg)",
+            "### Defenses in training, alone and behind the veil",
+            table_training(every, dataset),
+        ]
+        if len(afterwards(every, dataset)) > len(TOLD_ANYWAY):
+            parts += ["### Defenses of the scores", table_afterwards(every, dataset)]
+    return "\n\n".join(parts) + "\n"
+
+
+# As a figure
+
+
+def figure(rows: Sequence[Row], dataset: str) -> str:
+    """Leaks against usefulness, as SVG: defenses of the scores above, of the training below."""
+    here = [row for row in rows if row.dataset == dataset]
+    scores, recipes, name = _of_scores(here, dataset), _of_training(here), NAMES.get(dataset, dataset)
+    beyond: Place = ("best attack beyond the label, AUC", lambda row: beyond_label(row, here, everyone))
+    panels = [
+        _panel(f"{name}: training, alone (●) and behind the veil", recipes, LOSS, LEAK),
+        _panel(f"{name}: training, the most exposed records", recipes, ACCURACY, FOUND_OF_EXPOSED),
+    ]
+    if len(scores) > len(TOLD_ANYWAY):
+        panels += [
+            _panel(f"{name}: defenses of the scores", scores, USEFUL, beyond),
+            _panel(f"{name}: defenses of the scores", scores, LOSS, FOUND),
+        ]
+    return svg(sheet(panels, [NOTE]), alone=True)
+
+
+Place = tuple[str, Callable[[Row], float]]  # an axis
+Drawn = tuple[str, str, str, list[Row]]  # a line: its name, tone, shape and rows
+USEFUL: Place = ("useful: AUROC of confidence (further right is better)", lambda row: row.auroc_of_confidence)
+LOSS: Place = ("log-loss (further left is better)", lambda row: row.nll)
+ACCURACY: Place = ("accuracy in % (further right is better)", lambda row: 100 * row.test_accuracy)
+LEAK: Place = ("best attack, AUC (lower is better)", lambda row: row.everyone.auc)
+FOUND: Place = ("members found at 1 % false alarms, in %", lambda row: 100 * row.everyone.tpr_at_1pct)
+FOUND_OF_EXPOSED: Place = ("members found at 1 % false alarms, in %", lambda row: 100 * row.exposed.tpr_at_1pct)
+NOTE = "The best of all attacks, each fitted on answers under the same defense. Made by scoreveil reproduce."
+
+
+def _of_scores(rows: Sequence[Row], dataset: str) -> list[Drawn]:
+    """A line for each defense of the scores that takes an ε, a point for the others."""
+    groups: dict[str, list[Row]] = {}
+    for row in sorted(afterwards(rows, dataset), key=lambda row: row.epsilon or 0.0):
+        groups.setdefault(row.defense, []).append(row)
+    tones = {"none": "ink", "optimal": "c0", "published": "c1", "isotonic": "c2"}
+    return [
+        (words(name), tones.get(name, "muted"), "circle" if name in tones else SHAPES[1 + place % 5], group)
+        for place, (name, group) in enumerate(groups.items())
+        if (name, None) != TEMPERED  # which lies beside no defense
+    ]
+
+
+def _of_training(rows: Sequence[Row]) -> list[Drawn]:
+    """A line for each recipe, from its own scores to those behind the veil."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.setting in (UNDEFENDED, VEILED):
+            groups.setdefault(row.recipe, []).append(row)
+    tones = {PLAIN: "ink", "dp_sgd": "c1", "selena": "c2"}
+    free = [tone for tone in TONES if tone not in tones.values()]
+    return [
+        (recipe_in_words(name), tones.get(name, free[place % len(free)]), "circle", group)
+        for place, (name, group) in enumerate(groups.items())
+    ]
+
+
+def _panel(title: str, drawn: Iterable[Drawn], across: Place, up: Place) -> Panel:
+    series = tuple(
+        Series(
+            name,
+            tuple((across[1](row), up[1](row)) for row in group),
+            tone,
+            shape,
+            tips=tuple(_told(row) for row in group),
+            tags=tuple("" if row.epsilon is None else f"ε {row.epsilon:g}" for row in group),
+        )
+        for name, tone, shape, group in drawn
+    )
+    xs, ys = zip(*(point for one in series for point in one.points), strict=True)
+    return Panel(title, Axis.around(across[0], xs), Axis.around(up[0], ys), series)
+
+
+def _told(row: Row) -> str:
+    """What a point says on hover."""
+    return (
+        f"{recipe_in_words(row.recipe)}, {setting_in_words(row.setting)}: accuracy {100 * row.test_accuracy:.1f} %, "
+        f"useful {number(row.auroc_of_confidence, 3)}, log-loss {number(row.nll, 3)}; best attack {_leak(row.everyone)}"
+    )
+
+
+# As files
+
+
+def write(rows: Iterable[Row], folder: Path, command: str) -> Path:
+    """rows.json, a figure for each dataset, and tables.md; the path of the latter, which is written last."""
+    every = list(rows)
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = ",\n".join(json.dumps(asdict(row), allow_nan=False) for row in every)
+    atomic.write(folder / "rows.json", f"[\n{lines}\n]\n")
+    for dataset in dict.fromkeys(row.dataset for row in every):
+        atomic.write(folder / f"{dataset}.svg", figure(every, dataset))
+    made = folder / "tables.md"
+    atomic.write(made, markdown(every, command))
+    return made
+
+
+def read(folder: Path) -> list[Row]:
+    """The rows of a folder that `write` made."""
+    return [_row(each) for each in json.loads((folder / "rows.json").read_text(encoding="utf-8"))]
+
+
+def _row(kept: dict[str, Any]) -> Row:
+    leaks = {name: Leak(**value) for name, value in kept.items() if isinstance(value, dict)}
+    return Row(**{**kept, **leaks})
