@@ -74,7 +74,7 @@ def test_the_files_hold_every_row(made, tmp_path):
     rows, _, _ = made
     text = frontier.write(rows, tmp_path / "out", "scoreveil reproduce").read_text()
     assert "## Adult" in text
-    assert sum(line.startswith("| label smoothing") for line in text.splitlines()) == 2
+    assert sum(line.startswith("| label smoothing |") for line in text.splitlines()) == 1
     assert frontier.read(tmp_path / "out") == list(rows)
     picture = (tmp_path / "out" / "adult.svg").read_text()
     assert "Adult: training" in picture

@@ -19,7 +19,7 @@ from scoreveil.audit.paper.training import PLAIN, VEILED, Leak, Row
 from scoreveil.audit.report.charts.panel import SHAPES, TONES, Axis, Panel, Series, sheet
 from scoreveil.audit.report.charts.svg import svg
 from scoreveil.audit.report.wording import NOTHING, number, setting_in_words, words
-from scoreveil.audit.study.results import LABEL, TEMPERED, UNDEFENDED
+from scoreveil.audit.study.results import LABEL, TEMPERED, UNDEFENDED, Setting
 
 RECIPE_WORDS = {
     "l2": "L2",
@@ -49,8 +49,12 @@ def recipe_in_words(name: str) -> str:
 
 def beyond_label(row: Row, rows: Sequence[Row], leak: Callable[[Row], Leak]) -> float:
     """How far the best attack comes above what it gets from the label alone, of the same recipe."""
-    alone = next(r for r in rows if (r.dataset, r.recipe, r.setting) == (row.dataset, row.recipe, LABEL))
-    return leak(row).auc - max(0.5, leak(alone).auc)
+    return leak(row).auc - max(0.5, leak(_beside(row, rows, LABEL)).auc)
+
+
+def _beside(row: Row, rows: Iterable[Row], setting: Setting) -> Row:
+    """Another defense of the same model's scores."""
+    return next(r for r in rows if (r.dataset, r.recipe, r.setting) == (row.dataset, row.recipe, setting))
 
 
 def spread(row: Row) -> float:
@@ -124,55 +128,59 @@ def claims(rows: Iterable[Row]) -> str:
 # As tables
 
 ABOUT = (
-    "Leaks are the AUC of the best attack and, after the stroke, the share of members found at 1 % false alarms by the "
-    "attack that finds most. *Scores alone*: by attackers who are not told the true label; the other columns include "
-    "those who are. *Beyond the label* is how far *everyone* lies above the same attacks on the label alone. *Most "
-    "exposed* are the 5 % of the records whose score rises most when the plain classifier is trained on them; "
-    "*canaries* have a wrong label. *Useful* is the AUROC of the confidence for being right. *Seconds* are of one "
-    "process, for training one model."
+    "*Useful* is the AUROC of the confidence for being right, .5 that of no confidence. *Leak* is the AUC of the best "
+    "attack, of those that are told the true label too; *scores alone*, of those that are not; *beyond the label*, how "
+    "far the leak lies above that of the label alone. *Found* is the share of members that are found at 1 % false "
+    "alarms, by the attack that finds most: among all, among the *most exposed* 5 % of the records, whose score rises "
+    "most when the plain classifier is trained on them, and among *canaries*, which have a wrong label. Attacks are "
+    "fitted on answers under the same defense. *Seconds* are those of one process that trains one model."
 )
-MEASURED = ("accuracy", "useful", "log-loss", "ECE", "scores alone", "everyone", "beyond the label")
-HARDEST = ("most exposed", "canaries")
+COLUMNS: tuple[tuple[str, Callable[[Row], str]], ...] = (
+    ("useful", lambda row: number(row.auroc_of_confidence, 3)),
+    ("log-loss", lambda row: number(row.nll, 3)),
+    ("ECE", lambda row: number(row.ece, 3)),
+    ("scores alone", lambda row: number(row.scores_alone.auc, 3)),
+    ("leak", lambda row: number(row.everyone.auc, 3)),
+    ("found", lambda row: _share(row.everyone)),
+    ("… of the most exposed", lambda row: _share(row.exposed)),
+    ("… of canaries", lambda row: _share(row.canaries)),
+)
+
+
+def table_training(rows: Sequence[Row], dataset: str) -> str:
+    """A line for each way to train: what its own scores give, and after the arrow what is behind the veil."""
+    lines = []
+    for alone in rows:
+        if (alone.dataset, alone.setting) != (dataset, UNDEFENDED):
+            continue
+        veiled, label = (_beside(alone, rows, one) for one in (VEILED, LABEL))
+        promised = alone.promised_epsilon
+        lines.append(
+            [
+                recipe_in_words(alone.recipe),
+                NOTHING if promised is None else f"{promised:.3g}",
+                f"{100 * alone.test_accuracy:.1f} %",
+                *(f"{shown(alone)} → {shown(veiled)}" for _, shown in COLUMNS),
+                number(label.everyone.auc, 3),
+                f"{alone.training_seconds:,.0f}",
+            ]
+        )
+    named = (name for name, _ in COLUMNS)
+    return grid(("training", "its ε", "accuracy", *named, "leak of the label alone", "seconds"), lines)
 
 
 def table_afterwards(rows: Sequence[Row], dataset: str) -> str:
     """Defenses of the scores, on the plain classifier."""
-    lines = [[setting_in_words(row.setting), *_measured(row, rows)] for row in afterwards(rows, dataset)]
-    return grid(("scores", *MEASURED, *HARDEST), lines)
-
-
-def table_training(rows: Sequence[Row], dataset: str) -> str:
-    """Ways to train, each alone and behind the veil."""
     lines = []
-    for row in rows:
-        if row.dataset != dataset or row.setting not in (UNDEFENDED, VEILED):
-            continue
-        promised = row.promised_epsilon
-        name = recipe_in_words(row.recipe) if row.setting == UNDEFENDED else f"{recipe_in_words(row.recipe)} + veil"
-        lines.append(
-            [
-                name,
-                NOTHING if promised is None else f"{promised:.3g}",
-                *_measured(row, rows),
-                f"{row.training_seconds:,.0f}",
-            ]
-        )
-    return grid(("training", "ε of training", *MEASURED, *HARDEST, "seconds"), lines)
+    for row in afterwards(rows, dataset):
+        above = beyond_label(row, rows, everyone)
+        accuracy, gain = f"{100 * row.test_accuracy:.1f} %", ("+" if above > 0 else "") + number(above, 3)
+        lines.append([setting_in_words(row.setting), accuracy, *(shown(row) for _, shown in COLUMNS), gain])
+    return grid(("scores", "accuracy", *(name for name, _ in COLUMNS), "beyond the label"), lines)
 
 
-def _measured(row: Row, rows: Sequence[Row]) -> list[str]:
-    above = beyond_label(row, rows, everyone)
-    return [
-        f"{100 * row.test_accuracy:.1f} %",
-        *(number(value, 3) for value in (row.auroc_of_confidence, row.nll, row.ece)),
-        *(_leak(found) for found in (row.scores_alone, row.everyone)),
-        ("+" if above > 0 else "") + number(above, 3),
-        *(_leak(found) for found in (row.exposed, row.canaries)),
-    ]
-
-
-def _leak(found: Leak) -> str:
-    return f"{number(found.auc, 3)} / {100 * found.tpr_at_1pct:.1f} %"
+def _share(found: Leak) -> str:
+    return f"{100 * found.tpr_at_1pct:.1f} %"
 
 
 def markdown(rows: Iterable[Row], command: str) -> str:
@@ -274,7 +282,8 @@ def _told(row: Row) -> str:
     """What a point says on hover."""
     return (
         f"{recipe_in_words(row.recipe)}, {setting_in_words(row.setting)}: accuracy {100 * row.test_accuracy:.1f} %, "
-        f"useful {number(row.auroc_of_confidence, 3)}, log-loss {number(row.nll, 3)}; best attack {_leak(row.everyone)}"
+        f"useful {number(row.auroc_of_confidence, 3)}, log-loss {number(row.nll, 3)}; "
+        f"best attack {number(row.everyone.auc, 3)}, {_share(row.everyone)} found"
     )
 
 
