@@ -136,7 +136,12 @@ def study_recipe(
     own, plain = trained[name], trained[PLAIN]
     settings = SETTINGS + AFTERWARDS if name == PLAIN else SETTINGS
     plan = study.StudyPlan(
-        settings=settings, attacks=profile.attacks, likelihood=settings, seed=profile.seed, jobs=jobs
+        settings=settings,
+        attacks=profile.attacks,
+        likelihood=settings,
+        forms=("adaptive",),
+        seed=profile.seed,
+        jobs=jobs,
     )
     found = study.run(own.subject, plan, "", cache_dir, progress)
     promise = RECIPES[name].promise(profile.size + profile.canaries // 2, classifiers.settings(profile.seed))
@@ -214,7 +219,7 @@ def _train(classifiers: ClassifierCache, parts: Parts, canaries: Images, jobs: i
 def _judged(found: Study, setting: Setting, own: _Trained, plain: _Trained, seed: int) -> dict[str, Any]:
     """What a setting is worth, and what it leaks to attacks that were fitted under it."""
     cost = found.costs[setting]
-    attacked = [r for r in found.results if r.setting == setting and r.reads == "scores" and r.form == "adaptive"]
+    attacked = [r for r in found.results if r.setting == setting and r.reads == "scores"]
     given = own.subject.for_fitting() if DEFENSES[setting[0]].fits else own.subject
     defense = DEFENSES[setting[0]].make(given.given(seed, setting[1]))
     clean, wanted = plain.crowd.take(slice(plain.records)), max(1, int(EXPOSED * own.records))

@@ -18,6 +18,7 @@ from scoreveil.audit.defenses import DEFENSES, Method, Timing, timed
 from scoreveil.audit.study import metrics
 from scoreveil.audit.study.promises import proof
 from scoreveil.audit.study.results import (
+    FORMS,
     UNDEFENDED,
     AttackResult,
     DefenseResult,
@@ -58,6 +59,7 @@ class Bench:
     repeats: int
     seed: int
     cache: Path | None
+    forms: tuple[Form, ...] = FORMS
 
     def study_setting(self, setting: Setting, with_cost: bool, with_likelihood: bool) -> Findings:
         """One defense against the attacks, and what it costs; inversions are studied elsewhere."""
@@ -89,15 +91,17 @@ class Bench:
         return self.subject.target.nonmembers.labels is not None and self.subject.reference.labels is not None
 
     def _trials(self, setting: Setting) -> Iterator[Trial]:
-        for name in self.attacks:
-            attack = ATTACKS[name]
-            if not self._possible(attack):
-                continue
-            if attack.reads == "scores" and attack.needs == "":
-                yield Trial(setting, name, "paper", attack.features[0])
-                if DEFENSES[setting[0]].is_random and self.repeats > 1:
-                    yield Trial(setting, name, "averaging", attack.features[-1])
-            yield from (Trial(setting, name, "adaptive", features) for features in attack.features)
+        possible = (ATTACKS[name] for name in self.attacks if self._possible(ATTACKS[name]))
+        return (
+            trial for attack in possible for trial in self._of_every_form(setting, attack) if trial.form in self.forms
+        )
+
+    def _of_every_form(self, setting: Setting, attack: Attack) -> Iterator[Trial]:
+        if attack.reads == "scores" and attack.needs == "":
+            yield Trial(setting, attack.name, "paper", attack.features[0])
+            if DEFENSES[setting[0]].is_random and self.repeats > 1:
+                yield Trial(setting, attack.name, "averaging", attack.features[-1])
+        yield from (Trial(setting, attack.name, "adaptive", features) for features in attack.features)
 
     def _possible(self, attack: Attack) -> bool:
         if attack.knows_label and any(r.labels is None for r in self.subject.sides):

@@ -20,6 +20,7 @@ Measure = Literal["accuracy", "auc", "tpr_at_1pct", "tpr_at_01pct"]
 UNDEFENDED: Setting = ("none", None)
 TEMPERED: Setting = ("temperature_scaled", None)  # calibration alone
 LABEL: Setting = ("label_constant", None)  # the label alone, with a constant confidence
+FORMS: tuple[Form, ...] = ("paper", "adaptive", "averaging")
 CHANCE = 0.5  # the AUC of guessing
 
 

@@ -30,11 +30,13 @@ from scoreveil.audit.networks.inverter import InversionSettings
 from scoreveil.audit.study.membership import Bench
 from scoreveil.audit.study.redrawing import Studio
 from scoreveil.audit.study.results import (
+    FORMS,
     LABEL,
     TEMPERED,
     UNDEFENDED,
     AttackResult,
     Findings,
+    Form,
     Setting,
     Study,
     setting_name,
@@ -79,6 +81,7 @@ class StudyPlan:
     likelihood: tuple[Setting, ...] = ()
     inverted: tuple[Setting, ...] = ()
     inversion: InversionSettings = field(default_factory=InversionSettings)
+    forms: tuple[Form, ...] = FORMS  # of which an attacker is
     repeats: int = 5  # queries of the averaging attacker
     seed: int = 0
     jobs: int = 2
@@ -181,7 +184,7 @@ def run(
     """
     if subject.reference.labels is None:
         plan = plan.without_labels()
-    bench = Bench(subject, plan.attacks, plan.comparisons, plan.repeats, plan.seed, cache)
+    bench = Bench(subject, plan.attacks, plan.comparisons, plan.repeats, plan.seed, cache, plan.forms)
     soon, later = _first(bench, plan), _then(bench, plan)
     if subject.pictures is not None and plan.inverted:  # before the rest: inversions take longest
         studio = Studio(subject, subject.pictures, plan.inversion, plan.seed, cache)
