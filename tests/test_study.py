@@ -72,6 +72,12 @@ def test_processes_do_not_change_the_table(found):
         assert [pair for pair in zip(kind, expected, strict=True) if pair[0] != pair[1]] == []
 
 
+def test_a_study_of_adaptive_attackers_alone_finds_the_same_of_them(found):
+    alone = study.run(subject(), replace(SMALL, forms=("adaptive",)))
+    assert numbers(alone)[0] == [row for row in numbers(found)[0] if row[3] == "adaptive"]
+    assert numbers(alone)[1] == numbers(found)[1]
+
+
 def test_every_setting_and_form_is_there(found):
     attacks, defenses = found.results, found.defenses
     assert [(d.defense, d.epsilon) for d in defenses] == list(SMALL.settings)
