@@ -77,7 +77,7 @@ def test_the_files_hold_every_row(made, tmp_path):
     assert sum(line.startswith("| label smoothing |") for line in text.splitlines()) == 1
     assert frontier.read(tmp_path / "out") == list(rows)
     picture = (tmp_path / "out" / "adult.svg").read_text()
-    assert "Adult: training" in picture
+    assert "Adult: ways to train" in picture
     assert "defenses of the scores" not in picture + text  # those are rows of plain training
 
 
