@@ -9,7 +9,7 @@ scores alone are rows of plain training. What is found is rendered by `frontier`
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -154,7 +154,7 @@ def study_recipe(
             promised_epsilon=None if promise is None else round(promise.epsilon, 4),
             promised_delta=None if promise is None else promise.delta,
             training_seconds=float(f"{seconds:.3g}"),
-            **_judged(found, setting, own, plain, profile.seed),
+            **_judged(found, setting, own, plain, profile.seed, cache_dir),
         )
         for setting in settings
     )
@@ -216,22 +216,30 @@ def _train(classifiers: ClassifierCache, parts: Parts, canaries: Images, jobs: i
     return _Trained(subject, Crowd(answers, np.concatenate([own[None], many.inside]), pool.labels), len(records))
 
 
-def _judged(found: Study, setting: Setting, own: _Trained, plain: _Trained, seed: int) -> dict[str, Any]:
+def _judged(
+    found: Study, setting: Setting, own: _Trained, plain: _Trained, seed: int, cache_dir: Path
+) -> dict[str, Any]:
     """What a setting is worth, and what it leaks to attacks that were fitted under it."""
     cost = found.costs[setting]
     attacked = [r for r in found.results if r.setting == setting and r.reads == "scores"]
-    given = own.subject.for_fitting() if DEFENSES[setting[0]].fits else own.subject
-    defense = DEFENSES[setting[0]].make(given.given(seed, setting[1]))
-    clean, wanted = plain.crowd.take(slice(plain.records)), max(1, int(EXPOSED * own.records))
-    canaries = np.arange(own.records, len(own.crowd.labels))
-    exposed = leave_one_out(own.crowd, defense, lambda model: most_exposed(clean, model, wanted))
-    wrong = leave_one_out(own.crowd, defense, lambda model: canaries)
+    key = cache.key("exposed", own.crowd.answers, own.crowd.inside, plain.crowd.answers, setting, seed)
+    hardest = cache.kept_json("exposed", key, lambda: _hardest(setting, own, plain, seed), cache_dir)
     measured = ("train_accuracy", "test_accuracy", "auroc_of_confidence", "nll", "ece")
     return {
         "records": len(own.subject.target.nonmembers),
         **{name: round(float(getattr(cost, name)), 4) for name in measured},
         "everyone": Leak.of((r.attack, r) for r in attacked),
         "scores_alone": Leak.of((r.attack, r) for r in attacked if not r.knows_label),
-        "exposed": Leak.of(exposed.items()),
-        "canaries": Leak.of(wrong.items()),
+        **{name: Leak(**found) for name, found in hardest.items()},
     }
+
+
+def _hardest(setting: Setting, own: _Trained, plain: _Trained, seed: int) -> dict[str, Any]:
+    """What a setting leaks about the most exposed records, and about canaries."""
+    given = own.subject.for_fitting() if DEFENSES[setting[0]].fits else own.subject
+    crowd = own.crowd.defended(DEFENSES[setting[0]].make(given.given(seed, setting[1])))
+    clean, wanted = plain.crowd.take(slice(plain.records)), max(1, int(EXPOSED * own.records))
+    canaries = np.arange(own.records, len(own.crowd.labels))
+    exposed = leave_one_out(crowd, lambda model: most_exposed(clean, model, wanted))
+    wrong = leave_one_out(crowd, lambda model: canaries)
+    return {"exposed": asdict(Leak.of(exposed.items())), "canaries": asdict(Leak.of(wrong.items()))}

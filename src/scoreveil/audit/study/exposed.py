@@ -1,6 +1,6 @@
 """The most exposed records, and canaries: what a defense does for those who need it most.
 
-    told = leave_one_out(crowd, defense, lambda model: most_exposed(plain, model, 100))
+    told = leave_one_out(crowd.defended(defense), lambda model: most_exposed(plain, model, 100))
     told["lira_online"].tpr_at_1pct
 
 An average hides the few records that an attacker is sure of (Aerni et al. 2024). Each of several models is the target
@@ -11,7 +11,7 @@ its shadows: what it has not seen would give the target's records away.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -27,7 +27,7 @@ ATTACKS = ("lira_online", "lira_offline", "base_online", "calibrated_loss")  # t
 class Crowd:
     """Records under several models that were trained alike, each on some of them."""
 
-    answers: Floats  # (models, n, k), undefended
+    answers: Floats  # (models, n, k)
     inside: Bools  # (models, n): whether the model was trained on the record
     labels: Integers  # (n,), as they were trained on
 
@@ -41,6 +41,10 @@ class Crowd:
     def take(self, index: Integers | slice) -> "Crowd":
         """Some of the records."""
         return Crowd(self.answers[:, index], self.inside[:, index], self.labels[index])
+
+    def defended(self, defense: Defense) -> "Crowd":
+        """With a defense before each of the models."""
+        return replace(self, answers=np.stack([defense(rows) for rows in self.answers]))
 
     def others(self, model: int) -> Bools:
         """The shadows of a model: neither itself, nor the one that was trained on all other records."""
@@ -58,21 +62,19 @@ def most_exposed(crowd: Crowd, model: int, count: int) -> Integers:
     return np.argsort(-rise, kind="stable")[:count]
 
 
-def leave_one_out(crowd: Crowd, defense: Defense, chosen: Callable[[int], Integers]) -> dict[str, MembershipMetrics]:
+def leave_one_out(crowd: Crowd, chosen: Callable[[int], Integers]) -> dict[str, MembershipMetrics]:
     """How well each attack tells members among the chosen records, over all models.
 
     Args:
-        crowd: Models and their undefended answers.
-        defense: What stands before each of them.
+        crowd: Models and their answers.
         chosen: The records that are attacked where a model is the target.
     """
-    answers = np.stack([defense(rows) for rows in crowd.answers])
     said: dict[str, list[Floats]] = {name: [] for name in ATTACKS}
     truth: list[Bools] = []
-    for model in range(len(answers)):
+    for model in range(len(crowd.answers)):
         rows, others = chosen(model), crowd.others(model)
-        target = Records(answers[model, rows], crowd.labels[rows])
-        ensemble = likelihood.Ensemble(answers[others][:, rows], crowd.inside[others][:, rows])
+        target = Records(crowd.answers[model, rows], crowd.labels[rows])
+        ensemble = likelihood.Ensemble(crowd.answers[others][:, rows], crowd.inside[others][:, rows])
         truth.append(crowd.inside[model, rows])
         for name, of_all in said.items():
             of_all.append(COMPARISONS[name].compare(target, ensemble))
