@@ -58,6 +58,9 @@ def test_there_is_a_row_alone_one_behind_the_veil_and_one_of_the_label(made):
             assert 0 <= leak.tpr_at_1pct_low <= leak.tpr_at_1pct <= leak.tpr_at_1pct_high <= 1
             assert leak.auc_low <= leak.auc <= leak.auc_high
         assert row.everyone.auc >= row.scores_alone.auc
+        # whoever sees the label with a confidence may go by the label alone
+        assert row.everyone.auc >= rows[2].everyone.auc
+        assert row.canaries.tpr_at_1pct >= rows[2].canaries.tpr_at_1pct
 
 
 def test_from_the_cache_it_is_the_same_without_training(made, monkeypatch):
@@ -148,6 +151,13 @@ def test_a_claim_names_the_rival_that_wins():
     told, alone = frontier.claims_of([*rows, row("memguard", auc=0.5, useful=0.9)], "adult")
     assert told.measured == alone.measured == "MemGuard (beside ε = 4)"
     assert not told.met
+
+
+def test_an_attacker_who_may_choose_takes_the_better_of_each():
+    sure = replace(leak(0.6), tpr_at_1pct=0.3, tpr_at_1pct_low=0.2, tpr_at_1pct_high=0.4, attack="gap")
+    chosen = leak(0.7).at_least(sure)
+    assert (chosen.attack, chosen.auc, chosen.tpr_at_1pct, chosen.tpr_at_1pct_high) == ("lira_online", 0.7, 0.3, 0.4)
+    assert chosen == sure.at_least(leak(0.7))
 
 
 def test_without_plain_training_nothing_is_claimed_of_defenses_of_the_scores():
