@@ -133,10 +133,11 @@ def claims(rows: Iterable[Row]) -> str:
 ABOUT = (
     "*Useful* is the AUROC of the confidence for being right, .5 that of no confidence. *Leak* is the AUC of the best "
     "attack, of those that are told the true label too, or go by the label alone; *scores alone*, of those that are "
-    "not told; *beyond the label*, how far the leak lies above that of the label alone. *Found* is the share of members that are found at 1 % false "
-    "alarms, by the attack that finds most: among all, among the *most exposed* 5 % of the records, whose score rises "
-    "most when the plain classifier is trained on them, and among *canaries*, which have a wrong label. Attacks are "
-    "fitted on answers under the same defense. *Seconds* are those of one process that trains one model."
+    "not told; *beyond the label*, how far the leak lies above that of the label alone. *Found* is the share of "
+    "members that are found at 1 % false alarms, by the attack that finds most: among all, among the *most exposed* "
+    "5 % of the records, whose score rises most when the plain classifier is trained on them, and among *canaries*, "
+    "which have a wrong label. Attacks are fitted on answers under the same defense. *Seconds* are those of one "
+    "process that trains one model."
 )
 COLUMNS: tuple[tuple[str, Callable[[Row], str]], ...] = (
     ("useful", lambda row: number(row.auroc_of_confidence, 3)),
