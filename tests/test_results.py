@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from scoreveil.audit.paper import tables
+from scoreveil.audit.paper import frontier, tables, training
 from scoreveil.audit.paper.experiments import DATASETS, PROFILES
+from scoreveil.audit.recipes import RECIPES
 from scoreveil.audit.report.wording import number
 from scoreveil.audit.study.results import from_json
 
@@ -40,13 +41,61 @@ def test_the_page_shows_what_was_measured(results, folder):
     assert shown.strip() == tables.claims(results[folder])
 
 
-def test_which_veil_shows_what_was_measured(results):
-    path = ROOT / "benchmarks" / "which_veil.py"
-    spec = importlib.util.spec_from_file_location("which_veil", path)
+def script_of(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
-    page = script.PAGE.read_text(encoding="utf-8")
-    assert page.partition(script.START)[2].partition(script.END)[0].strip() == script.section(results["optimal"])
+    return script
+
+
+def generated(script):
+    """What a script has written into its page."""
+    return script.PAGE.read_text(encoding="utf-8").partition(script.START)[2].partition(script.END)[0].strip()
+
+
+def test_which_veil_shows_what_was_measured(results):
+    script = script_of("which_veil")
+    assert generated(script) == script.section(results["optimal"])
+
+
+# The frontier
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return frontier.read(RESULTS / "defenses")
+
+
+def test_the_page_of_the_frontier_shows_what_was_measured(rows):
+    script = script_of("frontier_page")
+    assert generated(script) == script.section(rows)
+    for dataset in {row.dataset for row in rows}:
+        drawn = frontier.figure(rows, dataset)
+        assert (RESULTS / "defenses" / f"{dataset}.svg").read_text(encoding="utf-8") == drawn
+        assert (ROOT / "docs" / script.picture(dataset)).read_text(encoding="utf-8") == drawn
+
+
+def test_the_tables_of_the_frontier_are_made_from_its_rows(rows):
+    said = (RESULTS / "defenses" / "tables.md").read_text(encoding="utf-8")
+    command = said.partition("Made by `")[2].partition("`")[0]
+    assert said == frontier.markdown(rows, command)
+
+
+def test_every_way_to_train_has_its_rows_on_every_dataset(rows):
+    for dataset in {row.dataset for row in rows}:
+        trained = {(row.recipe, row.setting) for row in rows if row.dataset == dataset}
+        assert trained == {
+            *((recipe, setting) for recipe in RECIPES for setting in training.SETTINGS),
+            *((training.PLAIN, setting) for setting in training.AFTERWARDS),
+        }
+
+
+def test_what_is_private_promises_8(rows):
+    promised = {row.recipe: row.promised_epsilon for row in rows}
+    assert {name for name, epsilon in promised.items() if epsilon is not None} == {
+        *("dp_inputs", "dp_loss", "dp_sgd", "dp_weights", "pate"),
+    }
+    assert all(7.9 < epsilon <= 8 for epsilon in promised.values() if epsilon is not None)
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
