@@ -8,7 +8,9 @@ import os
 for library in ("OMP", "OPENBLAS", "MKL"):
     os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 
+import importlib.util
 import re
+import runpy
 import secrets
 import shutil
 import sys
@@ -45,6 +47,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--fast", action="store_true", help="the suite for every day: without tests marked " + ", ".join(LEFT_OUT)
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """ART writes a file into the home folder when it is first imported: before there are two workers to do it at once.
+
+    One of them finds the file that the other has just begun, and fails: `name '_config' is not defined`.
+    """
+    art = importlib.util.find_spec("art")
+    if art is not None and art.origin is not None and not hasattr(config, "workerinput"):
+        runpy.run_path(str(Path(art.origin).with_name("config.py")))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
