@@ -14,7 +14,7 @@ import pytest
 import tritonclient.http as triton
 from tritonclient.utils import InferenceServerException
 
-from gateway_servers import PIXELS, SLOW, Gateway, gateway, scores_of, until, v2
+from gateway_servers import LIGHT_TOML, PIXELS, SLOW, Gateway, gateway, light_model, scores_of, until, v2
 from postgres_server import PostgresServer
 from scoreveil import Veil, record_bytes
 from scoreveil.gateway.auth import key_hash
@@ -377,8 +377,8 @@ def test_logs_name_what_happened_and_hold_no_payload(locked: Gateway) -> None:
 
 
 def test_a_second_gateway_on_the_same_port_does_not_start(demo: Gateway, tmp_path: Path) -> None:
-    other = Gateway(tmp_path, "", ("--demo",))
+    other = Gateway(tmp_path, LIGHT_TOML)
     other.port = demo.port
-    other.start(wait=False)
+    other.start(wait=False, environ={"PYTHONPATH": light_model(tmp_path)})
     assert other.process.wait(timeout=120) == 2
     assert "cannot be listened on" in other.log.read_text()

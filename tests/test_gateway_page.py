@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 
 import api_cases
 from channel_tools import Population
-from gateway_servers import Gateway, gateway, until
+from gateway_servers import Gateway, gateway, light_model, until
 from scoreveil import Veil, fit
 
 pytestmark = pytest.mark.slow
@@ -34,14 +34,14 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Gateway, 
     veil.save(folder / "veil.npz")
     toml = """
 [models.digits]
-python = "scoreveil.demo:digits_model"
+python = "light_model:make"
 veil = "veil.npz"
 
 [models.plain]
-python = "scoreveil.demo:digits_model"
+python = "light_model:make"
 epsilon = 2.0
 """
-    with gateway(folder, toml) as made:
+    with gateway(folder, toml, PYTHONPATH=light_model(folder)) as made:
         yield made, veil
 
 
