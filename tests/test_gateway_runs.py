@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +21,9 @@ ROOT = Path(__file__).parent.parent
 def test_the_benchmark_measures_and_renders() -> None:
     cases = {name: bench.CASES[name] for name in ("1 row, JSON", "256 rows, binary", "1 row, JSON, all different")}
     results = {"about": bench.about(["--quick"], True), **bench.measure(bench.Effort(0.5, 1), cases)}
-    for case in results["front"].values():
-        assert case["ratio"] > 0
-        assert case["gateway"]["cpu_us"] > 0
+    assert all(case["ratio"] > 0 for case in results["front"].values())
+    # of all cases together: processor time is counted in hundredths of a second
+    assert sum(case["gateway"]["cpu_us"] for case in results["front"].values()) > 0
     page = bench.table(results)
     assert all(f"| {name} |" in page for name in cases)
     assert "At half load" in page
@@ -70,8 +69,7 @@ def test_traces_name_a_request_and_hold_no_payload(tmp_path: Path) -> None:
     with light_gateway(tmp_path, toml=toml, OTEL_BSP_SCHEDULE_DELAY="200") as server:
         assert server.infer(np.full((1, 64), 3.25, dtype=np.float32), x_secret="not-for-traces")[0] == 200
         assert server.infer(np.zeros((1, 3), dtype=np.float32))[0] == 400
-        until(lambda: sum(b"scoreveil.model" in body for *_, body in collector.asked) >= 1)
-        time.sleep(0.5)
+        until(lambda: sum(body.count(b"http.response.status_code") for *_, body in collector.asked) == 2)
     sent = b"".join(body for *_, body in collector.asked)
     collector.close()
     for word in (b"the-gateway", b"infer", b"digits", b"http.response.status_code"):
