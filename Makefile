@@ -16,7 +16,7 @@ help:
 	@echo "make demo   install what the demo needs and run it"
 	@echo "make test   install everything and run the whole test suite"
 	@echo "make test-fast  the suite for every day: without slow tests, browser, PostgreSQL and Ray"
-	@echo "make slowest    the whole suite, then the twenty slowest tests as the table of CONTRIBUTING.md"
+	@echo "make slowest    the whole suite, then the twenty tests that take most processor time, as the table of CONTRIBUTING.md"
 	@echo "make coverage   the fast suite, then the share of lines and branches it runs; SUITE= for the whole suite"
 	@echo "make check  lint, types, import contracts"
 	@echo "make dist   source distribution and wheel in dist/, checked, and tried in an empty environment"

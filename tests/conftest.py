@@ -88,6 +88,29 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in set(unwanted)]
 
 
+BEGAN = pytest.StashKey[float]()
+
+
+def processor_seconds() -> float:
+    """Of this process, and of those that it has started and seen end."""
+    return sum(os.times()[:4])
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    item.stash[BEGAN] = processor_seconds()
+    yield
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """What a test took goes into the report of --junitxml: on a busy machine the clock says little."""
+    try:
+        yield
+    finally:
+        item.user_properties.append(("processor", round(processor_seconds() - item.stash[BEGAN], 2)))
+
+
 @pytest.fixture(params=["numpy", "kernel"])
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways to an answer: plain numpy, and the compiled kernels.
