@@ -205,7 +205,7 @@ def test_the_live_state_follows_requests(browser: Browser, server: Gateway) -> N
     for _ in range(3):
         assert server.infer(np.zeros((400, 64), dtype=np.float32))[0] == 200
     server.infer(np.zeros((1, 3), dtype=np.float32))
-    expect(page.locator(".numbers")).to_contain_text("1,200", timeout=10_000)
+    expect(page.locator(".numbers")).to_contain_text("1,200")
     shown = page.inner_text(".model")
     for words in ("Requests", "Refusals", "malformed 1", "Budget spent", "Latency", "ms"):
         assert words in shown
