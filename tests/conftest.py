@@ -8,6 +8,7 @@ import os
 for library in ("OMP", "OPENBLAS", "MKL"):
     os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 
+import gc
 import importlib.util
 import re
 import runpy
@@ -182,7 +183,10 @@ def ray_cluster() -> Iterator[None]:
 
         start(workers=2)
     yield
-    ray.shutdown()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # on a busy machine Ray does not wait for all processes that it ends
+        ray.shutdown()
+        gc.collect()
 
 
 @pytest.fixture(scope="session")
