@@ -8,7 +8,10 @@ import os
 for library in ("OMP", "OPENBLAS", "MKL"):
     os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 
+import gc
+import importlib.util
 import re
+import runpy
 import secrets
 import shutil
 import sys
@@ -47,6 +50,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """ART writes a file into the home folder when it is first imported: before there are two workers to do it at once.
+
+    One of them finds the file that the other has just begun, and fails: `name '_config' is not defined`.
+    """
+    art = importlib.util.find_spec("art")
+    if art is not None and art.origin is not None and not hasattr(config, "workerinput"):
+        runpy.run_path(str(Path(art.origin).with_name("config.py")))
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """A file whose tests are all left out is not even imported: ART, MLflow and Ray take seconds to."""
     if not config.getoption("--fast") or not collection_path.match("test_*.py"):
@@ -74,6 +87,29 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         unwanted = [item for item in items if LEFT_OUT & {mark.name for mark in item.iter_markers()}]
         config.hook.pytest_deselected(items=unwanted)
         items[:] = [item for item in items if item not in set(unwanted)]
+
+
+BEGAN = pytest.StashKey[float]()
+
+
+def processor_seconds() -> float:
+    """Of this process, and of those that it has started and seen end."""
+    return sum(os.times()[:4])
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    item.stash[BEGAN] = processor_seconds()
+    yield
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """What a test took goes into the report of --junitxml: on a busy machine the clock says little."""
+    try:
+        yield
+    finally:
+        item.user_properties.append(("processor", round(processor_seconds() - item.stash[BEGAN], 2)))
 
 
 @pytest.fixture(params=["numpy", "kernel"])
@@ -147,7 +183,10 @@ def ray_cluster() -> Iterator[None]:
 
         start(workers=2)
     yield
-    ray.shutdown()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # on a busy machine Ray does not wait for all processes that it ends
+        ray.shutdown()
+        gc.collect()
 
 
 @pytest.fixture(scope="session")
@@ -173,8 +212,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def browser() -> Iterator["Browser"]:
     """A real Chromium, as users have it."""
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=60_000)  # a page on a busy machine may take more than the 5 s that are usual
     path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if path is None:
         pytest.fail("These tests open a page in Chromium, which is missing: apt-get install chromium")

@@ -32,7 +32,8 @@ def site_is_current() -> bool:
     if not (BUILT.is_file() and SITE.is_dir()):
         return False
     made_of = [ROOT / "zensical.toml", ROOT / "CHANGELOG.md", ROOT / "constraints.txt"]
-    made_of += [path for folder in ("docs", "src") for path in (ROOT / folder).rglob("*") if path.suffix != ".pyc"]
+    found = [path for folder in ("docs", "src") for path in (ROOT / folder).rglob("*")]
+    made_of += [path for path in found if "__pycache__" not in path.parts]  # numba keeps its kernels there too
     return all(path.stat().st_mtime <= BUILT.stat().st_mtime for path in made_of if path.is_file())
 
 

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,17 +23,35 @@ from sklearn.datasets import load_digits
 SCOREVEIL = Path(sys.executable).parent / "scoreveil"
 Answer = tuple[int, dict[str, str], bytes]
 PIXELS = load_digits().data.astype(np.float32)
-# a model that takes as many seconds as the second feature says
+# a model that takes as many seconds as the second feature says, and leaves a file where such a call has begun
 SLOW = """
 import time
+from pathlib import Path
 import numpy as np
 
 def make():
     return scores, 2
 
 def scores(x):
-    time.sleep(float(x[:, 1].max()))
+    seconds = float(x[:, 1].max())
+    if seconds:  # a gateway asks about zeros when it starts
+        (Path(__file__).parent / f"begun-{time.perf_counter_ns()}").touch()
+    time.sleep(seconds)
     return np.tile(np.float32([0.75, 0.25]), (len(x), 1))
+"""
+# a model that is there at once, with the shapes of the demo's: starting the demo takes three times as long, most of it
+# to import scikit-learn
+LIGHT = """
+import numpy as np
+
+def make():
+    weights = np.random.default_rng(0).normal(0, 0.05, (64, 10)).astype(np.float32)
+    return lambda x: np.exp(x @ weights) / np.exp(x @ weights).sum(axis=1, keepdims=True), 64
+"""
+LIGHT_TOML = """
+[models.digits]
+python = "light_model:make"
+epsilon = 2.0
 """
 
 
@@ -123,6 +142,18 @@ def gateway(folder: Path, toml: str = "", *arguments: str, **environ: str) -> It
         yield made.start(environ=environ)
     finally:
         made.stop()
+
+
+def light_gateway(folder: Path, *arguments: str, toml: str = "", **environ: str) -> AbstractContextManager[Gateway]:
+    """A gateway for tests that ask how it lives and not what it answers."""
+    return gateway(folder, toml + LIGHT_TOML, *arguments, PYTHONPATH=light_model(folder), **environ)
+
+
+def light_model(folder: Path) -> str:
+    """Write the light model there; the PYTHONPATH on which a gateway finds it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "light_model.py").write_text(LIGHT)
+    return f"{folder}:{os.environ.get('PYTHONPATH', '')}"
 
 
 def v2(x: np.ndarray, name: str = "x", datatype: str = "FP32") -> dict[str, Any]:

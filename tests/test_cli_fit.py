@@ -15,16 +15,21 @@ from scoreveil.cli import main
 from scoreveil.gateway import config_file
 
 
-@pytest.fixture
-def scoreveil(tmp_path, monkeypatch, capsys):
-    """Run the command in a folder with the scores of a model that is surer of its members."""
-    monkeypatch.chdir(tmp_path)
+def write_scores(folder):
+    """Of a model that is surer of its members."""
     rng = np.random.default_rng(0)
     for name, sure in (("in", 0.02), ("out", 0.2)):
         scores = rng.dirichlet(np.full(4, sure), 600)
-        np.save(f"{name}.npy", scores / scores.sum(axis=1, keepdims=True))
+        np.save(folder / f"{name}.npy", scores / scores.sum(axis=1, keepdims=True))
         right = rng.random(600) < scores.max(axis=1)
-        np.save(f"y_{name}.npy", np.where(right, scores.argmax(axis=1), (scores.argmax(axis=1) + 1) % 4))
+        np.save(folder / f"y_{name}.npy", np.where(right, scores.argmax(axis=1), (scores.argmax(axis=1) + 1) % 4))
+
+
+@pytest.fixture
+def scoreveil(tmp_path, monkeypatch, capsys):
+    """Run the command in a folder with scores."""
+    monkeypatch.chdir(tmp_path)
+    write_scores(tmp_path)
 
     def run(line: str) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as ended:
@@ -63,16 +68,6 @@ def test_without_epsilon_several_are_compared_and_nothing_is_written(scoreveil, 
     assert set(tmp_path.iterdir()) == before
 
 
-def test_a_report_is_written_beside_the_veil(scoreveil, tmp_path):
-    code, out, err = scoreveil(f"fit {ALL} -e 3 -o veil.npz --report report")
-    assert (code, err) == (0, "")
-    assert "Report: report/report.html" in out
-    found = json.loads((tmp_path / "report" / "results.json").read_text(encoding="utf-8"))
-    assert [each["epsilon"] for each in found["cost"]] == [0.5, 1, 2, 3, 4, 8]
-    assert found["promise"]["epsilon"] == 3
-    assert "scoreveil verify veil.npz" in (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
-
-
 COUNTED = """
 import sys
 opened = []
@@ -83,16 +78,33 @@ try:
 finally:
     print(*(f"{name}={sum(each.endswith('/' + name) or each == name for each in opened)}" for name in FILES))
 """
+FILES = ("out.npy", "y_out.npy", "in.npy", "y_in.npy")
 
 
-def test_each_file_is_read_once(scoreveil, tmp_path):
-    names = ("out.npy", "y_out.npy", "in.npy", "y_in.npy")
-    program = COUNTED.replace("FILES", repr(names))
-    line = f"fit {ALL} -e 4 -o veil.npz --report report"
-    run = subprocess.run(
-        [sys.executable, "-c", program, *line.split()], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    assert run.stdout.splitlines()[-1].split() == [f"{name}=1" for name in names]
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory):
+    """A folder where a process of its own has fitted a veil, and what it said; last, how often it read each file."""
+    folder = tmp_path_factory.mktemp("reported")
+    write_scores(folder)
+    program = COUNTED.replace("FILES", repr(FILES))
+    line = f"fit {ALL} -e 3 -o veil.npz --report report"
+    command = [sys.executable, "-X", "utf8", "-c", program, *line.split()]
+    return folder, subprocess.run(command, cwd=folder, capture_output=True, text=True, encoding="utf-8")
+
+
+def test_a_report_is_written_beside_the_veil(reported):
+    folder, run = reported
+    assert (run.returncode, run.stderr) == (0, "")
+    assert "Report: report/report.html" in " ".join(run.stdout.split())
+    found = json.loads((folder / "report" / "results.json").read_text(encoding="utf-8"))
+    assert [each["epsilon"] for each in found["cost"]] == [0.5, 1, 2, 3, 4, 8]
+    assert found["promise"]["epsilon"] == 3
+    assert "scoreveil verify veil.npz" in (folder / "report" / "report.html").read_text(encoding="utf-8")
+
+
+def test_each_file_is_read_once(reported):
+    _, run = reported
+    assert run.stdout.splitlines()[-1].split() == [f"{name}=1" for name in FILES]
 
 
 def test_verify_refuses_a_table_that_was_edited(scoreveil):

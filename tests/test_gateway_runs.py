@@ -5,14 +5,13 @@ import os
 import signal
 import subprocess
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import gateway as bench
-from gateway_servers import SCOREVEIL, Behind, gateway, until
+from gateway_servers import SCOREVEIL, Behind, light_gateway, until
 
 pytestmark = pytest.mark.slow
 
@@ -22,9 +21,9 @@ ROOT = Path(__file__).parent.parent
 def test_the_benchmark_measures_and_renders() -> None:
     cases = {name: bench.CASES[name] for name in ("1 row, JSON", "256 rows, binary", "1 row, JSON, all different")}
     results = {"about": bench.about(["--quick"], True), **bench.measure(bench.Effort(0.5, 1), cases)}
-    for case in results["front"].values():
-        assert case["ratio"] > 0
-        assert case["gateway"]["cpu_us"] > 0
+    assert all(case["ratio"] > 0 for case in results["front"].values())
+    # of all cases together: processor time is counted in hundredths of a second
+    assert sum(case["gateway"]["cpu_us"] for case in results["front"].values()) > 0
     page = bench.table(results)
     assert all(f"| {name} |" in page for name in cases)
     assert "At half load" in page
@@ -46,7 +45,7 @@ def test_a_short_soak_has_no_error_and_does_not_grow(tmp_path: Path) -> None:
 
 
 def test_workers_leave_with_their_main_process(tmp_path: Path) -> None:
-    with gateway(tmp_path, "", "--demo") as server:
+    with light_gateway(tmp_path) as server:
         children = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
         (worker,) = [pid for pid in children if b"spawn_main" in bench.cmdline(pid)]
         server.process.send_signal(signal.SIGKILL)
@@ -55,7 +54,7 @@ def test_workers_leave_with_their_main_process(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:
-    with gateway(tmp_path, "", "--demo", "--workers", "2") as server:
+    with light_gateway(tmp_path, "--workers", "2") as server:
         children = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
         worker = next(pid for pid in children if b"spawn_main" in bench.cmdline(pid))
         os.kill(int(worker), signal.SIGKILL)
@@ -66,17 +65,11 @@ def test_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:
 def test_traces_name_a_request_and_hold_no_payload(tmp_path: Path) -> None:
     """A real OTLP exporter, and a collector that keeps what it gets."""
     collector = Behind(lambda method, path, body: (200, {"Content-Type": "application/x-protobuf"}, b""))
-    toml = f"""
-    traces = {{ endpoint = "{collector.url}/v1/traces", service = "the-gateway" }}
-    [models.digits]
-    python = "scoreveil.demo:digits_model"
-    epsilon = 2.0
-    """
-    with gateway(tmp_path, toml, OTEL_BSP_SCHEDULE_DELAY="200") as server:
+    toml = f'traces = {{ endpoint = "{collector.url}/v1/traces", service = "the-gateway" }}'
+    with light_gateway(tmp_path, toml=toml, OTEL_BSP_SCHEDULE_DELAY="200") as server:
         assert server.infer(np.full((1, 64), 3.25, dtype=np.float32), x_secret="not-for-traces")[0] == 200
         assert server.infer(np.zeros((1, 3), dtype=np.float32))[0] == 400
-        until(lambda: sum(b"scoreveil.model" in body for *_, body in collector.asked) >= 1)
-        time.sleep(0.5)
+        until(lambda: sum(body.count(b"http.response.status_code") for *_, body in collector.asked) == 2)
     sent = b"".join(body for *_, body in collector.asked)
     collector.close()
     for word in (b"the-gateway", b"infer", b"digits", b"http.response.status_code"):
@@ -86,7 +79,7 @@ def test_traces_name_a_request_and_hold_no_payload(tmp_path: Path) -> None:
 
 
 def test_requests_keep_coming_while_workers_reload_many_times(tmp_path: Path) -> None:
-    with gateway(tmp_path, "", "--demo") as server:
+    with light_gateway(tmp_path) as server:
         stop, failed, done = threading.Event(), [], []
 
         def load() -> None:
@@ -97,13 +90,15 @@ def test_requests_keep_coming_while_workers_reload_many_times(tmp_path: Path) ->
         thread.start()
         try:
             for count in range(1, 4):
+                until(lambda: len(done) >= 5 * count)  # noqa: B023, it is waited for here
                 server.process.send_signal(signal.SIGHUP)
                 server.wait_for("reloaded", count)
+            so_far = len(done)
+            until(lambda: len(done) >= so_far + 5)
         finally:
             stop.set()
             thread.join()
         assert not failed
-        assert len(done) > 10
 
 
 MISSING = {

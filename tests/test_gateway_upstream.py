@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tritonclient.http as triton
 
-from gateway_servers import Behind, Gateway, gateway, scores_of, v2
+from gateway_servers import Behind, Gateway, gateway, light_gateway, scores_of, v2
 from scoreveil import Veil
 
 # digits that occur in raw scores and logits alone: wherever they appear, something has leaked
@@ -503,7 +503,7 @@ def test_nothing_raw_in_logs_or_metrics(front: Gateway) -> None:
 def test_our_own_gateway_can_be_the_upstream(tmp_path: Path) -> None:
     """A second process that speaks the protocol, in JSON and in binary: veiled twice, the label stays."""
     x = np.random.default_rng(0).uniform(0, 16, (4, 64)).astype(np.float32)
-    with gateway(tmp_path / "behind", "", "--demo") as behind:
+    with light_gateway(tmp_path / "behind") as behind:
         label = scores_of(behind.infer(x)).argmax(axis=1)
         url = f"http://127.0.0.1:{behind.port}"
         toml = "\n".join(

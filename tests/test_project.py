@@ -86,10 +86,10 @@ def test_linters_pass_what_is_deployed():
 
 def test_the_slowest_tests_become_a_table(tmp_path):
     report = tmp_path / "tests.xml"
-    report.write_text(
-        '<testsuites><testsuite><testcase classname="tests.test_a" name="test_x[1]" time="1.25"/>'
-        '<testcase classname="tests.test_b" name="test_y" time="3.5"/></testsuite></testsuites>'
-    )
+    case = '<testcase classname="tests.{}" name="{}" time="9"><properties>{}</properties></testcase>'
+    spent = '<property name="other" value="many"/><property name="processor" value="{}"/>'
+    cases = case.format("test_a", "test_x[1]", spent.format(1.25)) + case.format("test_b", "test_y", spent.format(3.5))
+    report.write_text(f"<testsuites><testsuite>{cases}</testsuite></testsuites>")
     ran = subprocess.run([sys.executable, ROOT / ".ci" / "slowest.py", report], capture_output=True, text=True)
     assert ran.stdout.splitlines() == [
         "| seconds | test |",
@@ -97,5 +97,5 @@ def test_the_slowest_tests_become_a_table(tmp_path):
         "| 3.5 | `test_b::test_y` |",
         "| 1.2 | `test_a::test_x[1]` |",
         "",
-        "2 tests, 5 s of one worker.",
+        "2 tests, 5 processor seconds.",
     ]
