@@ -25,12 +25,12 @@ from numpy.typing import NDArray
 
 from scoreveil.mechanisms.ordering import rank, restore, unrank
 from scoreveil.mechanisms.scores import SUM_TOLERANCE, BadRow
+from scoreveil.raw_columns import RANKED, is_descending
 
 Rows = NDArray[Any]
 Floats = NDArray[np.float64]
 
 READOUT = "readout"  # the field that a fit fills in
-RANKED = 5  # rows in descending order from which on it is no accident
 PIECE = 1 << 16  # scores of vectors that are made at a time: what stays in a processor's cache
 LEAST_PIECE = 2048  # records at a time, however wide they are
 
@@ -440,7 +440,8 @@ class TopK(Shape, name="top_k"):
         return made
 
     def check_columns(self, scores: Rows) -> None:
-        if len(scores) >= RANKED and scores.shape[1] > 1 and (np.diff(scores, axis=1) <= 0).all():
+        in_order = is_descending(scores) or is_descending(scores[:, ::-1])
+        if len(scores) >= RANKED and scores.shape[1] > 1 and in_order:
             raise ValueError(
                 "The columns stand in the order of their scores, and would tell it whatever is in them. Give lists of "
                 "labels and scores: Veil.pairs, or a .jsonl file."
