@@ -15,7 +15,7 @@ from score_files import SECRET, leftovers, make_scores, save_scores, small_batch
 from scoreveil import Veil, files
 from scoreveil.cli import main
 from scoreveil.files import BadRows, Cleaning, compression
-from scoreveil.shapes import OneColumn
+from scoreveil.shapes import OneColumn, TopK
 
 
 def written(path, text):
@@ -154,6 +154,20 @@ def test_rounded_rows_need_rescale_and_keep_their_unit(tmp_path, whole):
     assert done.bad == []
     np.testing.assert_allclose(after.sum(axis=1), whole)
     np.testing.assert_array_equal(after.argmax(axis=1), rows.argmax(axis=1))
+
+
+@pytest.mark.parametrize("unit", [1, 100])
+@pytest.mark.parametrize("keep", [1, "all"])
+def test_scores_that_differ_in_their_last_digit_keep_their_order_when_rescaled(tmp_path, unit, keep):
+    rng = np.random.default_rng(0)
+    low = unit * rng.uniform(0.4, 0.45, 20_000)
+    scores = np.stack([low, np.nextafter(low, np.inf), unit * rng.uniform(0.1, 0.19, 20_000)], axis=1)
+    merged = scores / unit
+    merged /= merged.sum(axis=1, keepdims=True)
+    assert (merged.argmax(axis=1) != scores.argmax(axis=1)).any()  # dividing alone would change labels
+    np.save(tmp_path / "in.npy", scores)
+    _, out = protected(tmp_path / "in.npy", Veil(2.0, keep=keep), rescale=True)
+    assert (np.load(out).argmax(axis=1) == scores.argmax(axis=1)).all()
 
 
 def test_rows_that_sum_to_something_else_are_not_rescaled(tmp_path):
@@ -356,6 +370,18 @@ def test_what_else_to_try_is_said(tmp_path):
 
 
 # One column
+
+
+def test_a_confidence_beside_its_label_is_a_list_of_one(tmp_path):
+    scores = make_scores(40)
+    label, top = scores.argmax(axis=1), scores.max(axis=1)
+    lines = "".join(f"c{i},{p}\n" for i, p in zip(label, top, strict=True))
+    source = written(tmp_path / "in.csv", f"label,confidence\n{lines}")
+    _, out = protected(source, Veil(1.0, shape=TopK(5)), columns="confidence")
+    answers = [line.split(",") for line in lines_of(out)[1:]]
+    assert [name for name, _ in answers] == [f"c{i}" for i in label]
+    assert all(0.2 <= float(p) <= 1 for _, p in answers)  # the largest of five
+    assert len({p for _, p in answers} & {str(p) for p in top}) == 0
 
 
 @given(

@@ -433,7 +433,7 @@ class TopK(Shape, name="top_k"):
     def vectors(self, scores: Rows) -> Rows:
         rows = np.atleast_2d(scores)
         if self.classes is None:
-            return _scaled(rows.astype(_work(rows.dtype), copy=False))[:, None, :]
+            return scaled(rows.astype(_work(rows.dtype), copy=False))[:, None, :]
         made = np.empty((len(rows), 1, self.classes), dtype=_work(rows.dtype))
         made[:, 0, : rows.shape[1]] = rows
         made[:, 0, rows.shape[1] :] = self._each(rows, _sums(rows))[:, None]
@@ -477,7 +477,7 @@ def _sums(rows: Rows) -> Floats:
     return total
 
 
-def _scaled(rows: Rows) -> Rows:
+def scaled(rows: Rows) -> Rows:
     """Rows divided by their sums. Scores that differ stay so, and in order: rounding could make them equal."""
     total, columns = _sums(rows), np.empty((rows.shape[1], len(rows)), dtype=rows.dtype)
     for column, given in zip(columns, rows.T, strict=True):

@@ -24,9 +24,10 @@ from scoreveil.files.score_file import (
     selected,
     suggested,
 )
+from scoreveil.mechanisms.ordering import rank
 from scoreveil.mechanisms.scores import BadRow, faults
 from scoreveil.raw_columns import is_descending, looking_raw, warn_of_order
-from scoreveil.shapes import ManyLabels, MoreAxes, OneColumn, Shape, TopK
+from scoreveil.shapes import ManyLabels, MoreAxes, OneColumn, Shape, TopK, scaled
 
 OnBadRow = Literal["refuse", "skip", "label-only"]
 
@@ -140,7 +141,7 @@ def cleaned(
             hint = _hint(file, batch) if guessed else ""
         scores = batch.scores if unit == 1 else batch.scores / batch.scores.dtype.type(unit)
         if cleaning.rescale:
-            scores = _rescaled(scores, shape)
+            scores = _rescaled(scores, batch.scores, shape)
         found = dict(_faults(shape, scores, file.columns, first_row))
         found.update({first_row + row: fault for row, fault in batch.unread.items()})
         bad += sorted(found.items())
@@ -214,13 +215,18 @@ def _unit(scores: Rows, shape: Shape | None) -> float:
     return 100.0 if whole > 2 else 1.0
 
 
-def _rescaled(scores: Rows, shape: Shape | None) -> Rows:
-    """Rows divided by their sum, where that is about 1; lists only where they sum to more."""
+def _rescaled(scores: Rows, given: Rows, shape: Shape | None) -> Rows:
+    """Rows divided by their sum, where that is about 1; lists only where they sum to more. Order stays."""
     if isinstance(shape, OneColumn | ManyLabels):
         return scores
     sums = scores.sum(axis=-1, keepdims=True)
     near = (np.abs(sums - 1) <= NEAR) & ((sums > 1) | (not isinstance(shape, TopK)))
-    return np.where(near, scores / np.where(sums > 0, sums, 1), scores)
+    made = np.where(near, scores / np.where(sums > 0, sums, 1), scores)
+    # two scores that differ in their last digit may have become equal, and the label another one
+    changed = near[..., 0] & (rank(made) != rank(given)).any(axis=-1)
+    if changed.any():
+        made[changed] = scaled(given[changed])
+    return made
 
 
 def _labels_alone(scores: Rows, shape: Shape | None) -> Rows:
