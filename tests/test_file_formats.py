@@ -202,7 +202,7 @@ def test_csv_without_a_last_line_end(tmp_path):
         ("a,b\n0.25,0.75\n0.1\n", "row 1: expected 2 cells, got 1"),
         ("a,b\n0.25,0.75\n0.1,\n", "row 1: expected a number in column 'b', got an empty cell"),
         ("a,b\n0.25,0.75\n0.1,me\n", "row 1: expected a number in column 'b', got text"),
-        ("a,b\n0.25,0.75\nnan,1\n", "row 1: a score is NaN"),
+        ("a,b\n0.25,0.75\nnan,1\n", "row 1: column 'a': a score is NaN"),
         ('a,b\n0.25,0.75\n0.1,"0.9\n', "A quote is opened and never closed"),
         ('w,a,b\n5" pipe,0.3,0.7\n6" pipe,0.2,0.8\n', "row 0: a quote stands within a cell"),
         ("a,b\n".encode("utf-16").decode("latin-1"), "is not text in UTF-8"),

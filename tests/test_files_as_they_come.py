@@ -15,7 +15,7 @@ from score_files import SECRET, leftovers, make_scores, save_scores, small_batch
 from scoreveil import Veil, files
 from scoreveil.cli import main
 from scoreveil.files import BadRows, Cleaning, compression
-from scoreveil.shapes import OneColumn
+from scoreveil.shapes import OneColumn, TopK
 
 
 def written(path, text):
@@ -120,7 +120,7 @@ def test_scores_may_be_one_member_of_a_line(tmp_path, scores, read):
         ('{"a": 0.25}', "expected the members of the first line, got fewer"),
         ('{"a": 0.25, "b": 0.75} {}', "expected one object on a line"),
         ('{"a": 0.25, "b": 0.75,}', "expected the name of a member"),
-        ('{"a": 0.25, "b": NaN}', "a score is NaN"),
+        ('{"a": 0.25, "b": NaN}', "column 'b': a score is NaN"),
         ("{" + '"a":{' * 100_000, "this is not JSON"),
     ],
 )  # fmt: skip
@@ -154,6 +154,20 @@ def test_rounded_rows_need_rescale_and_keep_their_unit(tmp_path, whole):
     assert done.bad == []
     np.testing.assert_allclose(after.sum(axis=1), whole)
     np.testing.assert_array_equal(after.argmax(axis=1), rows.argmax(axis=1))
+
+
+@pytest.mark.parametrize("unit", [1, 100])
+@pytest.mark.parametrize("keep", [1, "all"])
+def test_scores_that_differ_in_their_last_digit_keep_their_order_when_rescaled(tmp_path, unit, keep):
+    rng = np.random.default_rng(0)
+    low = unit * rng.uniform(0.4, 0.45, 20_000)
+    scores = np.stack([low, np.nextafter(low, np.inf), unit * rng.uniform(0.1, 0.19, 20_000)], axis=1)
+    merged = scores / unit
+    merged /= merged.sum(axis=1, keepdims=True)
+    assert (merged.argmax(axis=1) != scores.argmax(axis=1)).any()  # dividing alone would change labels
+    np.save(tmp_path / "in.npy", scores)
+    _, out = protected(tmp_path / "in.npy", Veil(2.0, keep=keep), rescale=True)
+    assert (np.load(out).argmax(axis=1) == scores.argmax(axis=1)).all()
 
 
 def test_rows_that_sum_to_something_else_are_not_rescaled(tmp_path):
@@ -217,7 +231,7 @@ def test_rows_of_an_array_are_not_skipped(tmp_path):
 # Columns that give the scores away
 
 
-@pytest.mark.parametrize("name", ["confidence", "max_prob", "LOGIT", "margin", "Score"])
+@pytest.mark.parametrize("name", ["confidence", "max_prob", "LOGIT", "margin", "Score", "pred_conf"])
 def test_a_raw_confidence_does_not_pass_unasked(tmp_path, name):
     source = written(tmp_path / "in.csv", f"id,{name},a,b\n1,0.8,0.3,0.7\n2,0.6,0.4,0.6\n")
     with pytest.raises(ValueError, match=rf"--drop '{name}' leaves them out, --pass '{name}' lets them through"):
@@ -240,6 +254,88 @@ def test_a_raw_score_is_known_by_what_it_is(tmp_path):
     done, out = protected(tmp_path / "in.parquet", columns="p*", drop="value")
     assert pq.read_table(out).column_names == ["id", "p0", "p1", "p2", "p3", "p4", "age"]
     assert done.untouched == ("id", "age")
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda top, second: np.round(100 * top),
+        lambda top, second: np.round(top, 2),
+        lambda top, second: np.log(top),
+        lambda top, second: 1 - np.sqrt(top),
+        lambda top, second: np.round(top - second, 3),
+        lambda top, second: top.argsort().argsort(),
+    ],
+)
+def test_a_score_in_another_dress_does_not_pass_unasked(tmp_path, made):
+    scores = make_scores(60)
+    second, top = np.sort(scores, axis=1)[:, -2:].T
+    columns = {"id": range(60), **{f"p{i}": scores[:, i] for i in range(5)}, "age": np.random.default_rng(1).random(60)}
+    pq.write_table(pa.table({**columns, "w": made(top, second)}), tmp_path / "in.parquet")
+    with pytest.raises(ValueError, match=r"^'w' in in\.parquet would stay"):
+        protected(tmp_path / "in.parquet", columns="p*")
+    pq.write_table(pa.table(columns), tmp_path / "in.parquet")
+    assert protected(tmp_path / "in.parquet", columns="p*")[0].untouched == ("id", "age")
+
+
+@pytest.mark.parametrize("text", ["93 %", "0,93", "[0.93, 0.07]", " .93"])
+def test_a_raw_confidence_does_not_pass_as_text(tmp_path, text):
+    lines = [{"scores": [0.07, 0.93], "confidence": text, "scored_at": "2026-11-18 10:00"}] * 2
+    source = written(tmp_path / "in.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(ValueError, match=r"^'confidence' in in"):
+        protected(source, columns="scores")
+    pq.write_table(pa.Table.from_pylist(lines), tmp_path / "in.parquet")
+    with pytest.raises(ValueError, match=r"^'confidence' in in"):
+        protected(tmp_path / "in.parquet", columns="scores")
+    source = written(tmp_path / "in.csv", f'a;b;confidence\n0.07;0.93;"{text}"\n')
+    with pytest.raises(ValueError, match=r"^'confidence' in in"):
+        protected(source, columns="a,b")
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([0.7, 0.6]).cast(pa.decimal128(9, 6)),
+        pa.array([0.7, 0.6]).dictionary_encode(),
+        pa.array([[], [0.4, 0.6]]),
+        pa.array([{"top": [{"it": 0.7}]}, None]),
+        pa.array([7, 6], pa.int8()),
+    ],
+)
+def test_a_raw_confidence_of_any_type_does_not_pass_unasked(tmp_path, column):
+    pq.write_table(pa.table({"a": [0.3, 0.4], "b": [0.7, 0.6], "confidence": column}), tmp_path / "in.parquet")
+    with pytest.raises(ValueError, match="'confidence' in in"):
+        protected(tmp_path / "in.parquet", columns="a,b")
+
+
+def test_labels_that_stand_in_the_order_of_their_scores_do_not_pass(tmp_path):
+    # what Hugging Face's zero-shot pipeline answers with
+    rng = np.random.default_rng(0)
+    lines = []
+    for scores in make_scores(8):
+        order = np.argsort(-scores)
+        lines.append({"text": "…", "labels": [f"c{i}" for i in order], "scores": scores[order].tolist()})
+    source = written(tmp_path / "in.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(ValueError, match=r"'labels' in in\.jsonl.* tell their ranks.* top_k.* --drop 'labels'"):
+        protected(source, columns="scores")
+    pq.write_table(pa.Table.from_pylist(lines), tmp_path / "in.parquet")
+    with pytest.raises(ValueError, match=r"'labels' in in\.parquet.* tell their ranks"):
+        protected(tmp_path / "in.parquet", columns="scores")
+    for line in lines:  # in no order, they may pass
+        line["scores"], line["labels"] = rng.permuted(line["scores"]).tolist(), rng.permuted(line["labels"]).tolist()
+    source = written(tmp_path / "in.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+    assert protected(source, columns="scores")[0].untouched == ("text", "labels")
+
+
+def test_rows_in_the_order_of_a_score_are_said_to_tell_their_rank(tmp_path):
+    p = np.sort(np.random.default_rng(0).random(30))
+    source = written(tmp_path / "in.csv", "id,fraud\n" + "".join(f"{i},{x}\n" for i, x in enumerate(p)))
+    with pytest.warns(UserWarning, match="The rows stand in the order of 'fraud', which tells how they rank"):
+        protected(source, columns="fraud")
+    ranked = -np.sort(-make_scores(30), axis=1)
+    pq.write_table(pa.table({"who": ["x"] * 30, **{f"p{i}": ranked[:, i] for i in range(5)}}), tmp_path / "in.parquet")
+    with pytest.warns(UserWarning, match="In every row the scores fall from the first column to the last"):
+        protected(tmp_path / "in.parquet", columns="p*")
 
 
 def test_raw_scores_deep_in_a_line_and_in_other_arrays_are_found(tmp_path):
@@ -266,11 +362,26 @@ def test_scores_cannot_be_dropped_or_passed(tmp_path):
 def test_what_else_to_try_is_said(tmp_path):
     with pytest.raises(ValueError, match="sum to 1 in the first row: --columns 'cat,dog'"):
         protected(written(tmp_path / "in.csv", "name,age,cat,dog\nx,31,0.25,0.75\n"))
+    # an id is 0 in the first row, and sums to 1 with the scores
+    with pytest.raises(ValueError, match="sum to 1 in the first 2 rows: --columns 'cat,dog'"):
+        protected(written(tmp_path / "in.csv", "name,id,cat,dog\nx,0,0.25,0.75\ny,1,0.5,0.5\n"))
     with pytest.raises(BadRows, match=r"Taken as scores: 'age', 'cat', 'dog'.*--columns 'cat,dog'"):
         protected(written(tmp_path / "in.csv", "age,cat,dog\n31,0.25,0.75\n"))
 
 
 # One column
+
+
+def test_a_confidence_beside_its_label_is_a_list_of_one(tmp_path):
+    scores = make_scores(40)
+    label, top = scores.argmax(axis=1), scores.max(axis=1)
+    lines = "".join(f"c{i},{p}\n" for i, p in zip(label, top, strict=True))
+    source = written(tmp_path / "in.csv", f"label,confidence\n{lines}")
+    _, out = protected(source, Veil(1.0, shape=TopK(5)), columns="confidence")
+    answers = [line.split(",") for line in lines_of(out)[1:]]
+    assert [name for name, _ in answers] == [f"c{i}" for i in label]
+    assert all(0.2 <= float(p) <= 1 for _, p in answers)  # the largest of five
+    assert len({p for _, p in answers} & {str(p) for p in top}) == 0
 
 
 @given(

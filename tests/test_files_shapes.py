@@ -124,6 +124,11 @@ def test_columns_in_the_order_of_their_scores_are_refused(tmp_path: Path) -> Non
     ranked = -np.sort(-np.random.default_rng(0).dirichlet(np.ones(9), 20)[:, :3], axis=1)
     with pytest.raises(ValueError, match=r"columns stand in the order of their scores.*\.jsonl"):
         protect(write_csv(tmp_path / "in.csv", ranked), TopK(), "a,b,c")
+    with pytest.raises(ValueError, match="columns stand in the order of their scores"):
+        protect(write_csv(tmp_path / "in.csv", ranked[:, ::-1]), TopK(), "a,b,c")
+    np.save(tmp_path / "in.npy", ranked)  # indices of the classes may stand in another file
+    with pytest.raises(ValueError, match="columns stand in the order of their scores"):
+        protect(tmp_path / "in.npy", TopK(), None)
     shuffled = np.random.default_rng(1).permuted(ranked, axis=1)
     protect(write_csv(tmp_path / "in.csv", shuffled), TopK(), "a,b,c")
 

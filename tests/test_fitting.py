@@ -334,7 +334,7 @@ def test_extreme_records_give_a_veil_with_finite_log_loss(name, with_members):
     [
         ({"nonmembers": None}, "nonmembers"),
         ({"nonmembers": np.empty((0, 3))}, "no records"),
-        ({"nonmembers": np.full((1000, 3), np.nan)}, "nonmembers: Row 0: a score is NaN"),
+        ({"nonmembers": np.full((1000, 3), np.nan)}, "nonmembers: Row 0, column 0: a score is NaN"),
         ({"nonmembers": np.ones((1000, 3), dtype=int)}, "floating"),
         ({"members": np.full((1000, 4), 0.25)}, "4 classes"),
         ({"members": None}, "without members"),

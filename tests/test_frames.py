@@ -129,21 +129,60 @@ def test_a_column_that_looks_like_a_raw_score_refuses_the_table(library: str) ->
     copied = as_frame(library, values, w=values[:, 0] + 1e-9)
     with pytest.raises(ValueError, match="'w' would stay"):
         Veil(1.0)(copied, columns=NAMES)
+    text = as_frame(library, values, conf=[f"{x:.0%}" for x in values.max(axis=1)])
+    with pytest.raises(ValueError, match="'conf' would stay"):
+        Veil(1.0)(text, columns=NAMES)
+    lists = as_frame(library, values, logits=np.log(values).tolist())
+    with pytest.raises(ValueError, match="'logits' would stay"):
+        Veil(1.0)(lists, columns=NAMES)
     kept = as_frame(library, values, age=np.arange(6) * 1.5)
     assert Veil(1.0)(kept, columns=NAMES) is not None
+
+
+def test_an_index_that_is_a_raw_score_refuses_the_table() -> None:
+    values = scores()
+    frame = as_frame("pandas", values).set_index(pd.Index(values.max(axis=1), name="w"))
+    with pytest.raises(ValueError, match=r"The index 'w' would stay as it is, .*reset_index\(drop=True\)"):
+        Veil(1.0)(frame, columns=NAMES)
+
+
+@pytest.mark.parametrize("kind", ["category", "object", "Sparse[float64]"])
+def test_a_raw_confidence_of_any_dtype_refuses_the_table(kind: str) -> None:
+    values = scores()
+    frame = as_frame("pandas", values).assign(confidence=pd.Series(values.max(axis=1)).astype(kind))
+    with pytest.raises(ValueError, match="'confidence' would stay"):
+        Veil(1.0)(frame, columns=NAMES)
+
+
+def test_rows_in_the_order_of_a_score_are_said_to_tell_their_rank() -> None:
+    p = pd.Series(np.sort(np.random.default_rng(0).random(20)), name="fraud")
+    with pytest.warns(UserWarning, match="The rows stand in the order of 'fraud'"):
+        Veil(1.0, shape=OneColumn())(p)
+    assert np.isclose(Veil(1.0)(p / p.sum()).sum(), 1)  # one vector, whose classes may stand as they like
 
 
 @pytest.mark.parametrize(
     ("change", "options", "message"),
     [
+        (lambda f: f["cat"], {}, r"needs Veil\(…, shape=OneColumn\(\)\)"),
+        (lambda f: f.astype(dict.fromkeys(NAMES, object)), {}, r"'cat' \(object\).*astype\(float\)"),
+        (lambda f: f.assign(dog=np.nan), {"columns": NAMES}, "Row 0, column 'dog': a score is NaN"),
         (lambda f: f, {"columns": ["cat", "cow"]}, "Expected one column 'cow', got none; there are 'id', 'cat'"),
         (lambda f: f, {"columns": []}, "Expected the names of the score columns"),
         (lambda f: f, {"columns": ["cat", "cat"]}, "each once"),
         (lambda f: f, {"columns": ["id", "cat"]}, "got int64 in column 'id'"),
-        (lambda f: f.astype({"cat": "float32"}), {"columns": NAMES}, "of one dtype, got float32, float64"),
+        (
+            lambda f: f.astype({"cat": "float32"}),
+            {"columns": NAMES},
+            "of one dtype, got float32 in 'cat', float64 in 'fox'; cast them",
+        ),
         (lambda f: f.assign(cat=9.0), {"columns": NAMES}, r"Row 0: the scores sum to more than 1, by over 0.001\."),
         (lambda f: f.assign(age=9.0), {}, "sum to more than 1.* Taken as scores: 'cat', 'dog', 'fox', 'age'"),
-        (lambda f: f[["id"]], {}, "Expected columns of floating-point scores, got none"),
+        (
+            lambda f: f[["id"]],
+            {},
+            r"Expected columns of floating-point scores, got 'id' \(int64\)\. Name and convert them",
+        ),
         (lambda f: pd.concat([f, f[["cat"]]], axis=1), {"columns": NAMES}, "Expected one column 'cat', got 2"),
         (lambda f: f["cat"], {"columns": ["cat"]}, "Expected no columns for a Series"),
         (lambda f: pl.DataFrame(f.to_dict("list")).lazy(), {}, r"got LazyFrame; collect\(\) it first"),

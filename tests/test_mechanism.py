@@ -220,7 +220,7 @@ def test_bad_rows_are_named(toy: Coin) -> None:
     scores[17] = np.nan
     for veil in (Veil(toy), Veil(toy, rng=np.random.default_rng(0)), Veil(toy, secret=SECRET)):
         for given in (scores, torch.from_numpy(scores), array_api_strict.asarray(scores)):
-            with pytest.raises(ValueError, match=r"Row 17: a score is NaN"):
+            with pytest.raises(ValueError, match=r"Row 17, column \d: a score is NaN"):
                 veil(given)
 
 

@@ -337,7 +337,7 @@ def test_scores_that_cannot_be_calibrated_on_are_refused(public: np.ndarray) -> 
             calibrate(bad, distortion=0.2)
     with pytest.raises(ValueError, match="Row 0: the scores sum to more than 1"):
         calibrate(public * 2, distortion=0.2)
-    with pytest.raises(ValueError, match="Row 0: a score is NaN"):
+    with pytest.raises(ValueError, match="Row 0, column 0: a score is NaN"):
         calibrate(np.full((3, 3), np.nan), distortion=0.2)
     with pytest.raises(ValueError, match=r"(?i)expected norm .*l1.*l2.*got"):
         calibrate(public, distortion=0.2, norm="l3")

@@ -11,19 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoreveil.mechanisms.scores import BadRow
-from scoreveil.raw_columns import looking_raw
+from scoreveil.raw_columns import LOOKED_AT, Floats, columns_within, looking_raw, warn_of_order
 
 Rows = NDArray[Any]
 Veiled = Callable[[Rows], Rows]
 
 
-def veiled(veil: Veiled, frame: Any, columns: Sequence[Any] | str | None = None) -> Any:
+def veiled(veil: Veiled, frame: Any, columns: Sequence[Any] | str | None = None, is_vector: bool = False) -> Any:
     """A table like `frame`, with veiled scores.
 
     Args:
         veil: What is drawn over (n, k) scores, or over (n,) where `frame` is a single column.
         frame: A DataFrame, a Series, an Arrow table or record batch.
         columns: The names of the columns that hold scores; by default all of floating-point numbers.
+        is_vector: Whether a single column is one score vector, not a score for each record.
 
     Raises:
         ValueError: These are not scores, or another column looks like raw ones.
@@ -39,20 +40,30 @@ def veiled(veil: Veiled, frame: Any, columns: Sequence[Any] | str | None = None)
     else:
         where = table.floating() if columns is None else table.named(columns)
     scores = _scores(table, where)
-    others = [(name, str(name), table.numbers(i)) for i, name in enumerate(table.names) if i not in where]
-    raw = looking_raw(scores, ((name, text, numbers) for name, text, numbers in others if numbers is not None))
+    others = [(name, *found) for i, name in enumerate(table.names) if i not in where for found in table.numbers(i)]
+    raw = looking_raw(scores, others)
     if raw:
         raise ValueError(
             f"{', '.join(map(repr, raw))} would stay as they are, and look like raw scores. Drop them, or veil the "
             "columns of the scores alone: veil(frame[columns])."
+        )
+    if index := looking_raw(scores, table.index()):
+        raise ValueError(
+            f"The index {', '.join(map(repr, index))} would stay as it is, and looks like raw scores. Leave it out: "
+            "frame.reset_index(drop=True)."
         )
     try:
         answer = veil(scores[:, 0] if table.is_column else scores)
     except BadRow as bad:
         column = f"column {table.names[where[bad.where]]!r}" if isinstance(bad.where, int) else bad.where
         taken = _listed([table.names[i] for i in where])
+        if table.is_column and is_vector:
+            told = ". A column with a probability of yes for each row needs Veil(…, shape=OneColumn())"
+            raise BadRow(bad.row, bad.fault + told) from None
         hint = "" if columns or table.is_column else f". Taken as scores: {taken}; columns=[…] names others"
         raise BadRow(bad.row, bad.fault + hint, column) from None
+    if not (table.is_column and is_vector):
+        warn_of_order(scores, [table.names[i] for i in where], len(where) < len(table.names))
     return table.replaced(where, answer.reshape(scores.shape))
 
 
@@ -62,10 +73,13 @@ def _scores(table: "_Table", where: list[int]) -> Rows:
     for i in where:
         kinds[table.dtype(i)] = i
         if table.dtype(i) not in ("float16", "float32", "float64"):
-            raise ValueError(f"Expected floating-point scores, got {table.kind(i)} in column {table.names[i]!r}.")
+            raise ValueError(
+                f"Expected floating-point scores, got {table.kind(i)} in column {table.names[i]!r}; convert it."
+            )
     if len(kinds) > 1:
         # the order of two scores must not depend on the precision of their columns
-        raise ValueError(f"Expected score columns of one dtype, got {', '.join(sorted(map(str, kinds)))}.")
+        found = ", ".join(f"{kind} in {table.names[i]!r}" for kind, i in kinds.items())
+        raise ValueError(f"Expected score columns of one dtype, got {found}; cast them to one.")
     for i in where:
         missing = table.missing(i)
         if missing.any():
@@ -105,15 +119,29 @@ class _Table:
         """The table with the columns of an array in these places."""
         raise NotImplementedError
 
-    def numbers(self, i: int) -> NDArray[np.float64] | None:
-        """A column of numbers, NaN where there is none; None where it holds something else."""
-        is_number = self.dtype(i).startswith(("float", "int", "uint", "double", "halffloat"))
-        return np.asarray(self.values(i), dtype=np.float64) if is_number else None
+    def objects(self, i: int, most: int) -> list[Any]:
+        """The first values of a column, whatever they are."""
+        raise NotImplementedError
+
+    def numbers(self, i: int) -> list[tuple[str, Floats]]:
+        """The numbers in a column, be they within lists or texts: their name, and they, NaN where there is none."""
+        name = str(self.names[i])
+        if self.dtype(i).startswith(("float", "int", "uint")):
+            return [(name, np.asarray(self.values(i), dtype=np.float64))]
+        return columns_within(name, self.objects(i, LOOKED_AT))
+
+    def index(self) -> list[tuple[Any, str, Floats]]:
+        """The numbers that rows are known by, where they are: what to call them, their name, and they."""
+        return []
 
     def floating(self) -> list[int]:
         found = [i for i in range(len(self.names)) if self.dtype(i).startswith("float")]
         if not found:
-            raise ValueError("Expected columns of floating-point scores, got none.")
+            kinds = ", ".join(f"{name!r} ({self.kind(i)})" for i, name in enumerate(self.names[:12]))
+            raise ValueError(
+                f"Expected columns of floating-point scores, got {kinds or 'none'}. Name and convert them: "
+                "veil(frame[columns].astype(float)); of a column of lists, make an array: numpy.stack."
+            )
         return found
 
     def named(self, columns: Sequence[Any] | str) -> list[int]:
@@ -167,6 +195,16 @@ class _Pandas(_Table):
         dtype = self.dtype(i) if self.dtype(i).startswith("float") else "float64"
         return np.asarray(column.to_numpy(dtype=dtype, na_value=np.nan))
 
+    def objects(self, i: int, most: int) -> list[Any]:
+        return list(self.column(i).iloc[:most])
+
+    def index(self) -> list[tuple[Any, str, Floats]]:
+        index = self.frame.index
+        if type(index).__name__ == "RangeIndex":
+            return []
+        levels = [(index.names[i], index.get_level_values(i)[:LOOKED_AT]) for i in range(index.nlevels)]
+        return [(name, *found) for name, level in levels for found in columns_within(str(name or ""), list(level))]
+
     def replaced(self, where: list[int], answer: Rows) -> Any:
         import pandas
 
@@ -205,6 +243,9 @@ class _Polars(_Table):
     def values(self, i: int) -> Rows:
         return np.asarray(self.column(i).to_numpy())
 
+    def objects(self, i: int, most: int) -> list[Any]:
+        return list(self.column(i).head(most).to_list())
+
     def replaced(self, where: list[int], answer: Rows) -> Any:
         import polars
 
@@ -241,6 +282,9 @@ class _Arrow(_Table):
 
     def values(self, i: int) -> Rows:
         return np.asarray(self.column(i).to_numpy(**self._copied))
+
+    def objects(self, i: int, most: int) -> list[Any]:
+        return list(self.column(i).slice(0, most).to_pylist())
 
     @property
     def _copied(self) -> dict[str, bool]:

@@ -25,12 +25,12 @@ from numpy.typing import NDArray
 
 from scoreveil.mechanisms.ordering import rank, restore, unrank
 from scoreveil.mechanisms.scores import SUM_TOLERANCE, BadRow
+from scoreveil.raw_columns import RANKED, is_descending
 
 Rows = NDArray[Any]
 Floats = NDArray[np.float64]
 
 READOUT = "readout"  # the field that a fit fills in
-RANKED = 5  # rows in descending order from which on it is no accident
 PIECE = 1 << 16  # scores of vectors that are made at a time: what stays in a processor's cache
 LEAST_PIECE = 2048  # records at a time, however wide they are
 
@@ -433,14 +433,15 @@ class TopK(Shape, name="top_k"):
     def vectors(self, scores: Rows) -> Rows:
         rows = np.atleast_2d(scores)
         if self.classes is None:
-            return _scaled(rows.astype(_work(rows.dtype), copy=False))[:, None, :]
+            return scaled(rows.astype(_work(rows.dtype), copy=False))[:, None, :]
         made = np.empty((len(rows), 1, self.classes), dtype=_work(rows.dtype))
         made[:, 0, : rows.shape[1]] = rows
         made[:, 0, rows.shape[1] :] = self._each(rows, _sums(rows))[:, None]
         return made
 
     def check_columns(self, scores: Rows) -> None:
-        if len(scores) >= RANKED and scores.shape[1] > 1 and (np.diff(scores, axis=1) <= 0).all():
+        in_order = is_descending(scores) or is_descending(scores[:, ::-1])
+        if len(scores) >= RANKED and scores.shape[1] > 1 and in_order:
             raise ValueError(
                 "The columns stand in the order of their scores, and would tell it whatever is in them. Give lists of "
                 "labels and scores: Veil.pairs, or a .jsonl file."
@@ -476,7 +477,7 @@ def _sums(rows: Rows) -> Floats:
     return total
 
 
-def _scaled(rows: Rows) -> Rows:
+def scaled(rows: Rows) -> Rows:
     """Rows divided by their sums. Scores that differ stay so, and in order: rounding could make them equal."""
     total, columns = _sums(rows), np.empty((rows.shape[1], len(rows)), dtype=rows.dtype)
     for column, given in zip(columns, rows.T, strict=True):

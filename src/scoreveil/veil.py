@@ -150,7 +150,10 @@ class Veil:
         elif not isinstance(scores, np.ndarray) and _is_table(scores):
             from scoreveil import frames
 
-            return cast(Scores, frames.veiled(lambda rows: self._columns(rows, tags), scores, columns))
+            veiled = frames.veiled(
+                lambda rows: self._columns(rows, tags), scores, columns, is_vector=self.shape is None
+            )
+            return cast(Scores, veiled)
         if columns is not None:
             raise ValueError(f"Columns are named in a table; a {type(scores).__name__} has none.")
         shape = self._shape_of(scores)

@@ -136,16 +136,31 @@ def protect(
             try:
                 done, kept = files.protect(source, target, veil, columns, force, progress, cleaning=cleaning), 0
             except files.BadRows as error:
-                other = "" if rescale else "Rounded, or in percent: --rescale. "
-                if served is None:
-                    other += "Not vectors that sum to 1: one column (--columns), or --shape many_labels or top_k. "
-                raise ValueError(f"{error}\n{other}Single rows: --on-bad-row skip or label-only.") from None
+                raise ValueError(f"{error}\n{_ways_out([fault for _, fault in error.rows], served, rescale)}") from None
     for message in dict.fromkeys(str(each.message) for each in told):
         typer.echo(f"Warning: {message}", err=True)
     if kept:
         typer.echo(f"{kept} file{'s' * (kept != 1)} of {target} were there already, complete.")
     if done is not None:
         _say_protected(done, veil, target, on_bad_row, seconds=time.perf_counter() - started)
+
+
+def _ways_out(faults: Sequence[str], shape: Shape | None, rescale: bool) -> str:
+    """What else to try, where rows have these faults."""
+    ways = []
+    if any("sum to" in fault or "more than 1;" in fault for fault in faults) and not rescale:
+        ways.append("Rounded, or in percent: --rescale.")
+    if any("sum to" in fault for fault in faults) and shape is None:
+        ways.append("Not vectors that sum to 1: one column (--columns), or --shape many_labels or top_k.")
+    if any("they are logits" in fault for fault in faults):
+        ways.append("Logits of a yes or no: --logits.")
+    if any(fault.startswith("place") for fault in faults):
+        ways.append(
+            "Places that hold nothing, such as padding: give them equal scores; each is a release all the same."
+        )
+    else:
+        ways.append("Single rows: --on-bad-row skip or label-only.")
+    return " ".join(ways)
 
 
 def _shape(name: str | None, threshold: str | None, logits: bool, classes: int | None) -> Shape | None:

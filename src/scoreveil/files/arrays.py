@@ -170,12 +170,12 @@ class NpzFile(ArrayFile):
             yield from read_blocks(stream, read_header(stream, self._name), self._name)
 
     def other_numbers(self, batch: Batch) -> list[tuple[str, str, Floats]]:
-        """Floating-point arrays with a row for each of these; of wider ones the first column stands for all."""
+        """Arrays of numbers with a row for each of these; of wider ones the first column stands for all."""
         rows, found = self._header.shape[0], []
         for member in (*self._before, *self._after):
             name = member.filename.removesuffix(".npy")
             header = self._others[name]
-            if header.dtype.kind == "f" and header.shape[:1] == (rows,) and rows:
+            if header.dtype.kind in "fiu" and header.shape[:1] == (rows,) and rows:
                 with self._open_member(member) as stream:
                     read_header(stream, self._name)
                     wide = Header((rows, int(np.prod(header.shape[1:]))), header.fortran, header.dtype)

@@ -12,10 +12,22 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from scoreveil.files.score_file import COUNTED, BadRows, Batch, Faults, Rows, ScoreFile, listed, selected, suggested
+from scoreveil.files.score_file import (
+    COUNTED,
+    SUGGESTED,
+    BadRows,
+    Batch,
+    Faults,
+    Rows,
+    ScoreFile,
+    listed,
+    selected,
+    suggested,
+)
+from scoreveil.mechanisms.ordering import rank
 from scoreveil.mechanisms.scores import BadRow, faults
-from scoreveil.raw_columns import looking_raw
-from scoreveil.shapes import ManyLabels, MoreAxes, OneColumn, Shape, TopK
+from scoreveil.raw_columns import is_descending, looking_raw, warn_of_order
+from scoreveil.shapes import ManyLabels, MoreAxes, OneColumn, Shape, TopK, scaled
 
 OnBadRow = Literal["refuse", "skip", "label-only"]
 
@@ -53,18 +65,29 @@ class Cleaning:
 
         The columns of a list may tell how it was ordered; that is refused, too.
         """
-        if shape is not None and file.columns and not file.is_pairs:
-            batch = next(iter(file.batches()), None)
-            if batch is not None:
-                shape.check_columns(batch.scores)
+        batch = next(iter(file.batches()), None)
+        if batch is None:
+            return
+        if shape is not None and not file.is_pairs:
+            shape.check_columns(batch.scores)
         decided = {*self.dropped(file), *_named(file, self.allow, "--pass")}
-        raw = [column for column in _looks_raw(file) if column not in decided]
+        ranked = [column for column in _tells_ranks(file, batch) if column not in decided]
+        if ranked:
+            names = ",".join(ranked)
+            raise ValueError(
+                f"{listed(ranked)} in {name}: these lists stand in the order of the scores, and tell their ranks. "
+                f'Write [{{"label": …, "score": …}}, …] for --shape top_k, or leave them out: --drop {names!r}.'
+            )
+        raw = [column for column in looking_raw(batch.scores, file.other_numbers(batch)) if column not in decided]
         if raw:
             names = ",".join(raw)
             raise ValueError(
                 f"{listed(raw)} in {name} would stay as they are, and look like raw scores. --drop '{names}' leaves "
                 f"them out, --pass '{names}' lets them through."
             )
+        if not file.is_pairs:
+            left = [column for column in file.untouched if column not in decided]
+            warn_of_order(batch.scores, file.columns, bool(left))
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,8 +141,8 @@ def cleaned(
             hint = _hint(file, batch) if guessed else ""
         scores = batch.scores if unit == 1 else batch.scores / batch.scores.dtype.type(unit)
         if cleaning.rescale:
-            scores = _rescaled(scores, shape)
-        found = dict(faults(scores, first_row) if shape is None else _faults(shape, scores, file.columns, first_row))
+            scores = _rescaled(scores, batch.scores, shape)
+        found = dict(_faults(shape, scores, file.columns, first_row))
         found.update({first_row + row: fault for row, fault in batch.unread.items()})
         bad += sorted(found.items())
         good = np.setdiff1d(np.arange(len(scores)), np.array([*found], dtype=np.int64) - first_row)
@@ -138,14 +161,16 @@ def cleaned(
         raise BadRows(name, bad, complete, hint)
 
 
-def _faults(shape: Shape, scores: Rows, columns: Sequence[str], first_row: int) -> Faults:
+def _faults(shape: Shape | None, scores: Rows, columns: Sequence[str], first_row: int) -> Faults:
     """The rows that are not of a shape, each with what is wrong; a column is called by its name, where it has one."""
+    if shape is None:
+        return [(bad.row, _fault(bad, columns)) for bad in faults(scores, first_row)]
     found: Faults = []
     if isinstance(shape, MoreAxes):
         shape.check(scores)
-        for vector, fault in faults(shape.vectors(scores).reshape(-1, scores.shape[-1])):
-            record, place = shape.place(vector, scores.shape)
-            found.append((first_row + record, f"{place}: {fault}"))
+        for bad in faults(shape.vectors(scores).reshape(-1, scores.shape[-1])):
+            record, place = shape.place(bad.row, scores.shape)
+            found.append((first_row + record, f"{place}: {bad.fault}"))
         return list({row: (row, fault) for row, fault in reversed(found)}.values())  # the first of each record
     for start in range(0, len(scores), CHECKED):
         row, end = start, min(start + CHECKED, len(scores))
@@ -154,11 +179,16 @@ def _faults(shape: Shape, scores: Rows, columns: Sequence[str], first_row: int) 
                 shape.check(scores[row:end], row)
                 break
             except BadRow as bad:
-                column = bad.where if not (isinstance(bad.where, int) and columns) else columns[bad.where]
-                where = f"column {column!r}: " if isinstance(bad.where, int) else ""
-                found.append((first_row + bad.row, where + bad.fault))
+                found.append((first_row + bad.row, _fault(bad, columns)))
                 row = bad.row + 1
     return found
+
+
+def _fault(bad: BadRow, columns: Sequence[str]) -> str:
+    if not isinstance(bad.where, int):
+        return bad.fault
+    column = columns[bad.where] if bad.where < len(columns) > 1 else bad.where
+    return f"column {column!r}: {bad.fault}"
 
 
 def _named(file: ScoreFile, columns: str | None, option: str) -> list[str]:
@@ -173,9 +203,9 @@ def _named(file: ScoreFile, columns: str | None, option: str) -> list[str]:
     return found
 
 
-def _looks_raw(file: ScoreFile) -> list[str]:
-    batch = next(iter(file.batches()), None) if file.untouched else None
-    return [] if batch is None else looking_raw(batch.scores, file.other_numbers(batch))
+def _tells_ranks(file: ScoreFile, batch: Batch) -> list[str]:
+    """Columns whose lists stand beside scores that fall from the first to the last, as models list them."""
+    return file.beside(batch) if (file.classes or 0) > 2 and is_descending(batch.scores) else []
 
 
 def _unit(scores: Rows, shape: Shape | None) -> float:
@@ -185,13 +215,18 @@ def _unit(scores: Rows, shape: Shape | None) -> float:
     return 100.0 if whole > 2 else 1.0
 
 
-def _rescaled(scores: Rows, shape: Shape | None) -> Rows:
-    """Rows divided by their sum, where that is about 1; lists only where they sum to more."""
+def _rescaled(scores: Rows, given: Rows, shape: Shape | None) -> Rows:
+    """Rows divided by their sum, where that is about 1; lists only where they sum to more. Order stays."""
     if isinstance(shape, OneColumn | ManyLabels):
         return scores
     sums = scores.sum(axis=-1, keepdims=True)
     near = (np.abs(sums - 1) <= NEAR) & ((sums > 1) | (not isinstance(shape, TopK)))
-    return np.where(near, scores / np.where(sums > 0, sums, 1), scores)
+    made = np.where(near, scores / np.where(sums > 0, sums, 1), scores)
+    # two scores that differ in their last digit may have become equal, and the label another one
+    changed = near[..., 0] & (rank(made) != rank(given)).any(axis=-1)
+    if changed.any():
+        made[changed] = scaled(given[changed])
+    return made
 
 
 def _labels_alone(scores: Rows, shape: Shape | None) -> Rows:
@@ -207,6 +242,6 @@ def _hint(file: ScoreFile, batch: Batch) -> str:
     """Which columns were taken for scores, and which ones might be meant."""
     better = ""
     if len(file.columns) == batch.scores.shape[1] > 2 and len(batch.scores):
-        better = suggested(dict(zip(file.columns, batch.scores[0].tolist(), strict=True)))
+        better = suggested(file.columns, batch.scores[:SUGGESTED].tolist())
         better = "" if f"'{','.join(file.columns)}'" in better else better
     return f" Taken as scores: {listed(file.columns)}; --columns names others.{better}" if file.columns else ""

@@ -21,6 +21,7 @@ import numpy as np
 from scoreveil.files import compression
 from scoreveil.files.score_file import Batch, Floats, Rows, ScoreFile, Write, listed, selected, suggested
 from scoreveil.mechanisms.scores import BadRow
+from scoreveil.raw_columns import columns_within
 from scoreveil.shapes import as_columns, read_pairs
 
 READ_BYTES = 1 << 22
@@ -53,7 +54,8 @@ class JsonLinesFile(ScoreFile):
         try:
             members = _members(first)
         except ValueError as fault:
-            raise ValueError(f"Expected an object on the first line of {path.name}: {fault}.") from None
+            hint = ' A list goes into an object: {"answer": […]}.' if first.lstrip().startswith("[") else ""
+            raise ValueError(f"Expected an object on the first line of {path.name}: {fault}.{hint}") from None
         names = list(members)
         self.columns = self._guess(members) if columns is None else [names[i] for i in selected(names, columns)]
         self.untouched = [name for name in names if name not in self.columns]
@@ -71,7 +73,9 @@ class JsonLinesFile(ScoreFile):
         if bool(nested) == bool(numbers) or len(nested) > 1:
             found = listed([*nested, *numbers]) if nested or numbers else "none"
             wish = "Expected members with fractions or one list of them, or --columns to name those that hold scores"
-            raise ValueError(f"{wish}, got {found} in {self._path.name}.{suggested(numbers)}")
+            raise ValueError(
+                f"{wish}, got {found} in {self._path.name}.{suggested(list(numbers), [list(numbers.values())])}"
+            )
         return nested or list(numbers)
 
     def _lines(self) -> Iterator[tuple[list[str], float]]:
@@ -123,12 +127,22 @@ class JsonLinesFile(ScoreFile):
         return [float(value) for value in values]
 
     def other_numbers(self, batch: Batch) -> list[tuple[str, str, Floats]]:
-        found: dict[tuple[str, str], list[float]] = {}
-        for row, (members, _) in enumerate(batch.rest):
-            for name in self.untouched:
-                for full, number in _numbers(name, members[name].value) if name in members else ():
-                    found.setdefault((name, full), [math.nan] * len(batch.rest))[row] = number
-        return [(name, full, np.array(numbers)) for (name, full), numbers in found.items()]
+        found = []
+        for name in self.untouched:
+            values = [members[name].value if name in members else None for members, _ in batch.rest]
+            found += [(name, *within) for within in columns_within(name, values)]
+        return found
+
+    def beside(self, batch: Batch) -> list[str]:
+        columns = {
+            name: [members[name].value for members, _ in batch.rest if name in members] for name in self.untouched
+        }
+        return [
+            name
+            for name, values in columns.items()
+            if all(isinstance(value, list) and len(value) == self.classes for value in values)
+            and (len(values) == 1 or any(value != values[0] for value in values))
+        ]
 
     @contextmanager
     def writer(self, file: IO[bytes], dropped: Sequence[str] = ()) -> Iterator[Write]:
@@ -197,17 +211,6 @@ def _after_space(line: str, at: int) -> int:
     while line[at] in SPACE:
         at += 1
     return at
-
-
-def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
-    """Every number within a value, with the names on the way to it; a list counts by its first entry."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield from _numbers(f"{name}.{key}", inner)
-    elif isinstance(value, list):
-        yield from _numbers(name, value[0]) if value else ()
-    elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        yield name, float(value)
 
 
 def _holds_pairs(value: Any) -> bool:

@@ -138,5 +138,8 @@ def _chosen(names: list[str], file: str) -> str:
     if len(names) == 1:
         return names[0]
     if COLUMN not in names:
-        raise ValueError(f"Expected one column, or one called {COLUMN!r}, in {file}, got {listed(names)}.")
+        raise ValueError(
+            f"Expected one column, or one called {COLUMN!r}, in {file}, got {listed(names)}. Call that of the "
+            f"true labels {COLUMN!r}, or put it into a file of its own."
+        )
     return COLUMN

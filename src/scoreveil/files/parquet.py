@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from scoreveil.extras import needs
 from scoreveil.files.score_file import Batch, Floats, Rows, ScoreFile, Write, batch_rows, listed, selected, unreadable
+from scoreveil.raw_columns import LOOKED_AT, columns_within
 
 READ_BUFFER = 1 << 20  # of each column: else whole row groups are read at once, however large
 GROUP_BYTES = 1 << 26  # of a row group of the output, about
@@ -104,18 +105,27 @@ class ParquetFile(ScoreFile):
         return int(max(1, min(rows, GROUP_BYTES // max(row_bytes, 8 * (self.classes or 1)))))
 
     def other_numbers(self, batch: Batch) -> list[tuple[str, str, Floats]]:
-        columns = [(name, name, batch.rest.column(name)) for name in self.untouched]
-        found = []
-        while columns:
-            name, full, column = columns.pop()
+        types, found = _pyarrow().types, []
+        for name in self.untouched:
+            column = batch.rest.column(name)
             kind = column.type
-            if _pyarrow().types.is_struct(kind):
-                columns += [(name, f"{full}.{field.name}", column.field(i)) for i, field in enumerate(kind)]
-            elif _is_list(kind):
-                first = _pyarrow().compute.list_element(column, 0) if _values(column.value_lengths()).all() else None
-                columns += [] if first is None else [(name, full, first)]
-            elif _pyarrow().types.is_floating(kind) or _pyarrow().types.is_integer(kind):
-                found.append((name, full, column.to_numpy(zero_copy_only=False).astype(np.float64)))
+            if types.is_floating(kind) or types.is_integer(kind):
+                found.append((name, name, _values(column).astype(np.float64)))
+            elif not (types.is_temporal(kind) or types.is_binary(kind) or types.is_large_binary(kind)):
+                values = column.slice(0, LOOKED_AT).to_pylist()
+                found += [(name, *within) for within in columns_within(name, values)]
+        return found
+
+    def beside(self, batch: Batch) -> list[str]:
+        types, found = _pyarrow().types, []
+        for name in self.untouched:
+            column = batch.rest.column(name)
+            kind = column.type
+            if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+                values = column.slice(0, LOOKED_AT).to_pylist()
+                long = all(value is not None and len(value) == self.classes for value in values)
+                if long and (len(values) == 1 or any(value != values[0] for value in values)):
+                    found.append(name)
         return found
 
     def taken(self, batch: Batch, rows: NDArray[np.int64]) -> Any:

@@ -1,7 +1,7 @@
 """What every format is: a file that yields batches of scores, and can be written again with other scores."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -17,6 +17,7 @@ Faults = list[tuple[int, str]]  # (row number, what was expected and what came)
 BATCH_BYTES = 1 << 24  # read at a time
 BATCH_ROWS = 1 << 16  # and at most so many rows
 SHOWN, COUNTED = 10, 10_000  # bad rows that are listed, and after how many reading stops
+SUGGESTED = 20  # rows that are looked at for columns that sum to 1
 ROUNDED = 0.02  # by which a row that was rounded may miss its sum
 
 
@@ -57,6 +58,10 @@ class ScoreFile(ABC):
         """The numbers in untouched columns: the column, their name within it, and they, NaN where there is none."""
         return []
 
+    def beside(self, batch: Batch) -> list[str]:
+        """Untouched columns that hold a list as long as the scores in every row, and not always the same one."""
+        return []
+
     def taken(self, batch: Batch, rows: NDArray[np.int64]) -> Any:
         """What `writer` needs of some rows of a batch; ValueError where rows are known by their place alone."""
         return [batch.rest[row] for row in rows]
@@ -89,14 +94,20 @@ class BadRows(ValueError):
         super().__init__("\n".join(lines))
 
 
-def suggested(numbers: Mapping[str, float]) -> str:
-    """A sentence that names the neighbouring columns of a row that sum to 1, or to 100, if there are some."""
-    names, values = list(numbers), list(numbers.values())
+def suggested(names: Sequence[str], rows: Sequence[Sequence[float]]) -> str:
+    """A sentence that names neighbouring columns that sum to 1, or to 100, in the first rows, if there are some.
+
+    Several rows are looked at, since an id may be 0 in one.
+    """
+    table = np.array(rows[:SUGGESTED]).reshape(-1, len(names))
     for length in range(len(names), 1, -1):
         for first in range(len(names) - length + 1):
-            run = values[first : first + length]
-            if min(run) >= 0 and any(abs(sum(run) / whole - 1) <= ROUNDED for whole in (1, 100)):
-                return f" These sum to 1 in the first row: --columns '{','.join(names[first : first + length])}'."
+            run = table[:, first : first + length]
+            sums = run.sum(axis=1)
+            near = any((abs(sums / whole - 1) <= ROUNDED).all() for whole in (1, 100))
+            if run.size and near and (run >= 0).all():
+                told, chosen = "row" if len(run) == 1 else f"{len(run)} rows", ",".join(names[first : first + length])
+                return f" These sum to 1 in the first {told}: --columns '{chosen}'."
     return ""
 
 

@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import IO
 
@@ -16,7 +17,8 @@ import numpy as np
 
 from scoreveil.files import compression
 from scoreveil.files.compression import Text
-from scoreveil.files.score_file import Batch, Floats, Rows, ScoreFile, Write, listed, selected, suggested
+from scoreveil.files.score_file import SUGGESTED, Batch, Floats, Rows, ScoreFile, Write, listed, selected, suggested
+from scoreveil.raw_columns import columns_within
 
 READ_BYTES = 1 << 22  # a cell takes many times its bytes as a Python object
 LONGEST_RECORD = 1 << 20  # beyond it, a quote was never closed
@@ -32,24 +34,23 @@ class CsvFile(ScoreFile):
         self._path, (kind, self._codec) = path, compression.suffixes(path)
         with compression.opened(path) as text:
             records = (record for records in _records(text, 1) for record in records)
-            self._head, first = next(records, b""), next(records, b"")
+            self._head, first = next(records, b""), list(islice(records, SUGGESTED))
         self._separator = b"\t" if kind == ".tsv" else _separator(self._head, path.name)
         self._names = _column_names(self._head, self._separator, path.name)
-        cells = self._cells(first)
-        numbers = {name: _number(cell) for name, cell in zip(self._names, cells, strict=False)}
         if columns is None:
-            self._refuse_text(numbers)
+            self._refuse_text([self._cells(record) for record in first])
         self._where = list(range(len(self._names))) if columns is None else selected(self._names, columns)
         self.columns = [self._names[i] for i in self._where]
         self.untouched = [name for name in self._names if name not in self.columns]
         self.classes = len(self._where)
 
-    def _refuse_text(self, numbers: dict[str, float | None]) -> None:
+    def _refuse_text(self, first: list[list[bytes]]) -> None:
         """All columns are taken for scores unless some are named: say which ones are none."""
-        text = [name for name, number in numbers.items() if number is None]
-        if len(numbers) == len(self._names) and text:
+        rows = [[_number(cell) for cell in row] for row in first if len(row) == len(self._names)]
+        text = [name for name, number in zip(self._names, rows[0], strict=True) if number is None] if rows else []
+        if text:
             wish = "Expected a number in every column, or --columns to name those that hold scores"
-            hint = suggested({name: number for name, number in numbers.items() if number is not None})
+            hint = suggested(self._names, [[math.nan if cell is None else cell for cell in row] for row in rows])
             raise ValueError(f"{wish}, got text in {listed(text)} of {self._path.name}.{hint}")
 
     def _cells(self, record: bytes) -> list[bytes]:
@@ -101,9 +102,9 @@ class CsvFile(ScoreFile):
     def other_numbers(self, batch: Batch) -> list[tuple[str, str, Floats]]:
         found = []
         for i, name in enumerate(self._names):
-            cells = [_number(row[i]) if i < len(row) else None for row, _ in batch.rest]
-            if name in self.untouched and any(cell is not None for cell in cells):
-                found.append((name, name, np.array([math.nan if cell is None else cell for cell in cells])))
+            if name in self.untouched:
+                cells = [_unquoted(row[i]).decode(errors="replace") if i < len(row) else "" for row, _ in batch.rest]
+                found += [(name, *within) for within in columns_within(name, cells)]
         return found
 
     @contextmanager

@@ -101,11 +101,11 @@ class BadRow(ValueError):
 
 def check_rows(scores: Array, first_row: int = 0) -> None:
     """Raise `BadRow`, a ValueError, for the first row of the (n, k) batch that is not a score vector."""
-    for row, fault in faults(scores, first_row, most=1):
-        raise BadRow(row, fault)
+    for bad in faults(scores, first_row, most=1):
+        raise bad
 
 
-def faults(scores: Array, first_row: int = 0, most: int | None = None) -> list[tuple[int, str]]:
+def faults(scores: Array, first_row: int = 0, most: int | None = None) -> list[BadRow]:
     """The faulty rows of an (n, k) batch, each with what was expected and what came; at most `most` of them."""
     if scores.shape[0] == 0:
         return []
@@ -116,7 +116,7 @@ def faults(scores: Array, first_row: int = 0, most: int | None = None) -> list[t
     with np.errstate(over="ignore"):
         good = (xp.abs(_off(wide)) <= SUM_TOLERANCE) & (xp.min(wide, axis=-1) >= 0)
         bad = [int(i) for i in xp.nonzero(~good)[0]][:most]
-        return [(first_row + i, _fault(wide[i, ...], xp)) for i in bad]
+        return [BadRow(first_row + i, *_fault(wide[i, ...], xp)) for i in bad]
 
 
 def _is_good(wide: Array, xp: Any) -> bool:
@@ -137,13 +137,13 @@ def _off(wide: Array) -> Array:
     return namespace(wide).sum(wide, axis=-1) - 1
 
 
-def _fault(row: Array, xp: Any) -> str:
-    if bool(xp.any(xp.isnan(row))):
-        return "a score is NaN"
-    if bool(xp.any(xp.isinf(row))):
-        return "a score is infinite"
+def _fault(row: Array, xp: Any) -> tuple[str, str | int]:
+    """What is wrong with a row, and in which column, where it is a single one."""
+    for is_bad, fault in ((xp.isnan(row), "is NaN"), (xp.isinf(row), "is infinite")):
+        if bool(xp.any(is_bad)):
+            return f"a score {fault}", int(xp.argmax(xp.astype(is_bad, xp.int64)))
     if bool(xp.any(row < 0)):
         count = int(xp.sum(xp.astype(row < 0, xp.int64)))
-        return f"{count} of the scores are negative (logits? apply softmax first)"
+        return f"{count} of the scores are negative (logits? apply softmax first)", ""
     # the sum itself would be the score of a row with one
-    return f"the scores sum to {'less' if float(xp.sum(row)) < 1 else 'more'} than 1, by over {SUM_TOLERANCE:g}"
+    return f"the scores sum to {'less' if float(xp.sum(row)) < 1 else 'more'} than 1, by over {SUM_TOLERANCE:g}", ""
