@@ -1,5 +1,6 @@
 """Models as people have them: scikit-learn's own, ONNX with labels, dictionaries or logits."""
 
+import asyncio
 import importlib
 import re
 import subprocess
@@ -38,10 +39,11 @@ from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.discovery import all_estimators
 
 from gateway_servers import SCOREVEIL, free_ports
-from scoreveil.gateway import config_file, embedded, opening, skops_model
+from scoreveil.gateway import config_file, embedded, opening, secrets, skops_model
 from scoreveil.gateway.config import Config, ConfigError, Model
 from scoreveil.gateway.probabilities import probabilities
 from scoreveil.inference_protocol.tensors import TensorSpec
+from scoreveil.ledger import open_ledger
 
 X, Y = load_iris(return_X_y=True)
 X = preprocessing.StandardScaler().fit_transform(X).astype(np.float32)
@@ -458,4 +460,31 @@ def test_config_check_reads_secret_and_ledger(tmp_path: Path) -> None:
     (tmp_path / "scoreveil.secret").write_text("ab" * 32 + "\n")
     (tmp_path / "scoreveil-ledger.db").write_bytes(b"not a ledger" * 1000)
     with pytest.raises(ConfigError, match="ledger: it does not answer, or is not a ledger"):
+        checked(tmp_path, toml)
+
+
+def test_config_check_compares_the_ledger_with_the_secret(tmp_path: Path) -> None:
+    """As `serve` does: under another secret every record would be new, and nothing spent."""
+    layers(tmp_path, last="Softmax", columns=3)
+    toml = '[models.m]\nonnx = "m.onnx"\nepsilon = 0.5\n'
+    secret = tmp_path / "scoreveil.secret"
+    secret.write_text("ab" * 32 + "\n")
+    secret.chmod(0o600)
+
+    async def begin(fingerprint: str | None) -> None:
+        ledger = await open_ledger(f"sqlite:///{tmp_path / 'scoreveil-ledger.db'}")
+        await ledger.bind({} if fingerprint is None else {"secret": fingerprint})
+        await ledger.close()
+
+    asyncio.run(begin(None))
+    assert any("0 releases so far" in line for line in checked(tmp_path, toml))
+    asyncio.run(begin(secrets.load(secret).fingerprint))
+    assert any("0 releases so far" in line for line in checked(tmp_path, toml))
+    secret.write_text("ab" * 32 + "\n" + "cd" * 32 + "\n")  # rotated: the first line stays
+    checked(tmp_path, toml)
+    secret.write_text("cd" * 32 + "\n")
+    with pytest.raises(ConfigError, match="ledger: The ledger was begun with another secret"):
+        checked(tmp_path, toml)
+    secret.unlink()
+    with pytest.raises(ConfigError, match="ledger: There is no secret file"):
         checked(tmp_path, toml)

@@ -13,6 +13,7 @@ from scoreveil.mechanisms.mechanism import Mechanism, Rows
 from scoreveil.randomness import KeyedDraws
 
 MOST_TABLES = 256
+FEW = 64  # scores of one row: numpy's argmax would let other threads in, which costs more than to look at them here
 
 
 class Outcomes:
@@ -68,6 +69,10 @@ class Table(NamedTuple):
 
 def _by_label(rows: Rows) -> Iterator[tuple[int, Any]]:
     """Each label that occurs, and which rows have it."""
+    if rows.size <= FEW and len(rows) == 1:
+        (scores,) = rows.tolist()
+        yield scores.index(max(scores)), slice(None)
+        return
     labels = rows.argmax(axis=1)
     if len(labels) == 1:
         yield int(labels[0]), slice(None)

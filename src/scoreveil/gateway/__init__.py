@@ -10,6 +10,7 @@ not pass; what fails, fails closed.
     served.py    a model, its veils and its budget       auth.py         who asks
     sources.py   where scores come from, in one shape    limits.py       how much, how often
     upstream.py  a model behind, over HTTP               metrics.py      what is counted
+    http_client.py   how it is asked
     rows.py      MLflow and TF Serving behind            admin.py        the page, /metrics, /openapi.json
     language.py  a language model behind                 worker.py       the life of one worker
     completions.py, labels.py                            server.py       processes and signals

@@ -27,8 +27,11 @@ class Metrics:
     """The counters of one worker."""
 
     def __init__(self) -> None:
-        from prometheus_client import CollectorRegistry, Counter, Histogram
+        from prometheus_client import CollectorRegistry, Counter, Histogram, values
 
+        if VARIABLE in os.environ:  # a worker does not fork: without this, every count asks who it is
+            process = os.getpid()
+            values.ValueClass = values.MultiProcessValue(lambda: process)  # type: ignore[no-untyped-call]
         registry = CollectorRegistry()
 
         def counter(name: str, words: str, *labels: str) -> Counter:

@@ -23,6 +23,7 @@ from scoreveil.extras import needs
 from scoreveil.gateway import embedded, loaded, secrets
 from scoreveil.gateway.auth import authenticator
 from scoreveil.gateway.config import SQLITE, Config, ConfigError, Model, Server
+from scoreveil.gateway.ledger_link import NO_SECRET, OTHER_SECRET
 from scoreveil.gateway.loaded import LoadedModel
 from scoreveil.gateway.probabilities import probabilities
 from scoreveil.gateway.served import open_source
@@ -84,6 +85,7 @@ async def everything(config: Config) -> list[str]:
     if config.remembers:
         with _said_of("ledger"):
             lines.append(await _ledger(config.ledger.url))
+            await _check_fingerprint(config.ledger.url, config.secrets.file)
     for name, model in config.models.items():
         if model.upstream is not None:
             with _said_of(f"models.{name}"):
@@ -246,6 +248,19 @@ async def _ledger(url: str) -> str:
         return f"Ledger {path} is not there; it is made at the first start."
     totals = await (await open_books(url)).totals()
     return f"Ledger {path}: {sum(total.releases for total in totals):,} releases so far."
+
+
+async def _check_fingerprint(url: str, secret: Path) -> None:
+    """Refuse a ledger that was begun with another secret, as `serve` does."""
+    if url.startswith(SQLITE) and not Path(url.removeprefix(SQLITE)).exists():
+        return
+    books = await open_books(url)
+    begun = (await books.facts()).get("secret")
+    if not secrets.is_there(secret):
+        if begun or await books.totals():
+            raise ValueError(NO_SECRET.format(path=secret))
+    elif begun and begun != secrets.load(secret, create=False).fingerprint:
+        raise ValueError(OTHER_SECRET)
 
 
 def _check_writable(path: Path) -> None:

@@ -6,7 +6,6 @@ whatever is not a well-formed answer is 502.
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from yarl import URL
 
 from scoreveil import secret_file, typed
 from scoreveil.gateway.config import Limits, Model, Upstream
+from scoreveil.gateway.http_client import Headers, HttpClient, HttpFault, TooLarge
 from scoreveil.gateway.probabilities import declared
 from scoreveil.gateway.sources import Arrays, TensorQuery, TensorSource
 from scoreveil.inference_protocol import messages
@@ -26,47 +26,40 @@ READY_SECONDS = 2.0
 
 
 class UpstreamPool:
-    """A pool of connections to one upstream."""
+    """Connections to one upstream: our own client for whole answers, aiohttp for those that come in parts."""
 
     def __init__(self, upstream: Upstream, limits: Limits) -> None:
-        self._base = upstream.url.rstrip("/")
-        self._urls: dict[str, URL] = {}  # a handful: paths come from the configuration
+        self._base, self._connections = upstream.url.rstrip("/"), upstream.connections
         self._most = limits.upstream_bytes
         self._headers = {"Accept-Encoding": "identity", "User-Agent": "scoreveil"}
         if upstream.token_file is not None:
             self._headers["Authorization"] = f"Bearer {_token(upstream.token_file)}"
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=upstream.connections, keepalive_timeout=30),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-            trust_env=False,
-        )
+        self._client = HttpClient(self._base, upstream.connections, self._most, self._headers)
+        self._session: aiohttp.ClientSession | None = None
 
-    async def post(self, path: str, body: bytes, headers: Mapping[str, str], seconds: float) -> tuple[bytes, Any]:
+    async def post(self, path: str, body: bytes, headers: Mapping[str, str], seconds: float) -> tuple[bytes, Headers]:
         """The body and headers of a 200; anything else is a refusal that says nothing of what came."""
         try:
-            asked = {**self._headers, **headers}
-            async with self._session.post(
-                self._url(path), data=body, headers=asked, allow_redirects=False, timeout=_within(seconds)
-            ) as answer:
-                if answer.status != 200:
-                    raise _refused(answer.status)
-                return await self._read(answer), answer.headers
+            answer = await self._client.ask("POST", path, seconds, headers, body)
         except TimeoutError:
             raise model_too_slow() from None
-        except (aiohttp.ClientError, OSError, ValueError):
+        except TooLarge:
+            raise upstream_failed("too_large") from None
+        except (HttpFault, OSError, ValueError):
             raise upstream_failed() from None
+        if answer.status != 200:
+            raise _refused(answer.status)
+        return answer.body, answer.headers
 
     async def lines(
         self, path: str, body: bytes, headers: Mapping[str, str], seconds: float
     ) -> AsyncGenerator[bytes, None]:
         """The lines of a 200, as they come; all of them within the limits of one answer."""
         size = 0
+        url, asked = URL(self._base + path), {**self._headers, **headers}
         try:
             async with asyncio.timeout(seconds):
-                async with self._session.post(
-                    self._url(path), data=body, headers={**self._headers, **headers}, allow_redirects=False
-                ) as answer:
+                async with self._streams().post(url, data=body, headers=asked, allow_redirects=False) as answer:
                     if answer.status != 200:
                         raise _refused(answer.status)
                     async for line in answer.content:
@@ -82,36 +75,25 @@ class UpstreamPool:
     async def get(self, path: str, seconds: float = READY_SECONDS) -> tuple[int, bytes]:
         """The status and body of what only the gateway itself asks; status 0 where there is no answer."""
         try:
-            async with self._session.get(
-                self._url(path), headers=self._headers, allow_redirects=False, timeout=_within(seconds)
-            ) as answer:
-                return answer.status, await self._read(answer)
-        except (TimeoutError, aiohttp.ClientError, OSError, ValueError, Refusal):
+            answer = await self._client.ask("GET", path, seconds, {})
+        except (TimeoutError, HttpFault, OSError, ValueError):
             return 0, b""
+        return answer.status, answer.body
 
-    def _url(self, path: str) -> URL:
-        if path not in self._urls:
-            self._urls[path] = URL(self._base + path)
-        return self._urls[path]
-
-    async def _read(self, answer: aiohttp.ClientResponse) -> bytes:
-        if (answer.content_length or 0) > self._most:
-            raise upstream_failed("too_large")
-        body = await answer.content.read(self._most + 1) if answer.content_length is None else await answer.read()
-        while answer.content_length is None and len(body) <= self._most and not answer.content.at_eof():
-            body += await answer.content.read(self._most + 1 - len(body))
-        if len(body) > self._most:
-            raise upstream_failed("too_large")
-        return body
+    def _streams(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=self._connections, keepalive_timeout=30),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+                trust_env=False,
+            )
+        return self._session
 
     async def close(self) -> None:
-        await self._session.close()
-
-
-@lru_cache(maxsize=8)
-def _within(seconds: float) -> aiohttp.ClientTimeout:
-    """For a whole call, from connecting to the last byte. aiohttp's own costs less than `asyncio.timeout`."""
-    return aiohttp.ClientTimeout(total=seconds)
+        self._client.close()
+        if self._session is not None:
+            await self._session.close()
 
 
 def _token(path: Path) -> str:
@@ -153,9 +135,8 @@ class TensorUpstream(TensorSource):
         if length:
             headers["Inference-Header-Content-Length"] = str(length)
         answer, given = await self._pool.post(self._infer, body, headers, seconds)
-        header = given.get("Inference-Header-Content-Length")
         try:
-            return messages.read_response(answer, None if header is None else header.encode(), query.asked)
+            return messages.read_response(answer, given.get(messages.HEADER_LENGTH), query.asked)
         except (Refusal, LookupError, TypeError, ValueError, AttributeError):
             raise upstream_failed("malformed") from None
 

@@ -6,6 +6,9 @@ that goes on, as it came. Anything else is left to the parser. Whether each is a
 msgspec.Raw would do the same and check the numbers too, in twice the time for 256 rows.
 """
 
+import numpy as np
+
+COMMA = ord(",")
 KEY, SPACE, NUMBERS = b'"data"', b" \t\r\n", b"0123456789+-.eE, \t\r\n"
 SHORT = 1024  # bytes: less is parsed as fast
 
@@ -40,4 +43,7 @@ def _after_colon(body: bytes, after_key: int) -> int:
 
 def count(numbers: bytes) -> int:
     """How many numbers such a list has."""
-    return numbers.count(b",") + 1 if numbers[1:-1].strip(SPACE) else 0
+    if not numbers[1:-1].strip(SPACE):
+        return 0
+    # where every third character is one, numpy counts them much faster than bytes do
+    return int(np.count_nonzero(np.frombuffer(numbers, dtype=np.uint8) == COMMA)) + 1

@@ -123,6 +123,10 @@ class Books(ABC):
         """Every record's counter."""
 
     @abstractmethod
+    async def facts(self) -> dict[str, str]:
+        """What was written down once (`Ledger.bind`), such as which secret belongs here; read, and not added to."""
+
+    @abstractmethod
     async def verify(self, earlier: Head | None = None) -> Verification:
         """Whether the books are intact, as told above; `earlier` is the head of an earlier `verify`."""
 

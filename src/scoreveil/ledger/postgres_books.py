@@ -41,6 +41,10 @@ class PostgresBooks(books.Books):
             async for row in connection.cursor(RECORDS, prefetch=10_000):
                 yield books.Record(*row)
 
+    async def facts(self) -> dict[str, str]:
+        async with self._one_state() as connection:
+            return dict(await connection.fetch("SELECT name, value FROM scoreveil_facts"))
+
     async def verify(self, earlier: books.Head | None = None) -> books.Verification:
         async with self._one_state() as connection:
             journal, wrong = books.JournalHash(earlier), []

@@ -46,6 +46,14 @@ class SqliteBooks(books.Books):
                 yield books.Record(model, key[:4].hex(), releases, spent, room)
                 last = model, key
 
+    async def facts(self) -> dict[str, str]:
+        def read(connection: sqlite3.Connection) -> dict[str, str]:
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            # a ledger of format 1 has none yet
+            return dict(connection.execute("SELECT name, value FROM facts").fetchall()) if version > 1 else {}
+
+        return await self._with("ro", read)
+
     async def verify(self, earlier: books.Head | None = None) -> books.Verification:
         return await self._with("ro", lambda connection: verify(connection, earlier))
 

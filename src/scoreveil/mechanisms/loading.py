@@ -84,7 +84,8 @@ def _load() -> None:
                     module.bind(example, 2)(rows, np.full((8, 2), 0.5), np.empty_like(rows))
                     fused = module.bind_keyed(example.keyed(), 2)
                     if fused is not None:
-                        fused(rows, KeyedDraws(bytes(16), b""), None)
+                        for some in (rows, np.repeat(rows, 4, axis=0)):  # a few rows may have kernels of their own
+                            fused(some, KeyedDraws(bytes(16), b""), None)
     except Exception as error:  # whatever numba meets here, numpy can answer
         logging.getLogger("scoreveil").warning("Kernels are not available (%s); using numpy.", type(error).__name__)
         return

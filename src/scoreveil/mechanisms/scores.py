@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 Array = Any  # numpy.ndarray, torch.Tensor, or any array that follows the array-API standard
 
 SUM_TOLERANCE = 1e-3
+FEW = 64  # scores
 
 
 def namespace(array: Array) -> ModuleType | Any:
@@ -110,7 +111,7 @@ def faults(scores: Array, first_row: int = 0, most: int | None = None) -> list[B
     if scores.shape[0] == 0:
         return []
     xp = namespace(scores)
-    wide = xp.astype(scores, xp.float64, copy=False)
+    wide = scores.astype(np.float64, copy=False) if xp is np else xp.astype(scores, xp.float64, copy=False)
     if _is_good(wide, xp):
         return []
     with np.errstate(over="ignore"):
@@ -122,6 +123,9 @@ def faults(scores: Array, first_row: int = 0, most: int | None = None) -> list[B
 def _is_good(wide: Array, xp: Any) -> bool:
     """Whether every row is a score vector; written so that NaN fails the comparisons."""
     # the largest comes before the sum, which might overflow
+    if xp is np and wide.shape[0] == 1 and wide.size <= FEW:  # the same, without numpy, which takes longer to begin
+        (row,) = wide.tolist()
+        return min(row) >= 0 and max(row) <= 1 + SUM_TOLERANCE and abs(sum(row) - 1) <= SUM_TOLERANCE
     if xp is np:  # the same, without what numpy's functions do for other kinds of arrays: most of one row's time
         low, high = np.minimum.reduce(wide, axis=None), np.maximum.reduce(wide, axis=None)
         return bool(

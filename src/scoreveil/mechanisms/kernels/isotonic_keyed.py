@@ -17,6 +17,8 @@ from scoreveil.mechanisms.loading import KeyedKernel
 from scoreveil.randomness import KeyedDraws
 
 MOST_TABLE_BYTES = 32 * 2**20
+FEW = 16  # rows: to let other threads in meanwhile would take longer than to answer them
+HELD = {**options, "nogil": False}
 
 
 @numba.njit(**options)
@@ -42,6 +44,16 @@ def _answer(words: Any, top: Any, level: Any, table: Any, below: Any, answers: A
         while chosen < len(chances) - 1 and chances[chosen] <= uniform:
             chosen += 1
         out[r] = answers[top[r], chosen]
+
+
+@numba.njit(**HELD)
+def _read_few(rows: Any, step: float, smallest: float, exponent: int, magnitude: Any, top: Any, level: Any) -> int:
+    return _read(rows, step, smallest, exponent, magnitude, top, level)
+
+
+@numba.njit(**HELD)
+def _answer_few(words: Any, top: Any, level: Any, table: Any, below: Any, answers: Any, out: Any) -> None:
+    _answer(words, top, level, table, below, answers, out)
 
 
 def chances(plan: IsotonicPlan) -> tuple[Floats, NDArray[np.int64]]:
@@ -87,11 +99,12 @@ def bind_keyed(mechanism: Isotonic, classes: int) -> KeyedKernel | None:
         told, (top, level) = messages.empty(len(rows), classes, 1, tags=tags), np.empty((2, len(rows)), dtype=np.int64)
         # with tags they are not told; strided all the same, since numba would compile anew for another layout
         magnitude = told["magnitude"] if tags is None else np.empty((len(rows), classes + 1), dtype=np.uint8)[:, 1:]
-        if _read(rows, plan.step, messages.SMALLEST, int(messages.EXPONENT), magnitude, top, level) >= 0:
+        read, answer = (_read_few, _answer_few) if len(rows) <= FEW else (_read, _answer)
+        if read(rows, plan.step, messages.SMALLEST, int(messages.EXPONENT), magnitude, top, level) >= 0:
             return None
         told["kept"][:, 0], told["cell"][:, 0] = top, level
         words, out = keyed.words(messages.as_bytes(told), 1), np.empty(rows.shape, dtype=dtype)
-        _answer(words, top, level, table, below, released[dtype.str], out)
+        answer(words, top, level, table, below, released[dtype.str], out)
         return out
 
     return run
