@@ -24,6 +24,8 @@ from scoreveil.gateway.shared_config import SharedConfig
 from scoreveil.gateway.traces import open_tracer
 from scoreveil.mechanisms import loading
 
+CATCH_UP = 1.0  # seconds from the end of the start, when the server runs the event loop again
+
 
 class Worker:
     """Holds the gateway that requests are answered with."""
@@ -54,8 +56,8 @@ class Worker:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGHUP, lambda: self._begin(self._reload()))
         (self._folder / f"worker-{os.getpid()}").touch()  # from now on SIGHUP may come
-        if self._shared.offered().place != self._version.place:  # it came while this one was starting
-            self._begin(self._reload())
+        self._catch_up()  # it may have come while this one was starting,
+        loop.call_later(CATCH_UP, self._catch_up)  # or between two runs of the event loop, which hear no signal
         # what was loaded stays: the garbage collector need not look at it again and again
         gc.collect()
         gc.freeze()
@@ -78,6 +80,11 @@ class Worker:
             return self.gateway.authenticate(headers) is not None
 
         return await grpc_service.start(App(self), known, config.server, config.limits)
+
+    def _catch_up(self) -> None:
+        """Reload where another configuration is offered than the one that is served."""
+        if self._shared.offered().place != self._version.place and not self._reloading.locked():
+            self._begin(self._reload())
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
