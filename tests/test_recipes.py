@@ -150,6 +150,28 @@ def test_label_smoothing_has_targets_between_the_class_and_all_classes():
     assert torch.allclose(recipe.loss(logits, labels, 0), nn.functional.cross_entropy(logits, targets))
 
 
+def test_dropout_ends_with_the_statistics_of_whole_inputs(parts):
+    train = parts[0]
+    network = RECIPES["dropout"].train(Lesson(train, replace(SETTINGS, epochs=1)))
+    (_, first, norm, *_) = network.children()
+    assert isinstance(norm, nn.BatchNorm2d)
+    assert not network.training
+    with torch.no_grad():
+        seen = first(tensor(train.pixels))
+    assert torch.allclose(norm.running_mean, seen.mean(dim=(0, 2, 3)), atol=1e-4)
+    assert torch.allclose(norm.running_var, seen.var(dim=(0, 2, 3)), rtol=1e-2)
+
+
+def test_relaxloss_has_its_authors_target_for_ten_classes_and_the_same_share_for_others():
+    recipe = RECIPES["relaxloss"]
+    for classes in (2, 10):
+        target = recipe.target * math.log(classes) / math.log(10)
+        logits = torch.zeros(8, classes)
+        said = recipe.loss(logits, torch.zeros(8, dtype=torch.long), 0)
+        assert float(said) == pytest.approx(math.log(classes) - target, abs=1e-6)
+    assert recipe.target == 1.0
+
+
 def test_relaxloss_descends_above_its_target_and_ascends_below_it():
     recipe = RECIPES["relaxloss"]
     for sure, sign in ((0.0, 1), (12.0, -1)):
