@@ -39,7 +39,8 @@ BAD_ROWS = {
 
 
 # what was found, or what was expected and what came
-FAULTS = r"^Row \d+(, place [\d, ]+)?(, column \d+)?: (a score is|\d+ of the scores are|the scores sum to)|^Expected .*, got "
+FAULT = r"(a score is|\d+ of the scores are|the scores sum to)"
+FAULTS = rf"^Row \d+(, place [\d, ]+)?(, column \d+)?: {FAULT}|^Expected .*, got "
 
 
 def refusal(veil: Veil, scores: Any) -> str:
@@ -232,7 +233,9 @@ def test_a_reference_of_another_number_of_classes_is_refused(path: str) -> None:
 def test_a_reference_with_a_bad_row_is_refused(keep: Any, case: str, row: list[float]) -> None:
     reference = good_scores(40, 3)
     reference[17] = row
-    with pytest.raises(ValueError, match=r"^Row 17(, column \d)?: (a score is|\d+ of the scores are|the scores sum to)") as caught:
+    with pytest.raises(
+        ValueError, match=r"^Row 17(, column \d)?: (a score is|\d+ of the scores are|the scores sum to)"
+    ) as caught:
         Veil(1.0, keep=keep, reference=reference)
     assert "123456" not in str(caught.value)
 
