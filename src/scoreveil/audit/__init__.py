@@ -42,7 +42,8 @@ and the command line render. Start at `study/run.py`: a plan, a subject, and wha
                   many_labels.py a verdict on each label, and a page
     paper/        experiments.py the paper's experiments, run again  printed.py     its Table 2, as printed
                   tables.py      ours beside it                      figures.py     its figures
-                  folder.py      all of it, as files                 training.py    defenses in training, compared
+                  folder.py      all of it, as files                 training.py    every defense, compared
+                  frontier.py    ... as tables and figures
     api.py        audit.run, for Python
 """
 
