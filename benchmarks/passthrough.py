@@ -1,4 +1,4 @@
-"""What the gateway is measured against: the same stack (granian, ASGI, aiohttp), passing bytes both ways."""
+"""What the gateway is measured against: the same server (granian, ASGI), passing bytes both ways through aiohttp."""
 
 import os
 from typing import Any
