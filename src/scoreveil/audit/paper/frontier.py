@@ -217,7 +217,7 @@ def figure(rows: Sequence[Row], dataset: str) -> str:
     scores, recipes, name = _of_scores(here, dataset), _of_training(here), NAMES.get(dataset, dataset)
     beyond: Place = ("best attack beyond the label, AUC", lambda row: beyond_label(row, here, everyone))
     panels = [
-        _panel(f"{name}: ways to train, each alone and behind the veil (ε 4)", recipes, LOSS, LEAK),
+        _panel(f"{name}: ways to train, alone and behind the veil", recipes, LOSS, LEAK),
         _panel(f"{name}: the same, the most exposed records", recipes, ACCURACY, FOUND_OF_EXPOSED),
     ]
     if len(scores) > len(TOLD_ANYWAY):
