@@ -19,7 +19,7 @@ from typing import IO, Any
 import numpy as np
 
 from scoreveil.files import compression
-from scoreveil.files.score_file import Batch, Floats, Rows, ScoreFile, Write, listed, selected, suggested
+from scoreveil.files.score_file import Batch, Floats, Rows, ScoreFile, Write, listed, selected, suggested, varied_lists
 from scoreveil.mechanisms.scores import BadRow
 from scoreveil.raw_columns import columns_within
 from scoreveil.shapes import as_columns, read_pairs
@@ -137,12 +137,7 @@ class JsonLinesFile(ScoreFile):
         columns = {
             name: [members[name].value for members, _ in batch.rest if name in members] for name in self.untouched
         }
-        return [
-            name
-            for name, values in columns.items()
-            if all(isinstance(value, list) and len(value) == self.classes for value in values)
-            and (len(values) == 1 or any(value != values[0] for value in values))
-        ]
+        return [name for name, values in columns.items() if varied_lists(values, self.classes)]
 
     @contextmanager
     def writer(self, file: IO[bytes], dropped: Sequence[str] = ()) -> Iterator[Write]:

@@ -12,7 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoreveil.extras import needs
-from scoreveil.files.score_file import Batch, Floats, Rows, ScoreFile, Write, batch_rows, listed, selected, unreadable
+from scoreveil.files.score_file import (
+    Batch,
+    Floats,
+    Rows,
+    ScoreFile,
+    Write,
+    batch_rows,
+    listed,
+    selected,
+    unreadable,
+    varied_lists,
+)
 from scoreveil.raw_columns import LOOKED_AT, columns_within
 
 READ_BUFFER = 1 << 20  # of each column: else whole row groups are read at once, however large
@@ -121,11 +132,9 @@ class ParquetFile(ScoreFile):
         for name in self.untouched:
             column = batch.rest.column(name)
             kind = column.type
-            if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-                values = column.slice(0, LOOKED_AT).to_pylist()
-                long = all(value is not None and len(value) == self.classes for value in values)
-                if long and (len(values) == 1 or any(value != values[0] for value in values)):
-                    found.append(name)
+            of_lists = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+            if of_lists and varied_lists(column.slice(0, LOOKED_AT).to_pylist(), self.classes):
+                found.append(name)
         return found
 
     def taken(self, batch: Batch, rows: NDArray[np.int64]) -> Any:

@@ -94,6 +94,12 @@ class BadRows(ValueError):
         super().__init__("\n".join(lines))
 
 
+def varied_lists(values: Sequence[object], length: int | None) -> bool:
+    """Whether all are lists of this length, and not always the same one."""
+    long = all(isinstance(value, list) and len(value) == length for value in values)
+    return long and (len(values) == 1 or any(value != values[0] for value in values))
+
+
 def suggested(names: Sequence[str], rows: Sequence[Sequence[float]]) -> str:
     """A sentence that names neighbouring columns that sum to 1, or to 100, in the first rows, if there are some.
 

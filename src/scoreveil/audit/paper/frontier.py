@@ -212,7 +212,7 @@ def markdown(rows: Iterable[Row], command: str) -> str:
 
 
 def figure(rows: Sequence[Row], dataset: str) -> str:
-    """Leaks against usefulness, as SVG: defenses of the scores above, of the training below."""
+    """Leaks against usefulness, as SVG: defenses in training above, of the scores below."""
     here = [row for row in rows if row.dataset == dataset]
     scores, recipes, name = _of_scores(here, dataset), _of_training(here), NAMES.get(dataset, dataset)
     beyond: Place = ("best attack beyond the label, AUC", lambda row: beyond_label(row, here, everyone))
