@@ -595,10 +595,22 @@ def test_a_bad_row_travels_between_processes() -> None:
     assert str(sent) == "Row 3, column 1: the score is NaN."
 
 
+@pytest.mark.parametrize("shape", [OneColumn(), OneColumn(0.3), ManyLabels()])
+def test_a_sum_of_float32_that_ends_above_1_is_certain(shape):
+    """As forests have it, whose probabilities are sums over their trees."""
+    above = np.nextafter(np.float32(1), np.float32(2))
+    p = np.full((50, 1), above, dtype=np.float32)
+    assert np.array_equal(shape.read(p), shape.read(np.ones_like(p)))
+    z = Veil(2.0, shape=shape)(p)
+    assert ((z >= 0.3) & (z <= 1)).all()
+    with pytest.raises(ValueError, match="is more than 1; give probabilities"):
+        Veil(2.0, shape=shape)(p + np.float32(0.01))
+
+
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("one", {}, "There is no shape 'one'; there are one_column, many_labels, top_k, more_axes"),
+        ("one", {}, "There is no shape 'one'; there are many_labels, more_axes, one_column, top_k"),
         ("top_k", {"threshold": 0.5}, "has no threshold; it has classes"),
         ("more_axes", {"classes": 3}, "has no classes; it has no options"),
         ("one_column", {"threshold": 1.0}, "Expected a threshold between 0 and 1"),

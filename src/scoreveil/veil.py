@@ -207,8 +207,7 @@ class Veil:
 
         def answered(first: int, last: int) -> Rows:
             part = records[first:last]
-            shape.check(part, first)
-            vectors = shape.vectors(part)
+            vectors = shape.read(part, first)
             marks = None if hashed is None else hashed[first:last]
             if self.is_keyed and releases > 1:
                 marks = _of_places(_magnitudes(vectors) if marks is None else marks, releases)
@@ -285,8 +284,7 @@ class Veil:
             check_layout(scores)
             return np.atleast_2d(scores)[:, None, :]
         _check_shape(scores, shape)
-        shape.check(scores)
-        return shape.vectors(scores)
+        return shape.read(scores)
 
     def outcomes(self, scores: Rows, tags: Sequence[bytes]) -> Rows:
         """What is drawn for a numpy batch with these tags, before it becomes scores: (n, j) whole numbers below 2^16.

@@ -1,0 +1,215 @@
+"""A yes or no, or several: one column for two classes, and independent labels."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scoreveil.mechanisms.scores import SUM_TOLERANCE, BadRow
+from scoreveil.shapes.readout import Floats, ReadOut
+from scoreveil.shapes.shape import Rows, Shape
+
+BELOW_HALF = float(np.nextafter(0.5, 0))
+
+
+@dataclass(frozen=True)
+class OneColumn(Shape, name="one_column"):
+    """Two classes in one column, (n,) or (n, 1): the probability p of the positive one.
+
+    The label is "yes" where p >= threshold, in the column's own dtype. It is kept by stretching both sides of the
+    threshold to halves: a probability at the threshold becomes the vector (1/2, 1/2), and 0 and 1 stay where they are.
+
+    Attributes:
+        threshold: From where on the answer is yes.
+        logits: The column holds ln(p / (1 - p)), and so does the answer.
+        readout: What a fitted veil announces, as a probability.
+    """
+
+    threshold: float = 0.5
+    logits: bool = False
+    readout: ReadOut | None = None
+
+    words = "An answer is one release; the top class is the side of the threshold that the score is on."
+
+    def __post_init__(self) -> None:
+        _check_threshold(self.threshold)
+
+    def check_layout(self, layout: Sequence[int]) -> None:
+        if len(layout) not in (1, 2) or (len(layout) == 2 and layout[1] != 1):
+            raise ValueError(f"Expected one column, (n,) or (n, 1), got shape {tuple(layout)}.")
+
+    def check(self, scores: Rows, first_row: int = 0) -> None:
+        super().check(scores)
+        _check_sigmoids(scores.reshape(-1, 1), self.logits, first_row)
+
+    def vectors(self, scores: Rows) -> Floats:
+        return _stretched(scores.reshape(-1, 1), _Border.of((self.threshold,), scores.dtype, self.logits))
+
+    def restored(self, veiled: Rows, like: Rows) -> Rows:
+        border = _Border.of((self.threshold,), like.dtype, self.logits)
+        return _unstretched(veiled, like.reshape(-1, 1), border, self.readout).reshape(like.shape)
+
+    def records(self, scores: Rows) -> Rows:
+        return scores
+
+
+@dataclass(frozen=True)
+class ManyLabels(Shape, name="many_labels"):
+    """A probability for each of several labels that do not exclude each other: (n, labels), or (labels,) for one.
+
+    Attributes:
+        threshold: From where on a label's answer is yes: one number, or one for each label.
+        logits: The columns hold ln(p / (1 - p)), and so does the answer.
+        readout: What a fitted veil announces of each label, as a probability.
+    """
+
+    threshold: float | tuple[float, ...] = 0.5
+    logits: bool = False
+    readout: ReadOut | None = None
+
+    words = (
+        "Each label is a release of its own: ε is that of one label, whose top class is its side of the threshold, and "
+        "an answer with m labels spends m · ε."
+    )
+    crowd = (
+        "The advantage is that of the answer about one label, which is drawn at random and whose confidence is read as "
+        "that of all others: who reads several labels together, or each in another way, is bounded by ε alone."
+    )
+
+    def __post_init__(self) -> None:
+        if isinstance(self.threshold, (list, tuple, np.ndarray)):  # as files and configurations have them
+            numbers = self.threshold.tolist() if isinstance(self.threshold, np.ndarray) else self.threshold
+            object.__setattr__(self, "threshold", tuple(numbers))
+            if not numbers:
+                raise ValueError("Expected a threshold for all labels, or one for each, got none.")
+        for each in self._thresholds:
+            _check_threshold(each)
+
+    @property
+    def _thresholds(self) -> tuple[float, ...]:
+        return self.threshold if isinstance(self.threshold, tuple) else (self.threshold,)
+
+    def check_layout(self, layout: Sequence[int]) -> None:
+        if len(layout) not in (1, 2) or not layout[-1]:
+            raise ValueError(f"Expected a column for each label, (n, labels), got shape {tuple(layout)}.")
+        if isinstance(self.threshold, tuple) and len(self.threshold) != layout[-1]:
+            raise ValueError(f"Expected a threshold for each of {layout[-1]} labels, got {len(self.threshold)}.")
+        if self.readout is not None and self.readout.labels != layout[-1]:
+            raise ValueError(f"This veil was fitted for {self.readout.labels} labels, got {layout[-1]}.")
+
+    def check(self, scores: Rows, first_row: int = 0) -> None:
+        super().check(scores)
+        _check_sigmoids(np.atleast_2d(scores), self.logits, first_row)
+
+    def vectors(self, scores: Rows) -> Floats:
+        return _stretched(np.atleast_2d(scores), _Border.of(self._thresholds, scores.dtype, self.logits))
+
+    def restored(self, veiled: Rows, like: Rows) -> Rows:
+        border = _Border.of(self._thresholds, like.dtype, self.logits)
+        return _unstretched(veiled, np.atleast_2d(like), border, self.readout).reshape(like.shape)
+
+    def releases(self, layout: Sequence[int]) -> int:
+        return layout[-1]
+
+
+def _check_threshold(threshold: float) -> None:
+    if isinstance(threshold, bool) or not isinstance(threshold, (int, float)) or not 0 < threshold < 1:
+        raise ValueError(f"Expected a threshold between 0 and 1, got {threshold!r}.")
+
+
+def _check_sigmoids(columns: Rows, logits: bool, first_row: int) -> None:
+    # sums of float32 end a little above 1
+    low, high = (np.finfo(columns.dtype).min, np.finfo(columns.dtype).max) if logits else (0, 1 + SUM_TOLERANCE)
+    # written so that NaN fails
+    if columns.min(initial=0) >= low and columns.max(initial=0) <= high:
+        return
+    good = (columns >= low) & (columns <= high)
+    row, column = np.argwhere(~good)[0]
+    found = columns[row, column]
+    if np.isnan(found):
+        fault = "is NaN"
+    elif logits:
+        fault = "is infinite; give logits that are numbers"
+    else:
+        side = "less than 0" if found < 0 else "more than 1"
+        fault = f"is {side}; give probabilities from 0 to 1, or say that they are logits"
+    raise BadRow(first_row + int(row), f"the score {fault}", int(column) if columns.shape[1] > 1 else "")
+
+
+@dataclass(frozen=True, eq=False)
+class _Border:
+    """Thresholds as a dtype has them, one for each column or one for all."""
+
+    threshold: Floats  # of probabilities
+    logits: bool
+    yes: Rows  # from here on the answer is yes
+    is_half: bool  # yes where the vector of both classes says so
+    least_yes: Rows  # the smallest answer that says yes, whether it is read in this dtype or in a wider one
+    most_no: Rows
+
+    @classmethod
+    def of(cls, thresholds: tuple[float, ...], dtype: np.dtype[Any], logits: bool) -> "_Border":
+        threshold = np.array(thresholds)
+        exact = np.log(threshold) - np.log1p(-threshold) if logits else threshold
+        yes = exact.astype(dtype)
+        up, down = np.nextafter(yes, dtype.type(np.inf)), np.nextafter(yes, dtype.type(-np.inf))
+        is_half = bool((threshold == 0.5).all())
+        return cls(threshold, logits, yes, is_half, np.where(yes.astype(np.float64) < exact, up, yes), down)
+
+
+def _stretched(columns: Rows, border: _Border) -> Floats:
+    """Score vectors (n, m, 2) of columns (n, m): no, yes. What is no probability becomes no vector.
+
+    Below the threshold t a probability p becomes p / 2t, above it 1 - (1 - p) / 2(1 - t): two lines that meet there.
+    """
+    made, t, p = np.empty((*columns.shape, 2)), border.threshold, columns
+    if border.logits:
+        with np.errstate(over="ignore"):
+            p = 1 / (1 + np.exp(-columns.astype(np.float64)))
+    elif columns.max(initial=0) > 1:
+        p = np.where(columns <= 1 + SUM_TOLERANCE, np.minimum(columns, 1), columns)
+    if not border.is_half:
+        below, above = p * (0.5 / t), np.subtract(1, p, dtype=np.float64)
+        above *= 0.5 / (1 - t)
+        np.subtract(1, above, out=above)
+        p = _joined(below, above, t < 0.5)
+    made[..., 1] = p
+    np.subtract(1, made[..., 1], out=made[..., 0])
+    # at the threshold itself it is yes that wins, and rounding decides nothing
+    yes = columns >= border.yes
+    crossed = (made[..., 1] > 0.5) != yes
+    if crossed.any():
+        crossed &= ~np.isnan(columns)
+        made[crossed] = np.where(yes[crossed, None], [BELOW_HALF, 1 - BELOW_HALF], [0.5, 0.5])
+    return made
+
+
+def _unstretched(vectors: Floats, like: Rows, border: _Border, readout: ReadOut | None) -> Rows:
+    """Columns (n, m) of veiled vectors (n, m, 2), of the dtype of `like`, on the same side of each threshold."""
+    yes, t, p = like >= border.yes, border.threshold, vectors[..., 1]
+    if readout is not None:
+        p = readout(vectors, yes)
+    elif not border.is_half:
+        below, above = p * (2 * t), vectors[..., 0] * (2 * (1 - t))
+        np.subtract(1, above, out=above)
+        p = _joined(below, above, t > 0.5)
+    if border.logits:
+        least = np.finfo(like.dtype).epsneg  # certain is as far as 1 - p can be told from 1
+        p = np.clip(p, least, 1 - least)
+        p = np.log(p / (1 - p))
+    p = p.astype(like.dtype)
+    crossed = np.where(yes, p < border.least_yes, p > border.most_no)
+    if crossed.any():
+        p = np.where(crossed, np.where(yes, border.least_yes, border.most_no), p)
+    return p
+
+
+def _joined(below: Floats, above: Floats, is_lower: NDArray[np.bool_]) -> Floats:
+    """Two lines that meet, each on its side: the lower of both where the first is the steeper one, else the higher."""
+    if is_lower.all():
+        return np.minimum(below, above, out=below)
+    if not is_lower.any():
+        return np.maximum(below, above, out=below)
+    return np.where(is_lower, np.minimum(below, above), np.maximum(below, above))
