@@ -1,9 +1,13 @@
 """Files as people have them: other separators, JSON lines, compression, percent, rounding, bad rows, raw columns."""
 
+import base64
 import gzip
 import json
+import re
+from contextlib import nullcontext
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -12,9 +16,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from score_files import SECRET, leftovers, make_scores, save_scores, small_batches
-from scoreveil import Veil, files
+from scoreveil import Veil, files, raw_columns
 from scoreveil.cli import main
-from scoreveil.files import BadRows, Cleaning, compression
+from scoreveil.files import BadRows, Cleaning, compression, json_lines, score_file, text
 from scoreveil.shapes import OneColumn, TopK
 
 
@@ -78,6 +82,16 @@ def test_a_damaged_archive_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"Expected a file that can be read, got no.csv.zst"):
         protected(tmp_path / "no.csv.zst")
     assert leftovers(tmp_path, "in.csv.gz", "no.csv.zst") == []
+
+
+@pytest.mark.parametrize("codec", [".gz", ".zst"])
+def test_a_file_that_is_not_compressed_is_named_and_not_quoted(tmp_path, codec):
+    source = tmp_path / f"in.csv{codec}"
+    source.write_bytes(b"0.971,0.029\n")
+    with pytest.raises(ValueError, match=r"in.csv.*it is damaged, or not compressed as its name says") as refused:
+        protected(source)
+    assert "0." not in str(refused.value)
+    assert leftovers(tmp_path, source.name) == []
 
 
 def test_json_lines_keep_every_other_byte(tmp_path):
@@ -234,7 +248,9 @@ def test_rows_of_an_array_are_not_skipped(tmp_path):
 @pytest.mark.parametrize("name", ["confidence", "max_prob", "LOGIT", "margin", "Score", "pred_conf"])
 def test_a_raw_confidence_does_not_pass_unasked(tmp_path, name):
     source = written(tmp_path / "in.csv", f"id,{name},a,b\n1,0.8,0.3,0.7\n2,0.6,0.4,0.6\n")
-    with pytest.raises(ValueError, match=rf"--drop '{name}' leaves them out, --pass '{name}' lets them through"):
+    with pytest.raises(
+        ValueError, match=rf"^'{name}' .* stay as it is, .* --drop '{name}' leaves it out, --pass '{name}' lets it"
+    ):
         protected(source, columns="a,b")
     assert leftovers(tmp_path, "in.csv") == []
     done, out = protected(source, columns="a,b", drop=name)
@@ -338,6 +354,106 @@ def test_rows_in_the_order_of_a_score_are_said_to_tell_their_rank(tmp_path):
         protected(tmp_path / "in.parquet", columns="p*")
 
 
+def late_scores(path, note):
+    """A file of scores, with a column beside them that holds this; NaN for nothing."""
+    scores = make_scores(len(note), 3)
+    cells = [None if np.isnan(value) else value for value in note.tolist()]
+    columns = {"id": [f"r{i}" for i in range(len(note))], **{f"p{i}": scores[:, i].tolist() for i in range(3)}}
+    if path.suffix == ".npz":
+        np.savez(path, scores=scores, wide=np.random.default_rng(1).random((len(note), 4)), note=note)
+    elif path.suffix == ".parquet":
+        pq.write_table(pa.table({**columns, "note": cells}), path)
+    elif path.suffix == ".jsonl":
+        rows = zip(scores.tolist(), cells, strict=True)
+        path.write_text("".join(json.dumps({"p": row, "note": {"x": cell}}) + "\n" for row, cell in rows))
+    else:
+        rows = zip(*columns.values(), cells, strict=True)
+        path.write_text("id,p0,p1,p2,note\n" + "".join(f"{i},{a},{b},{c},{d or ''}\n" for i, a, b, c, d in rows))
+    return path, {".npz": "scores", ".jsonl": "p"}.get(path.suffix, "p*")
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".npz", ".parquet"])
+def test_a_raw_score_that_begins_after_the_first_rows_does_not_pass_unasked(tmp_path, monkeypatch, suffix):
+    monkeypatch.setattr(score_file, "BATCH_ROWS", 5000)
+    monkeypatch.setattr(text, "READ_BYTES", 200_000)
+    monkeypatch.setattr(json_lines, "READ_BYTES", 200_000)
+    top = make_scores(10_000, 3).max(axis=1)
+    late = np.where(np.arange(10_000) < 6000, np.nan, top)
+    source, columns = late_scores(tmp_path / f"in{suffix}", late)
+    with pytest.raises(
+        ValueError, match=r"^'note' in in.* looks like raw scores from row \d+ on\. --drop 'note'"
+    ) as told:
+        protected(source, columns=columns)
+    assert "\n" not in str(told.value)
+    assert 6000 <= int(re.search(r"row (\d+)", str(told.value))[1]) < 10_000
+    assert leftovers(tmp_path, source.name) == []
+    assert protected(source, columns=columns, allow="note")[0].rows == 10_000
+    assert "note" not in protected(source, columns=columns, drop="note")[0].untouched
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_a_raw_score_in_a_few_rows_does_not_pass_unasked(tmp_path, suffix):
+    top = make_scores(10_000, 3).max(axis=1)
+    for few, first in ((np.arange(10_000) >= 9950, 9950), (np.arange(10_000) % 400 == 399, 399)):
+        source, columns = late_scores(tmp_path / f"in{suffix}", np.where(few, top, np.nan))
+        with pytest.raises(ValueError, match=rf"^'note' in in.* from row {first} on"):
+            protected(source, columns=columns)
+    falling = np.where(np.arange(10_000) % 100 == 99, np.round(-50 * top), np.nan)
+    source, columns = late_scores(tmp_path / f"in{suffix}", falling)
+    with pytest.raises(ValueError, match=r"^'note' in in.* from row 99 on"):
+        protected(source, columns=columns)
+
+
+@pytest.mark.parametrize(("last", "passes"), [("7", False), ("none", True)])
+def test_a_column_that_gets_its_numbers_late_is_known_by_its_name(tmp_path, monkeypatch, last, passes):
+    monkeypatch.setattr(text, "READ_BYTES", 50_000)
+    rows = [f"{a},{b},{'' if i < 5000 else last}" for i, (a, b) in enumerate(make_scores(5001, 2))]
+    source = written(tmp_path / "in.csv", "\n".join(["a,b,margin", *rows]) + "\n")
+    with nullcontext() if passes else pytest.raises(ValueError, match=r"^'margin' in in\.csv"):
+        assert protected(source, columns="a,b")[0].rows == 5001
+
+
+def test_columns_of_few_numbers_are_not_refused_by_accident():
+    rng = np.random.default_rng(0)
+    parts, rows = 24, raw_columns.LOOKED_AT
+    scores = make_scores(parts * rows, 10)
+    others = [("age", "age", rng.random(len(scores))), ("count", "count", rng.integers(0, 7, len(scores)) * 1.0)]
+    for i in range(40):  # ten in each part, of which some are in the order of a score
+        ratings = np.full((parts, rows), np.nan)
+        ratings[:, :10] = [1, 1, 1, 1, 1, 1, 2, 3, 4, 5]
+        others.append((f"rating {i}", f"rating {i}", rng.permuted(ratings, axis=1).ravel()))
+    assert raw_columns.looking_raw_anywhere(scores, others) == {}
+    assert raw_columns.looking_raw_anywhere(scores, [("w", "w", scores[:, 3])]) == {"w": 0}
+
+
+def test_metadata_of_a_parquet_file_are_left_behind_and_told_by_their_keys(tmp_path, capsys):
+    raw = 0.7172908
+    who = pd.Index([f"u{i}" for i in range(20)], name="who")
+    frame = pd.DataFrame(make_scores(20, 2), columns=["p_a", "p_b"], index=who).assign(age=range(20))
+    frame["when"] = pd.period_range("2026", periods=20, freq="D")
+    frame.attrs = {"first_conf": raw}
+    frame.to_parquet(tmp_path / "in.parquet")
+    table = pq.read_table(tmp_path / "in.parquet")
+    inner = pa.struct([pa.field("x", pa.int64(), metadata={"inner": str(raw)})])
+    more = pa.field("more", inner, metadata={"about": str(raw)})
+    pq.write_table(table.append_column(more, pa.array([{"x": 1}] * 20, inner)), tmp_path / "in.parquet")
+    words = ["protect", str(tmp_path / "in.parquet"), "-o", str(tmp_path / "out.parquet")]
+    assert run([*words, "--columns", "p_*", "--epsilon", "2"]) == 0
+    told = capsys.readouterr().out
+    keys = "more.about, more.x.inner, pandas.attributes, PANDAS_ATTRS"
+    assert f"left out   metadata of the file: {keys}" in told
+    assert str(raw) not in told
+    out = pq.ParquetFile(tmp_path / "out.parquet")
+    assert str(raw) not in out.schema_arrow.to_string(truncate_metadata=False)
+    assert set(out.metadata.metadata) == {b"pandas", b"ARROW:schema"}
+    assert str(raw).encode() not in (tmp_path / "out.parquet").read_bytes()
+    assert str(raw).encode() not in base64.b64decode(out.metadata.metadata[b"ARROW:schema"])
+    again = pd.read_parquet(tmp_path / "out.parquet")
+    assert again.attrs == {}
+    left = ["age", "when"]
+    pd.testing.assert_frame_equal(again[left], frame[left])
+
+
 def test_raw_scores_deep_in_a_line_and_in_other_arrays_are_found(tmp_path):
     line = '{"scores": [0.25, 0.75], "debug": {"top": {"confidence": 0.75}}, "problem": 3}\n'
     with pytest.raises(ValueError, match="--drop 'debug'"):
@@ -430,8 +546,51 @@ def run(words):
     return ended.value.code
 
 
+def test_the_command_says_which_rows_are_left_out_and_which_keep_their_label(tmp_path, capsys):
+    source = written(tmp_path / "in.csv", ROWS)
+    words = ["protect", str(source), "-o", str(tmp_path / "out.csv"), "--epsilon", "2", "--columns", "a,b"]
+    assert run([*words, "--on-bad-row", "label-only"]) == 0
+    said = capsys.readouterr().out
+    assert "  label only  row 1: the scores sum to more than 1" in said
+    assert "  skipped     row 3: expected 3 cells, got 4" in said
+    written(source, "id,a,b\n" + "0,0.5,0.5\n" * 3 + "1,0.9,0.9\n" * 12 + "2,0.5\n" * 3)
+    assert run([*words, "--on-bad-row", "label-only", "--force"]) == 0
+    said = capsys.readouterr().out
+    assert "  label only  and 2 more rows\n  skipped     and 3 more rows\n" in said
+
+
+def test_a_column_without_a_name_is_called_index(tmp_path, capsys):
+    pd.DataFrame({"id": [7, 8], "a": [0.3, 0.4], "b": [0.7, 0.6]}).to_csv(tmp_path / "in.csv")
+    words = ["protect", str(tmp_path / "in.csv"), "-o", str(tmp_path / "out.csv"), "--epsilon", "2"]
+    assert run([*words, "--columns", "a,b"]) == 0
+    assert "untouched  index, id\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("scores", "options", "helps"),
+    [
+        ([[0.2], [1.2]], ["--shape", "one_column"], False),
+        ([[-0.1], [0.2]], ["--shape", "one_column"], False),
+        ([[20], [93.5]], ["--shape", "one_column"], True),
+        ([[0.2, 1.2], [0.1, 0.3]], ["--shape", "many_labels"], False),
+        ([[20, 90], [93.5, 3]], ["--shape", "many_labels"], True),
+        ([[0.3, 0.7], [0.9, 0.9]], [], False),
+        ([[0.3, 0.7], [0.33, 0.66]], [], True),
+        ([[30, 70], [33, 66]], [], True),
+        ([[0.6, 0.3], [0.9, 0.15]], ["--shape", "top_k"], True),
+        ([[0.6, 0.3], [0.9, 0.8]], ["--shape", "top_k"], False),
+    ],
+)
+def test_rescaling_is_offered_where_it_helps(tmp_path, capsys, scores, options, helps):
+    np.save(tmp_path / "in.npy", np.array(scores, np.float32))
+    words = ["protect", str(tmp_path / "in.npy"), "-o", str(tmp_path / "out.npy"), "--epsilon", "0.5", *options]
+    assert run(words) == 2
+    assert ("--rescale" in capsys.readouterr().err) == helps
+    assert run([*words, "--rescale"]) == (0 if helps else 2)
+
+
 def test_the_command_says_what_it_did(tmp_path, capsys):
-    source = written(tmp_path / "in.csv", "id,confidence,a,b\n1,0.8,0.3,0.7\n2,0.6,0.4,0.9\n")
+    source = written(tmp_path / "in.csv", "id,confidence,a,b\n1,0.8,0.3,0.7\n2,0.6,0.4,0.65\n")
     words = ["protect", str(source), "-o", str(tmp_path / "out.csv"), "--epsilon", "2", "--columns", "a,b"]
     assert run([*words, "--drop", "confidence", "--on-bad-row", "skip"]) == 0
     said = capsys.readouterr().out

@@ -110,9 +110,9 @@ def test_one_column_of_probabilities(column: Any) -> None:
     np.testing.assert_array_equal(Veil(1.0, shape=OneColumn(0.3))(frame)["p"].to_numpy() >= 0.3, p >= 0.3)
 
 
-def test_chunks_slices_and_metadata_of_arrow_tables() -> None:
+def test_chunks_and_slices_of_arrow_tables() -> None:
     values = scores(8)
-    whole = pa.table({name: values[:, i] for i, name in enumerate(NAMES)}).replace_schema_metadata({"made": "here"})
+    whole = pa.table({name: values[:, i] for i, name in enumerate(NAMES)})
     chunked = pa.concat_tables([whole.slice(0, 3), whole.slice(3)])
     veil = Veil(1.0, secret=SECRET)
     answer = veil(chunked)
@@ -120,11 +120,51 @@ def test_chunks_slices_and_metadata_of_arrow_tables() -> None:
     np.testing.assert_array_equal(as_array(answer, NAMES), veil(values))
 
 
+def test_the_attributes_of_a_frame_are_left_behind() -> None:
+    frame = as_frame("pandas", scores())
+    frame.attrs = {"first": 0.7172908}
+    assert Veil(1.0)(frame, columns=NAMES).attrs == {}
+    p = pd.Series([0.2, 0.9])
+    p.attrs = {"first": 0.7172908}
+    assert Veil(1.0, shape=OneColumn())(p).attrs == {}
+    assert frame.attrs == p.attrs == {"first": 0.7172908}  # what was given stays as it was
+
+
+@pytest.mark.parametrize("library", ["arrow", "batch"])
+def test_metadata_of_arrow_tables_are_left_behind_and_pandas_index_stays(library: str) -> None:
+    raw = {"first": "0.7172908"}
+    frame = as_frame("pandas", scores()).set_index(pd.Index(list("uvwxyz"), name="who"))
+    frame.attrs = raw
+    table = pa.Table.from_pandas(frame)
+    inner = pa.field("x", pa.int64(), metadata=raw)
+    for kind in (pa.struct([inner]), pa.list_(inner), pa.large_list(inner), pa.list_(inner, 1), pa.map_("int8", inner)):
+        empty = pa.nulls(6, kind)
+        table = table.append_column(pa.field(f"more {table.num_columns}", kind, metadata=raw), empty)
+    table = table.replace_schema_metadata({**table.schema.metadata, **raw})
+    given = table if library == "arrow" else table.combine_chunks().to_batches()[0]
+    answer = Veil(1.0)(given, columns=NAMES)
+    assert answer.schema.equals(given.schema)
+    assert "0.7172908" in given.schema.to_string(show_schema_metadata=True, truncate_metadata=False)
+    assert "0.7172908" not in answer.schema.to_string(show_schema_metadata=True, truncate_metadata=False)
+    assert not any("0.7172908" in pa.schema([("x", column.type)]).to_string() for column in answer.columns)
+    again = answer.to_pandas()
+    pd.testing.assert_index_equal(again.index, frame.index)
+    assert again.attrs == {}
+
+
+def test_a_type_that_keeps_its_metadata_refuses_the_table() -> None:
+    kind = pa.dense_union([pa.field("x", pa.int64(), metadata={"first": "0.7172908"})])
+    table = as_frame("arrow", scores()).append_column("either", pa.nulls(6, kind))
+    with pytest.raises(ValueError, match="Column 'either' is of a type whose metadata cannot be left behind"):
+        Veil(1.0)(table, columns=NAMES)
+
+
 @pytest.mark.parametrize("library", ["pandas", "polars", "arrow"])
 def test_a_column_that_looks_like_a_raw_score_refuses_the_table(library: str) -> None:
     values = scores()
     named = as_frame(library, values, confidence=values.max(axis=1))
-    with pytest.raises(ValueError, match=r"'confidence' would stay as they are, .* veil\(frame\[columns\]\)"):
+    message = r"^'confidence' would stay as it is, and looks .* Drop it, .* veil\(frame\[columns\]\)"
+    with pytest.raises(ValueError, match=message):
         Veil(1.0)(named, columns=NAMES)
     copied = as_frame(library, values, w=values[:, 0] + 1e-9)
     with pytest.raises(ValueError, match="'w' would stay"):

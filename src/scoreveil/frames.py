@@ -1,9 +1,10 @@
 """Tables in memory: DataFrames of pandas and polars, and Arrow tables. The same comes back, with other scores.
 
 Index, order, dtypes and all other columns stay as they were. A column that looks like a raw score and is not veiled
-refuses the table, as it does in files (`raw_columns.py`).
+refuses the table, as it does in files (`raw_columns.py`). Metadata, which may hold anything, are left behind.
 """
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoreveil.mechanisms.scores import BadRow
-from scoreveil.raw_columns import LOOKED_AT, Floats, columns_within, looking_raw, warn_of_order
+from scoreveil.raw_columns import LOOKED_AT, Floats, columns_within, looking_raw, warn_of_order, would_stay
 
 Rows = NDArray[Any]
 Veiled = Callable[[Rows], Rows]
@@ -43,9 +44,10 @@ def veiled(veil: Veiled, frame: Any, columns: Sequence[Any] | str | None = None,
     others = [(name, *found) for i, name in enumerate(table.names) if i not in where for found in table.numbers(i)]
     raw = looking_raw(scores, others)
     if raw:
+        stay, them = would_stay(raw)
         raise ValueError(
-            f"{', '.join(map(repr, raw))} would stay as they are, and look like raw scores. Drop them, or veil the "
-            "columns of the scores alone: veil(frame[columns])."
+            f"{', '.join(map(repr, raw))} {stay}. Drop {them}, or veil the columns of the "
+            "scores alone: veil(frame[columns])."
         )
     if index := looking_raw(scores, table.index()):
         raise ValueError(
@@ -209,6 +211,7 @@ class _Pandas(_Table):
         import pandas
 
         made = self.frame.copy()
+        made.attrs = {}
         for i, column in zip(where, answer.T, strict=True):
             kind = self.column(i).dtype
             made.isetitem(i, np.array(column) if isinstance(kind, np.dtype) else pandas.array(column, dtype=kind))
@@ -296,7 +299,7 @@ class _Arrow(_Table):
         made = self.frame
         for i, column in zip(where, answer.T, strict=True):
             made = made.set_column(i, self.frame.schema.field(i), pyarrow.array(np.array(column)))
-        return made
+        return made.cast(without_metadata(made.schema)[0])
 
 
 _READERS: dict[str, Callable[[Any], _Table]] = {
@@ -307,3 +310,67 @@ _READERS: dict[str, Callable[[Any], _Table]] = {
     "pyarrow.Table": _Arrow,
     "pyarrow.RecordBatch": _Arrow,
 }
+
+
+# what pandas needs to give the same index and columns back
+DESCRIBED = ("index_columns", "column_indexes", "columns", "creator", "pandas_version")
+
+
+def without_metadata(schema: Any) -> tuple[Any, list[str]]:
+    """An Arrow schema without metadata, but for how pandas describes index and columns; and the keys left behind.
+
+    Raises:
+        ValueError: A column is of a type whose metadata cannot be taken off.
+    """
+    import pyarrow
+
+    left: list[str] = []
+    fields = [_bare(field, field.name, left) for field in schema]
+    kept = {}
+    for key, value in (schema.metadata or {}).items():
+        if key == b"pandas":
+            kept[key] = _described(value, left)
+        else:
+            left.append(key.decode(errors="replace"))
+    return pyarrow.schema(fields, metadata=kept or None), list(dict.fromkeys(left))
+
+
+def _described(value: bytes, left: list[str]) -> bytes:
+    """What pandas says of index and columns, without the attributes that stand beside it."""
+    try:
+        about = dict(json.loads(value))
+    except (ValueError, TypeError):
+        left.append("pandas")
+        return b"{}"
+    left += [f"pandas.{key}" for key, found in about.items() if found and key not in DESCRIBED]
+    return json.dumps({key: about[key] for key in DESCRIBED if key in about}).encode()
+
+
+def _bare(field: Any, name: str, left: list[str]) -> Any:
+    """A field without metadata, its own and those of the fields within; `name` is the way to it."""
+    import pyarrow
+
+    types, kind = pyarrow.types, field.type
+    left += [f"{name}.{key.decode(errors='replace')}" for key in field.metadata or {}]
+
+    def inner(within: Any) -> Any:
+        return _bare(within, f"{name}.{within.name}", left)
+
+    if types.is_struct(kind):
+        kind = pyarrow.struct([inner(within) for within in kind])
+    elif types.is_map(kind):
+        kind = pyarrow.map_(inner(kind.key_field), inner(kind.item_field), keys_sorted=kind.keys_sorted)
+    elif types.is_fixed_size_list(kind):
+        kind = pyarrow.list_(inner(kind.value_field), kind.list_size)
+    elif types.is_large_list(kind):
+        kind = pyarrow.large_list(inner(kind.value_field))
+    elif types.is_list(kind):
+        kind = pyarrow.list_(inner(kind.value_field))
+    elif any(_is_marked(kind.field(i)) for i in range(kind.num_fields)):
+        raise ValueError(f"Column {name!r} is of a type whose metadata cannot be left behind; convert or drop it.")
+    return pyarrow.field(field.name, kind, field.nullable)
+
+
+def _is_marked(field: Any) -> bool:
+    """Whether it has metadata, or a field within it has."""
+    return bool(field.metadata) or any(_is_marked(field.type.field(i)) for i in range(field.type.num_fields))

@@ -26,8 +26,11 @@ NUMBER = re.compile(r"[\s\[({]*([-+]?(?:\d+(?:[.,]\d*)?|[.,]\d+)(?:[eE][-+]?\d+)
 
 LOOKED_AT = 4096  # rows that are compared
 COMPARED = 512  # of these, where values are put in order
+FEW = 64  # and of these, to see at once that they are not
+SAME = 1e-6  # by which equal numbers may differ
 DISTINCT = 10  # values of a score from which on two columns are not in one order by accident
 LEVELS = 5  # values of a column from which on it tells more than a class
+ORDERS = 1e10  # in which a column could stand, from which on its order is no accident in any of many parts
 RANKED = 5  # rows in descending order from which on it is no accident
 
 
@@ -39,43 +42,93 @@ def looking_raw(scores: NDArray[Any], others: Iterable[tuple[Any, str, Floats]])
         others: The other columns of numbers: what to call each, its name, and its first numbers, NaN where there is
             none.
     """
-    rows = scores[:LOOKED_AT].reshape(len(scores[:LOOKED_AT]), math.prod(scores.shape[1:])).astype(np.float64)
-    top = np.max(rows, axis=1, initial=-np.inf)
-    equal, ordered = [*rows.T, top, 1 - top], _told(rows[:COMPARED])
+    rows = _flat(scores[:LOOKED_AT])
+    known = _told(rows[:COMPARED])
     found = []
     for column, name, numbers in others:
         part = numbers[:LOOKED_AT]
-        same = len(part) > 0 and any(np.isclose(part, each, rtol=0, atol=1e-6).mean() > 0.9 for each in equal)
-        if RAW.search(name) or (same and len(np.unique(part)) > 2) or _follows(part[:COMPARED], ordered):
+        if RAW.search(name) or _equals(part, rows) or _follows(part[:COMPARED], known):
             found.append(column)
     return list(dict.fromkeys(found))
 
 
-def _told(rows: Floats) -> list[Floats]:
+def looking_raw_anywhere(scores: NDArray[Any], others: Sequence[tuple[Any, str, Floats]]) -> dict[Any, int]:
+    """The same in every LOOKED_AT rows, of which those count where a column has a number; and the first such row.
+
+    An order counts there only if it is no accident, however many parts a file has.
+    """
+    found: dict[Any, int] = {}
+    for start in range(0, len(scores) if others else 0, LOOKED_AT):
+        rows = _flat(scores[start : start + LOOKED_AT])
+        known = _told(rows[:COMPARED])
+        for column, name, numbers in others:
+            part = numbers[start : start + LOOKED_AT]
+            there = np.isfinite(part)
+            if not there.any():
+                continue
+            mine, beside, told = part, rows, known
+            if not there.all():
+                mine, beside = part[there], rows[there]
+                told = _told(beside[:COMPARED])
+            if RAW.search(name) or _equals(mine, beside) or _follows(mine[:COMPARED], told, ORDERS):
+                found.setdefault(column, start + int(there.argmax()))
+    return found
+
+
+def would_stay(raw: Sequence[Any]) -> tuple[str, str]:
+    """What is said of columns that look raw, one or several, after their names; and the word that stands for them."""
+    stays, them = ("as it is, and looks", "it") if len(raw) == 1 else ("as they are, and look", "them")
+    return f"would stay {stays} like raw scores", them
+
+
+def _flat(scores: NDArray[Any]) -> Floats:
+    """Scores with places as (n, k) of all places."""
+    return scores.reshape(len(scores), math.prod(scores.shape[1:])).astype(np.float64)
+
+
+def _told(rows: Floats) -> Floats:
     """What is computed from scores: they themselves, the largest, its distance to the second, and the entropy."""
     if rows.shape[1] < 2:
-        return list(rows.T)
+        return rows
     second, top = np.partition(rows, -2, axis=1)[:, -2:].T
     with np.errstate(divide="ignore", invalid="ignore"):
         entropy = -np.where(rows > 0, rows * np.log(rows), 0).sum(axis=1)
-    return [*rows.T, top, top - second, entropy]
+        return np.column_stack([rows, top, top - second, entropy])
 
 
-def _follows(numbers: Floats, known: Sequence[Floats]) -> bool:
-    """Whether these rise, or fall, with one of those all the way."""
-    there = np.isfinite(numbers)
-    there[there] &= len(np.unique(numbers[there])) >= LEVELS
-    mine = numbers[there]
-    if not mine.size or (is_in_order(mine) and (mine == np.round(mine)).all()):
+def _equals(numbers: Floats, rows: Floats) -> bool:
+    """Whether nine in ten of these are a score, the largest one, or what that leaves of 1."""
+    top = np.max(rows, axis=1, initial=-np.inf)
+    known = np.column_stack([rows, top, 1 - top])
+    few = len(numbers) // 10 + 1  # one of them is equal, where nine in ten of all are
+    with np.errstate(invalid="ignore"):
+        likely = (np.abs(known[:few] - numbers[:few, None]) <= SAME).any(axis=0)
+        same = any((np.abs(each - numbers) <= SAME).mean() > 0.9 for each in known.T[likely])
+    return same and len(np.unique(numbers)) > 2
+
+
+def _follows(numbers: Floats, known: Floats, orders: float = 1) -> bool:
+    """Whether these rise, or fall, with a column of those all the way, and could stand in so many orders."""
+    there = np.isfinite(numbers) & np.isfinite(known).all(axis=1)
+    mine, known = numbers[there], known[there]
+    levels, counts = np.unique(mine, return_counts=True)
+    if len(levels) < LEVELS or (is_in_order(mine) and (mine == np.round(mine)).all()):
         return False  # a number of the row tells what the order of the rows does
-    for each in known:
-        other = each[there]
-        if len(np.unique(other)) >= DISTINCT and (
-            (np.diff(mine[np.lexsort((mine, other))]) >= 0).all()
-            or (np.diff(mine[np.lexsort((-mine, other))]) <= 0).all()
-        ):
-            return True
-    return False
+    steps = np.sign(np.diff(mine[:FEW]))[:, None] * np.sign(np.diff(known[:FEW], axis=0))
+    likely = (steps >= 0).all(axis=0) | (steps <= 0).all(axis=0)
+    if not likely.any() or _log_orders(counts) < math.log(orders):
+        return False
+    return any(len(np.unique(other)) >= DISTINCT and _is_in_order_of(mine, other) for other in known.T[likely])
+
+
+def _log_orders(counts: NDArray[np.int64]) -> float:
+    """The logarithm of how many orders there are of values that come so many times each."""
+    return math.lgamma(counts.sum() + 1) - sum(math.lgamma(count + 1) for count in counts.tolist())
+
+
+def _is_in_order_of(mine: Floats, other: Floats) -> bool:
+    rises = (np.diff(mine[np.lexsort((mine, other))]) >= 0).all()
+    return bool(rises or (np.diff(mine[np.lexsort((-mine, other))]) <= 0).all())
 
 
 def is_in_order(numbers: Floats) -> bool:
@@ -123,15 +176,15 @@ def warn_of_order(scores: NDArray[Any], names: Sequence[Any], has_others: bool) 
 
 def numbers_within(name: str, value: Any) -> Iterator[tuple[str, float]]:
     """Every number within a value, with the names on the way to it; a list counts by its first entry."""
-    if isinstance(value, Mapping):
+    if isinstance(value, str):
+        number = NUMBER.match(value)
+        if number:
+            yield name, float(number[1].replace(",", "."))
+    elif isinstance(value, Mapping):
         for key, inner in value.items():
             yield from numbers_within(f"{name}.{key}", inner)
     elif isinstance(value, list | tuple | np.ndarray):
         yield from numbers_within(name, value[0]) if len(value) else ()
-    elif isinstance(value, str):
-        number = NUMBER.match(value)
-        if number:
-            yield name, float(number[1].replace(",", "."))
     elif isinstance(value, int | float | Decimal | np.number) and not isinstance(value, bool):
         yield name, _float(value)
 
@@ -147,6 +200,10 @@ def columns_within(name: str, values: Sequence[Any]) -> list[tuple[str, Floats]]
     """The numbers within the values of a column, by the names on the way to them; NaN where there is none."""
     found: dict[str, Floats] = {}
     for row, value in enumerate(values):
+        if value is None:
+            continue
         for full, number in numbers_within(name, value):
-            found.setdefault(full, np.full(len(values), math.nan))[row] = number
+            if full not in found:
+                found[full] = np.full(len(values), math.nan)
+            found[full][row] = number
     return list(found.items())

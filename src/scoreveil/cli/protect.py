@@ -4,6 +4,7 @@ import math
 import os
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -136,19 +137,19 @@ def protect(
             try:
                 done, kept = files.protect(source, target, veil, columns, force, progress, cleaning=cleaning), 0
             except files.BadRows as error:
-                raise ValueError(f"{error}\n{_ways_out([fault for _, fault in error.rows], served, rescale)}") from None
+                raise ValueError(f"{error}\n{_ways_out(error, served)}") from None
     for message in dict.fromkeys(str(each.message) for each in told):
         typer.echo(f"Warning: {message}", err=True)
     if kept:
         typer.echo(f"{kept} file{'s' * (kept != 1)} of {target} were there already, complete.")
     if done is not None:
-        _say_protected(done, veil, target, on_bad_row, seconds=time.perf_counter() - started)
+        _say_protected(done, veil, target, seconds=time.perf_counter() - started)
 
 
-def _ways_out(faults: Sequence[str], shape: Shape | None, rescale: bool) -> str:
-    """What else to try, where rows have these faults."""
-    ways = []
-    if any("sum to" in fault or "more than 1;" in fault for fault in faults) and not rescale:
+def _ways_out(error: Any, shape: Shape | None) -> str:
+    """What else to try, where a file has these `BadRows`."""
+    faults, ways = [fault for _, fault in error.rows], []
+    if error.rescale_helps:
         ways.append("Rounded, or in percent: --rescale.")
     if any("sum to" in fault for fault in faults) and shape is None:
         ways.append("Not vectors that sum to 1: one column (--columns), or --shape many_labels or top_k.")
@@ -198,10 +199,7 @@ def _protect_dataset(
     return dataset.total(done) if done else None, dataset.count(source) - len(todo)
 
 
-def _say_protected(done: Any, veil: Veil, target: str, on_bad_row: str, seconds: float) -> None:
-    from scoreveil.files.score_file import SHOWN
-
-    skipped = "skipped   " if on_bad_row == "skip" else "label only"
+def _say_protected(done: Any, veil: Veil, target: str, seconds: float) -> None:
     kind = "labels" if isinstance(veil.shape, ManyLabels) else "classes"
     classes = "" if done.classes is None else f" × {done.classes} {kind}" if done.classes > 1 else " of one column"
     typer.echo(f"Wrote {target}: {done.rows:,} row{'s' * (done.rows != 1)}{classes} veiled in {seconds:.1f} s.")
@@ -211,10 +209,9 @@ def _say_protected(done: Any, veil: Veil, target: str, on_bad_row: str, seconds:
         typer.echo(f"  untouched  {_names(done.untouched)}")
     if done.dropped:
         typer.echo(f"  left out   {_names(done.dropped)}")
-    for row, fault in done.bad[:SHOWN]:
-        typer.echo(f"  {skipped}  row {row}: {fault}")
-    if len(done.bad) > SHOWN:
-        typer.echo(f"  {skipped}  and {len(done.bad) - SHOWN:,} more rows")
+    if done.left_behind:
+        typer.echo(f"  left out   metadata of the file: {_names(done.left_behind)}")
+    _say_bad_rows(done)
     promise = veil.guarantee
     if math.isinf(promise.epsilon):
         typer.echo(
@@ -229,5 +226,17 @@ def _say_protected(done: Any, veil: Veil, target: str, on_bad_row: str, seconds:
             typer.echo("  mind       fresh answers for the same records add up; --secret-file makes them the same")
 
 
+def _say_bad_rows(done: Any) -> None:
+    """What became of each row that was no score vector."""
+    from scoreveil.files.score_file import SHOWN
+
+    became = ["skipped   " if row in done.left_out else "label only" for row, _ in done.bad]
+    for what, (row, fault) in zip(became[:SHOWN], done.bad, strict=False):
+        typer.echo(f"  {what}  row {row}: {fault}")
+    for what, more in Counter(became[SHOWN:]).items():
+        typer.echo(f"  {what}  and {more:,} more row{'s' * (more != 1)}")
+
+
 def _names(names: Sequence[str], most: int = 8) -> str:
+    names = [name or "index" for name in names]  # pandas writes its index without a name
     return ", ".join(names) if len(names) <= most else f"{', '.join(names[: most - 2])}, … {names[-1]} ({len(names)})"

@@ -74,6 +74,8 @@ class Protected:
     dropped: tuple[str, ...] = ()
     bad: Faults = field(default_factory=list)  # rows that were no score vectors, and why
     releases: int = 1  # that each row of the output holds
+    left_behind: tuple[str, ...] = ()  # keys of metadata that the output does not have
+    left_out: frozenset[int] = frozenset()  # bad rows that it does not have either
 
 
 def protect(
@@ -104,7 +106,7 @@ def protect(
         ValueError: Other bad input; nothing is written.
     """
     source = Path(source)
-    rows, bad = 0, list[tuple[int, str]]()
+    rows, bad, left_out = 0, list[tuple[int, str]](), set[int]()
     with open_scores(source, columns) as scores:
         target = checked_target(source, Path(target), force)
         shape = shape_of(scores, veil.shape)
@@ -123,13 +125,25 @@ def protect(
             _put(write, one_core) as put,
         ):
             for part in cleaned(scores, source.name, cleaning, columns is None, bad, shape):
+                cleaning.check_part(scores, source.name, part)
                 put(part.batch.rest, part.answers(veil(part.scores)))
                 rows += len(part.batch.scores)
+                left_out |= part.left_out
                 if progress is not None:
                     progress(part.batch.done)
     untouched = tuple(name for name in scores.untouched if name not in dropped)
     releases = 1 if shape is None or not scores.classes else shape.releases((1, *scores.places, scores.classes))
-    return Protected(rows, scores.classes, tuple(scores.columns), untouched, tuple(dropped), bad, releases)
+    return Protected(
+        rows=rows,
+        classes=scores.classes,
+        columns=tuple(scores.columns),
+        untouched=untouched,
+        dropped=tuple(dropped),
+        bad=bad,
+        releases=releases,
+        left_behind=tuple(scores.left_behind),
+        left_out=frozenset(left_out),
+    )
 
 
 def _check_fit(veil: Veil, scores: ScoreFile, name: str, guessed: bool) -> None:

@@ -4,7 +4,7 @@ import math
 import shutil
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +60,7 @@ def read_header(stream: IO[bytes], name: str) -> Header:
 
 
 def read_blocks(stream: IO[bytes], header: Header, name: str) -> Iterator[Batch]:
-    """The rows after the header."""
+    """The rows after the header, each batch with the number of its first row."""
     n, *record = header.shape if len(header.shape) > 1 else (1, *header.shape)
     bytes_per_row = math.prod(record) * header.dtype.itemsize
     # in Fortran order columns lie together, so that there are no rows before the end
@@ -69,7 +69,7 @@ def read_blocks(stream: IO[bytes], header: Header, name: str) -> Iterator[Batch]
         rows = min(size, n - start)
         data = _read(stream, rows * bytes_per_row, name)
         block = np.frombuffer(data, header.dtype).reshape((rows, *record), order="F" if header.fortran else "C")
-        yield Batch(np.ascontiguousarray(block, dtype=header.native), None, (start + rows) / n)
+        yield Batch(np.ascontiguousarray(block, dtype=header.native), start, (start + rows) / n)
     if stream.read(1):
         raise ValueError(f"There is data after the array in {name}; a .npy file holds one array.")
 
@@ -89,7 +89,7 @@ def start_array(stream: IO[bytes], header: Header) -> Write:
     about = {"descr": npy.dtype_to_descr(header.dtype), "fortran_order": False, "shape": header.shape}
     npy.write_array_header_1_0(stream, about)
 
-    def append(rest: None, scores: Rows) -> None:
+    def append(rest: int, scores: Rows) -> None:
         stream.write(np.ascontiguousarray(scores, dtype=header.dtype).data)
 
     return append
@@ -145,6 +145,7 @@ class NpzFile(ArrayFile):
         self._header, self._member = headers[index], members[index]
         self._others = {name: header for i, (name, header) in enumerate(zip(names, headers, strict=True)) if i != index}
         self._before, self._after = members[:index], members[index + 1 :]
+        self._beside: dict[str, IO[bytes]] = {}  # other arrays, read as far as the scores are
         self.classes, self.places = self._header.shape[-1], self._header.shape[1:-1]
         self.columns = [names[index]]
         self.untouched = names[:index] + names[index + 1 :]
@@ -169,20 +170,34 @@ class NpzFile(ArrayFile):
         with self._open_member(self._member) as stream:
             yield from read_blocks(stream, read_header(stream, self._name), self._name)
 
-    def other_numbers(self, batch: Batch) -> list[tuple[str, str, Floats]]:
+    def other_numbers(self, batch: Batch, names: Collection[str]) -> list[tuple[str, str, Floats]]:
         """Arrays of numbers with a row for each of these; of wider ones the first column stands for all."""
-        rows, found = self._header.shape[0], []
+        found = []
         for member in (*self._before, *self._after):
             name = member.filename.removesuffix(".npy")
             header = self._others[name]
-            if header.dtype.kind in "fiu" and header.shape[:1] == (rows,) and rows:
-                with self._open_member(member) as stream:
-                    read_header(stream, self._name)
-                    wide = Header((rows, int(np.prod(header.shape[1:]))), header.fortran, header.dtype)
-                    part = next(read_blocks(stream, wide, self._name), None) if wide.shape[1] else None
-                    if part is not None and len(part.scores) >= len(batch.scores):
-                        found.append((name, name, part.scores[: len(batch.scores), 0].astype(np.float64)))
+            is_beside = header.shape[:1] == self._header.shape[:1] and 0 not in header.shape
+            if name in names and header.dtype.kind in "fiu" and is_beside:
+                if batch.rest == 0:
+                    self._restart(name, member)
+                found.append((name, name, self._first_column(name, header, len(batch.scores))))
         return found
+
+    def _restart(self, name: str, member: zipfile.ZipInfo) -> None:
+        if name in self._beside:
+            self._beside.pop(name).close()
+        self._beside[name] = self._open_member(member)
+        read_header(self._beside[name], self._name)
+
+    def _first_column(self, name: str, header: Header, count: int) -> Floats:
+        """The first column of the next rows of another array."""
+        width = 1 if header.fortran else math.prod(header.shape[1:])
+        bytes_per_row, parts = width * header.dtype.itemsize, []
+        step = batch_rows(bytes_per_row)
+        for start in range(0, count, step):
+            data = _read(self._beside[name], min(step, count - start) * bytes_per_row, self._name)
+            parts.append(np.frombuffer(data, header.dtype)[::width].astype(np.float64))
+        return np.concatenate(parts)
 
     @contextmanager
     def writer(self, file: IO[bytes], dropped: Sequence[str] = ()) -> Iterator[Write]:
@@ -203,6 +218,8 @@ class NpzFile(ArrayFile):
                     raise unreadable(self._name, error) from None
 
     def close(self) -> None:
+        for stream in self._beside.values():
+            stream.close()
         self._opened.close()
 
 

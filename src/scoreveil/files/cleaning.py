@@ -26,7 +26,7 @@ from scoreveil.files.score_file import (
 )
 from scoreveil.mechanisms.ordering import rank
 from scoreveil.mechanisms.scores import BadRow, faults
-from scoreveil.raw_columns import is_descending, looking_raw, warn_of_order
+from scoreveil.raw_columns import is_descending, looking_raw, looking_raw_anywhere, warn_of_order, would_stay
 from scoreveil.shapes import ManyLabels, MoreAxes, OneColumn, Shape, TopK, scaled
 
 OnBadRow = Literal["refuse", "skip", "label-only"]
@@ -70,24 +70,31 @@ class Cleaning:
             return
         if shape is not None and not file.is_pairs:
             shape.check_columns(batch.scores)
-        decided = {*self.dropped(file), *_named(file, self.allow, "--pass")}
-        ranked = [column for column in _tells_ranks(file, batch) if column not in decided]
+        passing = self._passing(file)
+        ranked = [column for column in _tells_ranks(file, batch) if column in passing]
         if ranked:
             names = ",".join(ranked)
             raise ValueError(
                 f"{listed(ranked)} in {name}: these lists stand in the order of the scores, and tell their ranks. "
                 f'Write [{{"label": …, "score": …}}, …] for --shape top_k, or leave them out: --drop {names!r}.'
             )
-        raw = [column for column in looking_raw(batch.scores, file.other_numbers(batch)) if column not in decided]
+        raw = looking_raw(batch.scores, file.other_numbers(batch, passing))
         if raw:
-            names = ",".join(raw)
-            raise ValueError(
-                f"{listed(raw)} in {name} would stay as they are, and look like raw scores. --drop '{names}' leaves "
-                f"them out, --pass '{names}' lets them through."
-            )
+            raise ValueError(_refused(raw, name))
         if not file.is_pairs:
-            left = [column for column in file.untouched if column not in decided]
-            warn_of_order(batch.scores, file.columns, bool(left))
+            warn_of_order(batch.scores, file.columns, bool(passing))
+
+    def check_part(self, file: ScoreFile, name: str, part: "Cleaned") -> None:
+        """Raise ValueError where a column that passes turns out to look like a raw score, in rows after the first."""
+        passing = self._passing(file)
+        raw = looking_raw_anywhere(part.batch.scores, file.other_numbers(part.batch, passing)) if passing else {}
+        if raw:
+            raise ValueError(_refused(list(raw), name, f" from row {part.first_row + min(raw.values())} on"))
+
+    def _passing(self, file: ScoreFile) -> list[str]:
+        """The columns besides the scores of which nobody said what is to become."""
+        decided = {*self.dropped(file), *_named(file, self.allow, "--pass")}
+        return [column for column in file.untouched if column not in decided]
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +106,8 @@ class Cleaned:
     good: NDArray[np.int64]  # their places in the batch
     unit: float  # what a row sums to in the file: 1, or 100
     shape: Shape | None
+    first_row: int  # of the batch, in the file
+    left_out: frozenset[int] = frozenset()  # rows of the file that are bad, and not in the batch any more
 
     @property
     def vectors(self) -> Rows:
@@ -134,31 +143,35 @@ def cleaned(
     shape = shape_of(file, shape)
     if isinstance(shape, MoreAxes) and cleaning.on_bad_row != "refuse":
         raise ValueError(f"--on-bad-row {cleaning.on_bad_row} is for rows of one vector; these have many places.")
-    refuses, first_row, unit, hint, complete = cleaning.on_bad_row == "refuse", 0, 1.0, "", True
+    refuses, first_row, whole, hint, complete, helps = cleaning.on_bad_row == "refuse", 0, 1.0, "", True, False
     for batch in file.batches():
         if not first_row:
-            unit = _unit(batch.scores, shape) if cleaning.rescale else 1.0
+            whole = _unit(batch.scores, shape)
             hint = _hint(file, batch) if guessed else ""
-        scores = batch.scores if unit == 1 else batch.scores / batch.scores.dtype.type(unit)
-        if cleaning.rescale:
-            scores = _rescaled(scores, batch.scores, shape)
+        scores = _rescaled(batch.scores, whole, shape) if cleaning.rescale else batch.scores
         found = dict(_faults(shape, scores, file.columns, first_row))
         found.update({first_row + row: fault for row, fault in batch.unread.items()})
         bad += sorted(found.items())
         good = np.setdiff1d(np.arange(len(scores)), np.array([*found], dtype=np.int64) - first_row)
+        if refuses and found and not (cleaning.rescale or helps):
+            some = batch.scores[[row - first_row for row in found][:CHECKED]]
+            helps = len(_faults(shape, _rescaled(some, whole, shape), file.columns, 0)) < len(some)
         start, first_row = first_row, first_row + len(scores)
         if not (bad and refuses):
-            left_out = set(found) if cleaning.on_bad_row == "skip" else {start + row for row in batch.broken}
+            left_out = frozenset(found if cleaning.on_bad_row == "skip" else (start + row for row in batch.broken))
             if left_out:
                 stay = np.setdiff1d(np.arange(len(scores)), np.array([*left_out], dtype=np.int64) - start)
                 batch = Batch(batch.scores[stay], file.taken(batch, stay), batch.done)
                 scores, good = scores[stay], np.searchsorted(stay, good)
-            yield Cleaned(batch, scores[good] if len(good) < len(scores) else scores, good, unit, shape)
+            unit = whole if cleaning.rescale else 1.0
+            yield Cleaned(
+                batch, scores[good] if len(good) < len(scores) else scores, good, unit, shape, start, left_out
+            )
         elif len(bad) > COUNTED:
             complete = False
             break
     if bad and refuses:
-        raise BadRows(name, bad, complete, hint)
+        raise BadRows(name, bad, complete, hint, helps)
 
 
 def _faults(shape: Shape | None, scores: Rows, columns: Sequence[str], first_row: int) -> Faults:
@@ -203,20 +216,35 @@ def _named(file: ScoreFile, columns: str | None, option: str) -> list[str]:
     return found
 
 
+def _refused(raw: list[str], name: str, where: str = "") -> str:
+    """That these columns of a file look like raw scores, and what to do about it."""
+    names = ",".join(raw)
+    stay, them = would_stay(raw)
+    return (
+        f"{listed(raw)} in {name} {stay}{where}. --drop '{names}' leaves {them} out, "
+        f"--pass '{names}' lets {them} through."
+    )
+
+
 def _tells_ranks(file: ScoreFile, batch: Batch) -> list[str]:
     """Columns whose lists stand beside scores that fall from the first to the last, as models list them."""
     return file.beside(batch) if (file.classes or 0) > 2 and is_descending(batch.scores) else []
 
 
+@np.errstate(all="ignore")  # rows that hold no scores are told of in words
 def _unit(scores: Rows, shape: Shape | None) -> float:
     """What is written for 1 in a file, about: 1, or 100."""
+    if not scores.size:
+        return 1.0
     finite = np.where(np.isfinite(scores), scores, 0)
     whole = np.median(finite.sum(axis=-1)) if shape is None else finite.max(initial=0)
     return 100.0 if whole > 2 else 1.0
 
 
-def _rescaled(scores: Rows, given: Rows, shape: Shape | None) -> Rows:
-    """Rows divided by their sum, where that is about 1; lists only where they sum to more. Order stays."""
+@np.errstate(all="ignore")
+def _rescaled(given: Rows, unit: float, shape: Shape | None) -> Rows:
+    """Rows divided by their sum, where that is about the unit; lists only where they sum to more. Order stays."""
+    scores = given if unit == 1 else given / given.dtype.type(unit)
     if isinstance(shape, OneColumn | ManyLabels):
         return scores
     sums = scores.sum(axis=-1, keepdims=True)

@@ -35,8 +35,8 @@ class Text:
         """Lines of about so many bytes together; ValueError where the file is damaged."""
         try:
             return self.lines.readlines(size)
-        except (OSError, EOFError, zlib.error) as error:
-            raise unreadable(self.name, error) from None
+        except (OSError, EOFError, zlib.error):  # whose words may quote the file
+            raise unreadable(self.name, "it is damaged, or not compressed as its name says") from None
 
     @property
     def done(self) -> float:

@@ -10,7 +10,7 @@ The members that hold scores are written anew, every other byte stays as it was.
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,9 +126,9 @@ class JsonLinesFile(ScoreFile):
             raise ValueError(f"expected {self.classes} scores, like the first line, got {len(values)}")
         return [float(value) for value in values]
 
-    def other_numbers(self, batch: Batch) -> list[tuple[str, str, Floats]]:
+    def other_numbers(self, batch: Batch, names: Collection[str]) -> list[tuple[str, str, Floats]]:
         found = []
-        for name in self.untouched:
+        for name in names:
             values = [members[name].value if name in members else None for members, _ in batch.rest]
             found += [(name, *within) for within in columns_within(name, values)]
         return found

@@ -1,9 +1,10 @@
 """.parquet: scores in floating-point columns, one a class, or in one column of lists. Needs pyarrow.
 
-Other columns, the schema and its metadata, and the compression are kept as they are.
+Other columns, the schema and the compression are kept as they are. Metadata may hold anything, scores too, and are
+left behind; what pandas needs to give the same index and columns back stays.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -24,11 +25,13 @@ from scoreveil.files.score_file import (
     unreadable,
     varied_lists,
 )
+from scoreveil.frames import without_metadata
 from scoreveil.raw_columns import LOOKED_AT, columns_within
 
 READ_BUFFER = 1 << 20  # of each column: else whole row groups are read at once, however large
 GROUP_BYTES = 1 << 26  # of a row group of the output, about
 TRANSPOSED = 4096  # rows that stay in the cache while they change from columns to rows
+MAYBE = r"^[^\pL\pN]*\pN"  # a text that might begin with a number
 NULL = "expected a score in every column, got null"
 
 
@@ -42,9 +45,10 @@ class ParquetFile(ScoreFile):
             try:
                 file = pyarrow.parquet.ParquetFile(path, buffer_size=READ_BUFFER, pre_buffer=False)
                 self._file = stack.enter_context(file)
-                self._schema = self._file.schema_arrow
+                schema = self._file.schema_arrow
             except (pyarrow.ArrowException, OSError) as error:
                 raise unreadable(path.name, error) from None
+            self._schema, self.left_behind = without_metadata(schema)
             names = self._schema.names
             self._where = self._guess() if columns is None else selected(names, columns)
             self._check_types()
@@ -115,17 +119,8 @@ class ParquetFile(ScoreFile):
         row_bytes = sum(group.total_byte_size for group in groups) // max(self._file.metadata.num_rows, 1)
         return int(max(1, min(rows, GROUP_BYTES // max(row_bytes, 8 * (self.classes or 1)))))
 
-    def other_numbers(self, batch: Batch) -> list[tuple[str, str, Floats]]:
-        types, found = _pyarrow().types, []
-        for name in self.untouched:
-            column = batch.rest.column(name)
-            kind = column.type
-            if types.is_floating(kind) or types.is_integer(kind):
-                found.append((name, name, _values(column).astype(np.float64)))
-            elif not (types.is_temporal(kind) or types.is_binary(kind) or types.is_large_binary(kind)):
-                values = column.slice(0, LOOKED_AT).to_pylist()
-                found += [(name, *within) for within in columns_within(name, values)]
-        return found
+    def other_numbers(self, batch: Batch, names: Collection[str]) -> list[tuple[str, str, Floats]]:
+        return [(name, *within) for name in names for within in _numbers_within(name, batch.rest.column(name))]
 
     def beside(self, batch: Batch) -> list[str]:
         types, found = _pyarrow().types, []
@@ -198,6 +193,7 @@ class ParquetFile(ScoreFile):
 def _pyarrow() -> Any:
     with needs("files"):
         import pyarrow
+        import pyarrow.compute
         import pyarrow.parquet
     return pyarrow
 
@@ -212,6 +208,48 @@ def _values(array: Any) -> Rows:
     """An array as numpy sees it, NaN for null."""
     # without nulls nothing is copied, and pandas is not imported, as it is by to_numpy
     return array.to_numpy(zero_copy_only=False) if array.null_count else np.from_dlpack(array)
+
+
+def _numbers_within(name: str, column: Any) -> list[tuple[str, Floats]]:
+    """What `columns_within` finds in a column, without a Python object for each value where that can be helped."""
+    types = _pyarrow().types
+    if types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    kind = column.type
+    if column.null_count == len(column) or types.is_temporal(kind) or types.is_boolean(kind):
+        return []
+    if types.is_binary(kind) or types.is_large_binary(kind):
+        return []
+    if types.is_floating(kind) or types.is_integer(kind):
+        return [(name, _values(column).astype(np.float64))]
+    if types.is_struct(kind):
+        parts = zip(kind, column.flatten(), strict=True)
+        return [within for field, part in parts for within in _numbers_within(f"{name}.{field.name}", part)]
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return _first_entries(name, column)
+    if types.is_string(kind) or types.is_large_string(kind):
+        return columns_within(name, _maybe_numbers(column))
+    return columns_within(name, column.to_pylist())
+
+
+def _first_entries(name: str, column: Any) -> list[tuple[str, Floats]]:
+    """The numbers in the first entries of lists, which stand for the others."""
+    compute, found = _pyarrow().compute, []
+    first = compute.list_slice(column, 0, 1)
+    rows = compute.list_parent_indices(first).to_numpy(zero_copy_only=False)
+    for full, numbers in _numbers_within(name, first.flatten()):
+        found.append((full, np.full(len(column), np.nan)))
+        found[-1][1][rows] = numbers
+    return found
+
+
+def _maybe_numbers(column: Any) -> list[Any]:
+    """The texts that might begin with a number, None in the place of others; nothing where there are none."""
+    pyarrow = _pyarrow()
+    maybe = pyarrow.compute.match_substring_regex(column, MAYBE)
+    if not pyarrow.compute.any(maybe).as_py():
+        return []
+    return list(pyarrow.compute.if_else(maybe, column, pyarrow.scalar(None, column.type)).to_pylist())
 
 
 def _from_columns(arrays: list[Any]) -> tuple[Rows, dict[int, str]]:

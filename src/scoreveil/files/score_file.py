@@ -1,7 +1,7 @@
 """What every format is: a file that yields batches of scores, and can be written again with other scores."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -40,6 +40,7 @@ class ScoreFile(ABC):
 
     columns: Sequence[str] = ()  # the names of those that hold the scores, where there are names
     untouched: Sequence[str] = ()  # of those that do not
+    left_behind: Sequence[str] = ()  # the keys of metadata that are not written again
     classes: int | None  # None: unknown, since there are no rows
     places: Sequence[int] = ()  # the axes of an array between its records and its classes
     is_pairs = False  # scores stand beside their labels, in lists
@@ -54,8 +55,11 @@ class ScoreFile(ABC):
         Scores that are NaN become cells without a value; the columns that are `dropped` are left out.
         """
 
-    def other_numbers(self, batch: Batch) -> list[tuple[str, str, Floats]]:
-        """The numbers in untouched columns: the column, their name within it, and they, NaN where there is none."""
+    def other_numbers(self, batch: Batch, names: Collection[str]) -> list[tuple[str, str, Floats]]:
+        """The numbers in these columns: the column, their name within it, and they, NaN where there is none.
+
+        Batches are asked about in their order, or from the first one again.
+        """
         return []
 
     def beside(self, batch: Batch) -> list[str]:
@@ -77,10 +81,10 @@ class ScoreFile(ABC):
 
 
 class BadRows(ValueError):
-    """Rows that are not score vectors: their numbers and faults, never their scores."""
+    """Rows that are not score vectors: their numbers and faults, never their scores; whether --rescale mends some."""
 
-    def __init__(self, name: str, bad: Faults, complete: bool, hint: str) -> None:
-        self.rows = bad
+    def __init__(self, name: str, bad: Faults, complete: bool, hint: str, rescale_helps: bool = False) -> None:
+        self.rows, self.rescale_helps = bad, rescale_helps
         least = "" if complete else "at least "
         rows = (
             "1 row that is not a score vector"
@@ -138,8 +142,8 @@ def listed(names: Iterable[str], most: int = 12) -> str:
     return ", ".join(repr(name) for name in names[:most]) + more
 
 
-def unreadable(name: str, error: BaseException) -> ValueError:
-    """One line on a file that a library cannot read."""
+def unreadable(name: str, error: BaseException | str) -> ValueError:
+    """One line on a file that a library cannot read: its words, or better ones."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return ValueError(f"Expected a file that can be read, got {name}: {lines[0][:200].rstrip('.')}.")
 

@@ -7,7 +7,7 @@ separated by what the header uses: commas, semicolons, tabs or bars. A score may
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -24,6 +24,7 @@ READ_BYTES = 1 << 22  # a cell takes many times its bytes as a Python object
 LONGEST_RECORD = 1 << 20  # beyond it, a quote was never closed
 MARK = b"\xef\xbb\xbf"  # that some programs put before UTF-8
 QUOTED = re.compile(rb'"(?:[^"]|"")*"')
+MAYBE = re.compile(rb"[^A-Za-z0-9\x80-\xff]*[0-9\x80-\xff]")  # a cell that might begin with a number
 SEPARATORS = (b",", b";", b"\t", b"|")
 
 
@@ -99,12 +100,13 @@ class CsvFile(ScoreFile):
             raise ValueError(f"expected a number in column {name!r}, got {got}")
         return number
 
-    def other_numbers(self, batch: Batch) -> list[tuple[str, str, Floats]]:
+    def other_numbers(self, batch: Batch, names: Collection[str]) -> list[tuple[str, str, Floats]]:
         found = []
         for i, name in enumerate(self._names):
-            if name in self.untouched:
-                cells = [_unquoted(row[i]).decode(errors="replace") if i < len(row) else "" for row, _ in batch.rest]
-                found += [(name, *within) for within in columns_within(name, cells)]
+            if name in names:
+                cells = [row[i] if i < len(row) else b"" for row, _ in batch.rest]
+                texts = [_unquoted(cell).decode(errors="replace") if MAYBE.match(cell) else None for cell in cells]
+                found += [(name, *within) for within in columns_within(name, texts)]
         return found
 
     @contextmanager
