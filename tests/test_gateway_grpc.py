@@ -1,10 +1,11 @@
 """gRPC beside HTTP: real clients pass as they are, and nothing about limits, budgets or the veil is another."""
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from tritonclient.grpc import model_config_pb2, service_pb2
 
 from gateway_servers import PIXELS, Gateway, free_ports, gateway, scores_of
 from scoreveil.gateway.auth import key_hash
-from scoreveil.gateway.grpc_service import MESSAGES, SERVICE
+from scoreveil.gateway.grpc_service import MESSAGES, SERVICE, Service
 from scoreveil.inference_protocol.classification import top_classes
 
 PROTOCOL = Path(__file__).parents[1] / "src" / "scoreveil" / "inference_protocol"
@@ -166,11 +167,15 @@ def test_a_budget_is_one_for_both(both: WithGrpc) -> None:
 
 @pytest.mark.slow
 def test_who_has_no_key_or_asks_too_often_is_refused(both: WithGrpc) -> None:
+    counts = ('scoreveil_requests_total{model="",status="401"}', 'scoreveil_refusals_total{model="",reason="auth"}')
+    before = both.metrics()
     for metadata in ({}, {"authorization": "Bearer nobody's"}):
         for name, message in (("ModelInfer", typed(PIXELS[:1])), ("ModelInfer", b"\xff"), ("RepositoryIndex", b"")):
             with pytest.raises(grpc.RpcError) as refused:
                 called(both, name, message, metadata)
             assert refused.value.code() == grpc.StatusCode.UNAUTHENTICATED
+    # their messages, which name a model, are not read
+    assert [both.metrics()[name] - before.get(name, 0.0) for name in counts] == [6, 6]
     assert called(both, "ServerLive", b"", {}).live
     bob = {"authorization": f"Bearer {OTHER_KEY}"}
     assert called(both, "ServerMetadata", b"", bob).name == "scoreveil"
@@ -178,6 +183,36 @@ def test_who_has_no_key_or_asks_too_often_is_refused(both: WithGrpc) -> None:
         called(both, "ServerMetadata", b"", bob)
     assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
     assert int(dict(refused.value.trailing_metadata())["retry-after"]) > 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("second", [KEY, OTHER_KEY, "nobody's"])
+def test_two_keys_are_refused_whichever_they_are(both: WithGrpc, second: str) -> None:
+    """Another server might have read the other one."""
+    status, _, body = both.infer(PIXELS[:1], name="X", Authorization=f"Bearer {KEY}", X_API_Key=second)
+    assert (status, "send one of them" in json.loads(body)["error"]) == (400, True)
+    with pytest.raises(grpc.RpcError) as refused:
+        called(both, "ModelInfer", typed(PIXELS[:1]), {**ALICE, "x-api-key": second})
+    assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_what_is_not_foreseen_is_logged_and_not_told(capfd: pytest.CaptureFixture[str]) -> None:
+    class Context:
+        async def abort(self, code: grpc.StatusCode, words: str, more: tuple[Any, ...]) -> bytes:
+            return f"{code.name}: {words}".encode()
+
+    async def fails(asked: Any, answer: Any, context: Any) -> Any:
+        raise RuntimeError("a score of 7654321")
+
+    async def messages() -> AsyncIterator[bytes]:
+        yield b""
+
+    service = Service(None, None)  # type: ignore[arg-type]
+    told = asyncio.run(service._guarded("ServerLive", fails)(messages(), Context()))
+    logged = json.loads(capfd.readouterr().err)
+    assert told == f"INTERNAL: Internal error; see the server log, request id {logged['request']}.".encode()
+    assert (logged["error"], logged["message"]) == ("RuntimeError", "gRPC ServerLive")
+    assert "7654321" not in str(logged)
 
 
 @pytest.mark.slow

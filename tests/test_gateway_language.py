@@ -332,6 +332,13 @@ def test_a_malformed_request_is_told_why(front: Gateway, body: bytes, words: str
     assert words in json.loads(answer)["error"]["message"]
 
 
+def test_a_path_that_is_not_served_is_told_as_openais_clients_read_it(front: Gateway) -> None:
+    for path in ("/v1/embeddings", "/v1/models/none"):
+        status, _, answer = front.request("POST", path, b"{}", authorization=f"Bearer {KEYS['alice']}")
+        assert (status, json.loads(answer)["error"]["code"]) == (404, "not_found")
+        assert json.loads(front.request("POST", path, b"{}")[2])["error"]["code"] == "auth"
+
+
 def test_models_are_listed_and_others_are_not_there(client: openai.OpenAI, front: Gateway) -> None:
     served = ["pages", "counted", "writer", "broken", "chatty", "endless"]
     assert [each.id for each in client.models.list()] == served

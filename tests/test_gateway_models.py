@@ -39,6 +39,7 @@ from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.discovery import all_estimators
 
 from gateway_servers import SCOREVEIL, free_ports
+from scoreveil.cli.serve import serve
 from scoreveil.gateway import config_file, embedded, opening, secrets, skops_model
 from scoreveil.gateway.config import Config, ConfigError, Model
 from scoreveil.gateway.probabilities import probabilities
@@ -379,6 +380,20 @@ def test_probabilities_are_not_taken_for_logits(tmp_path: Path) -> None:
     assert opening.here(Config(models={"m": model(path)}))
 
 
+def test_one_logit_written_twice_is_refused(tmp_path: Path) -> None:
+    """softmax([-z, z]) is the sigmoid of 2z, and not what the model means."""
+    made = LogisticRegression().fit(X, TWO)
+    path = onnx_file(tmp_path, made, zipmap=False, raw_scores=True)
+    with pytest.raises(
+        ConfigError, match=r"of m.onnx has two columns that are each other's negatives.*raw_scores=False"
+    ):
+        opening.here(Config(models={"m": model(path, outputs="logits")}))
+    # each a yes or no of its own: the sigmoid is that of the model
+    assert opening.here(Config(models={"m": model(path, outputs="logits", shape="many_labels")}))
+    assert opening.here(Config(models={"m": model(onnx_file(tmp_path, made, zipmap=False))}))
+    assert opening.here(Config(models={"m": model(layers(tmp_path, last="Identity", columns=2), outputs="logits")}))
+
+
 def test_one_column_is_the_probability_of_the_second_class(tmp_path: Path) -> None:
     path = layers(tmp_path, last="Sigmoid", columns=1)
     one = 1 / (1 + np.exp(-X @ np.load(tmp_path / "w.npy")))
@@ -409,6 +424,29 @@ def test_what_cannot_be_served_is_said_once_and_nothing_starts(tmp_path: Path) -
     assert error.startswith("Error: models.m: Output out of m.onnx does not hold probabilities")
     assert error.count("\n") == 1
     assert "outputs" in error
+
+
+def test_serve_says_where_secret_and_ledger_are_and_whether_they_are_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    layers(tmp_path, last="Softmax", columns=3)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("scoreveil.gateway.server.run", lambda setup: None)
+    secret, ledger = tmp_path / "scoreveil.secret", tmp_path / "scoreveil-ledger.db"
+    serve(Path("m.onnx"), epsilon=2.0)
+    said = capsys.readouterr().out
+    assert f"Secret   {secret}, which is new\nLedger   {ledger}, which is new\n" in said
+    secrets.load(secret)
+    serve(Path("m.onnx"), epsilon=2.0)
+    said = capsys.readouterr().out
+    assert f"Secret   {secret}, which was there already\nLedger   {ledger}, which is new\n" in said
+    assert secret.read_text().strip() not in said
+    monkeypatch.setenv("SCOREVEIL_SECRET", "cd" * 32)
+    monkeypatch.setenv("SCOREVEIL__LEDGER__URL", "postgresql://user:the-password@host/db")
+    serve(Path("m.onnx"), epsilon=2.0)
+    said = capsys.readouterr().out
+    assert "Secret   that of SCOREVEIL_SECRET in the environment\nLedger   PostgreSQL, as ledger.url says\n" in said
+    assert "the-password" not in said
 
 
 # scoreveil config check

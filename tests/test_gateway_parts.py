@@ -100,7 +100,14 @@ def test_the_smallest_configuration_is_two_lines() -> None:
         (merged(models__m__mechanism="published", models__m__keep=2), "models.m: .*keep='all' for the published"),
         (merged(models__m__mechanism="other"), "models.m: .*mechanism"),
         (merged(models__m__epsilon="2"), "models.m: .*epsilon"),
-        (merged(models__m__levels_of_care=3), "models.m: .*'levels_of_care'"),
+        (
+            merged(models__m__levels_of_care=3),
+            "models.m: Unknown key 'levels_of_care' of the model; did you mean levels",
+        ),
+        (merged(models__m__colour=3), "models.m: Unknown key 'colour' of the model; the keys are classes, .*keep, "),
+        (merged(models__m__pases=["label"]), r"models.m: Unknown key 'pases' of the model; did you mean passes\?"),
+        (merged(models__m__epsilom=1), r"models.m: Unknown key 'epsilom' of the model; did you mean epsilon\?"),
+        (merged(models__m__reading="x"), "models.m: The isotonic mechanism has no option 'reading'"),
         (merged(models__m__threads=3), "models.m: threads cannot be set here"),
         (merged(models__m__skops="m.skops"), "one of onnx, skops, python and upstream; this one has 2"),
         (merged(models__m__repeats="budget"), "repeats = 'budget' needs total"),
@@ -111,7 +118,8 @@ def test_the_smallest_configuration_is_two_lines() -> None:
         (merged(models__m__passes=["scores"]), "name an output twice"),
         (merged(**{"models__a/b": {"onnx": "x", "epsilon": 1.0}}), "models.a/b: a model's name begins with"),
         ({"models": {"m": 3}}, "models.m is a int; begin a table with"),
-        ({"models": {"m": {"onnx": "m.onnx"}}}, "models.m: .*'epsilon'"),
+        ({"models": {"m": {"onnx": "m.onnx"}}}, 'models.m: The model needs epsilon, .* or veil = "file"'),
+        ({"models": {"m": {"onnx": "m.onnx", "keep": 2}}}, "models.m: The model needs epsilon"),
         (
             {"models": {"m": {"epsilon": 1.0, "upstream": {"url": "ftp://x"}}}},
             "models.m.upstream: .*http:// or https://",
@@ -190,6 +198,8 @@ def test_the_environment_overrides_the_file(tmp_path: Path) -> None:
     file.write_text("[models")
     with pytest.raises(ConfigError, match=r"g\.toml is not TOML"):
         config_file.load(file, environ={})
+    with pytest.raises(ConfigError, match=r"The configuration file \S+none\.toml cannot be read: No such file"):
+        config_file.load(tmp_path / "none.toml", environ={})
 
 
 def test_a_budget_counts_releases_by_its_rule() -> None:

@@ -59,6 +59,30 @@ def test_a_configuration_that_cannot_be_opened_is_never_served_and_deaths_are_su
         assert server.stop() == 0
 
 
+def test_a_reload_says_what_it_left_and_why_it_failed(tmp_path: Path) -> None:
+    with light_gateway(tmp_path) as server:
+
+        def hang_up(event: str) -> str:
+            before = len(said(server, event))
+            server.process.send_signal(signal.SIGHUP)
+            server.wait_for(event, before + 1)
+            return said(server, event)[-1]
+
+        assert hang_up("reloaded") == ""
+        server.config.write_text(f"server = {{ workers = 2, drain_seconds = 5 }}\n{LIGHT_TOML}")
+        for _ in range(2):  # they are not taken by the second one either
+            words = "These stay as they were until a restart: server.workers, server.drain_seconds."
+            assert hang_up("reloaded") == words
+        server.config.write_text(LIGHT_TOML)
+        assert hang_up("reloaded") == ""
+        server.config.write_text('[models.digits]\nskops = "missing.skops"\nepsilon = 1.0\n')
+        assert hang_up("reload_failed") == f"models.digits: No such file or directory: {tmp_path / 'missing.skops'}."
+        server.config.unlink()
+        words = f"The configuration file {server.config} cannot be read: No such file or directory."
+        assert hang_up("reload_failed") == words
+        assert server.infer(X)[0] == 200
+
+
 def test_what_cannot_start_says_why_and_ends(tmp_path: Path) -> None:
     server = Gateway(tmp_path, '[models.m]\nonnx = "missing.onnx"\nepsilon = 1.0\n').start(wait=False)
     assert server.process.wait(timeout=120) != 0

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 import tritonclient.http as triton
 
-from gateway_servers import Behind, Gateway, gateway, light_gateway, scores_of, v2
+from gateway_servers import Behind, Gateway, gateway, light_gateway, scores_of, until, v2
 from scoreveil import Veil
+from scoreveil.gateway.config import Limits, Upstream
+from scoreveil.gateway.upstream import UpstreamPool
 
 # digits that occur in raw scores and logits alone: wherever they appear, something has leaked
 MARK = "739173"
@@ -283,6 +285,23 @@ def test_other_routes_are_not_served(front: Gateway, upstream: Behind, method: s
     assert not upstream.asked
 
 
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("/v2/models/theirs/infer", "There is no model of this name"),
+        ("/v2/models/theirs/versions/3/infer", "There is no model of this name"),
+        ("/v2/models/m/generate", "This path is not served"),
+        ("/v2/models/m/versions/9/infer", "This path is not served"),
+        ("/v2/nothing", "This path is not served"),
+        ("/v1/models/none:predict", "This path is not served"),  # TF Serving's errors are texts
+    ],
+)
+def test_a_missing_model_is_told_from_a_missing_path(front: Gateway, path: str, words: str) -> None:
+    status, _, body = front.request("POST", path, b"{}")
+    assert status == 404
+    assert json.loads(body)["error"].startswith(words)
+
+
 @pytest.mark.parametrize("case", BROKEN)
 def test_a_broken_upstream_gives_no_score(front: Gateway, case: int) -> None:
     status, headers, body = infer(front, np.float32([[case, 0]]))
@@ -298,6 +317,42 @@ def test_slow_and_missing_upstreams(front: Gateway) -> None:
     assert front.request("GET", "/v2/health/ready")[0] == 503
     assert front.request("GET", "/v2/health/live")[0] == 200
     assert front.request("GET", "/v2/models/m/ready")[0] == 200
+
+
+def test_the_log_says_what_failed_and_where(front: Gateway, upstream: Behind) -> None:
+    """The client is told that the operator's log says why."""
+    place = upstream.url.removeprefix("http://")
+    cases = {
+        10: f"upstream {place}: HTTP status 500",
+        11: f"upstream {place}: HTTP status 400",
+        13: f"upstream {place}: malformed answer",
+        16: "the answer is not made of score vectors as they are configured",
+        20: "the answer has another number of rows than the request",
+        99: f"upstream {place}: timed out",
+    }
+
+    def refusals() -> list[str]:
+        return [each.get("message", "") for each in front.events() if each["event"] == "refusal"]
+
+    before = len(refusals())
+    for case in cases:
+        infer(front, np.float32([[case, 0]]), "named")
+    infer(front, X, "gone")
+    until(lambda: len(refusals()) > before + len(cases))  # a line is written after its answer
+    assert refusals()[before:] == [
+        *cases.values(),
+        "upstream 127.0.0.1:9: cannot connect (ConnectionRefusedError)",
+    ]
+    no_leak(front.log.read_text())
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [("https://:pw@host.example/token/v2", "host.example:443"), ("http://[::1]:8000/token", "[::1]:8000")],
+)
+def test_of_an_upstreams_address_the_host_and_port_are_logged(url: str, place: str) -> None:
+    pool = UpstreamPool(Upstream(url), Limits())
+    assert pool.malformed().detail == f"upstream {place}: malformed answer"
 
 
 def test_metadata_names_what_is_served_alone(front: Gateway) -> None:

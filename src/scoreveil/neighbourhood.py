@@ -4,7 +4,7 @@ Every record has a few *marks*, numbers of 64 bits. Two records that share one a
 of a record become
 
     t = (x - mean) / (spread · √d)               with typical inputs, feature by feature
-    t = a / ‖a - mean of a‖,  a = asinh(x / s)   without, with s = min(1, Σx² / Σ|x|)
+    t = a / ‖a - mean of a‖,  a = asinh(x / s)   without, with s = Σx² / Σ|x|, from 1/1000 to 1
 
 and each of the TABLES marks is a keyed hash of the cells that t falls into along a few random directions,
 ⌊g·t / width + offset⌋. Directions, offsets and hash are functions of the secret: who does not have it cannot aim, and
@@ -13,8 +13,9 @@ marks tell nothing about a record but which others it is near to.
 With typical inputs the width is taken from them: the distance that one in a hundred of them has to its nearest
 neighbour. Without, it is judged by the record itself. Features of one unit, as pixels or standardised ones are, get
 WIDE cells; where a few large numbers stand beside many small ones, units are mixed, each feature's own spread is not
-known, and cells are a tenth of that. Texts must be the same, and what is missing counts as 0. How often neighbours part
-and strangers meet: benchmarks/walk.py, docs/decisions/neighbourhoods.md.
+known, and cells are a tenth of that. A record whose numbers are all below a billionth is as one of zeros. Texts must
+be the same, and what is missing counts as 0. How often neighbours part and strangers meet: benchmarks/walk.py,
+docs/decisions/neighbourhoods.md.
 """
 
 import hashlib
@@ -30,7 +31,8 @@ from scoreveil.randomness import Floats, KeyedDraws
 TABLES, DIRECTIONS = 8, 8  # marks of a record, and directions that make one
 WIDTH, WIDE = 0.0185, 0.21  # of a cell, where no typical inputs are given: features of their own units, and of one
 MIXED, FEW = (2.0, 4.0), (-8.0, -4.0)  # between which a record passes from the one to the other
-LEAST_APART = 0.01  # of the norm: where all numbers are the same
+LEAST_APART = 0.01  # of the norm, or of one number of usual size: where all numbers are the same, or nothing
+SMALLEST = 1e-3  # that a record's numbers may be taken to be in size
 NEAREST = 0.01  # the share of typical inputs that may be as near to another as the radius is
 NEAR = 0.85  # of a width: the distance that so many typical inputs are allowed to have
 MOST_TYPICAL = 2000  # inputs that distances are measured between
@@ -119,10 +121,11 @@ class _Numbers:
     def placed(self) -> Floats:
         """t, where no typical inputs are given."""
         size = self._squares / np.maximum(self._sum, TINY)
-        t = np.arcsinh(self.values / np.minimum(np.maximum(size, TINY), 1.0)[:, None])
+        t = np.arcsinh(self.values / np.minimum(np.maximum(size, SMALLEST), 1.0)[:, None])
         squares = np.einsum("ij,ij->i", t, t)
         apart = squares - np.add.reduce(t, axis=1) ** 2 / max(1, t.shape[1])  # ‖t - mean of t‖²
-        return np.asarray(t / np.sqrt(np.maximum(np.maximum(apart, squares * LEAST_APART**2), TINY))[:, None])
+        least = np.maximum(squares, 0.5) * LEAST_APART**2
+        return np.asarray(t / np.sqrt(np.maximum(apart, least))[:, None])
 
     def width(self) -> Floats:
         """The width of cells for each row, (n, 1)."""

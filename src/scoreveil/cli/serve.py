@@ -1,6 +1,7 @@
 """`scoreveil serve` and `scoreveil config`: the gateway."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -69,7 +70,7 @@ def serve(
 
     setup = server.Setup(config, overrides)
     loaded = setup.load()
-    _say(loaded, opening.before_serving(loaded))
+    _say(loaded, opening.before_serving(loaded), opening.kept(loaded))
     server.run(setup)
 
 
@@ -103,8 +104,8 @@ def _model_name(path: Path) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "-", path.stem).lstrip("._-") or "model"
 
 
-def _say(config: "Config", found: list[str]) -> None:
-    """What was found where the configuration was opened, and what it means."""
+def _say(config: "Config", found: list[str], kept: Iterable[str] = ()) -> None:
+    """What was found where the configuration was opened, what it means, and where secret and ledger are kept."""
     settings = config.server
     for line in found:
         typer.echo(line)
@@ -115,6 +116,8 @@ def _say(config: "Config", found: list[str]) -> None:
             continue
         promise = model.bare_veil.guarantee
         typer.echo(f"Model {name}: ε = {promise.epsilon:g} a release{_held(model)}, repeats {_repeats(model)}.")
+    for line in kept:
+        typer.echo(line)
     typer.echo(f"Gateway  {scheme}://{settings.host}:{settings.port}/v2")
     if config.language_models:
         typer.echo(f"OpenAI   {scheme}://{settings.host}:{settings.port}/v1")

@@ -8,6 +8,7 @@ keep theirs.
 import asyncio
 import contextlib
 import math
+import re
 import secrets
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -21,6 +22,7 @@ from scoreveil.gateway.config import Config
 from scoreveil.gateway.handlers import Answer, Exchange, Receive, Scope
 from scoreveil.gateway.ledger_link import LedgerLink
 from scoreveil.gateway.limits import Buckets, Held
+from scoreveil.gateway.metrics import ModelMetrics
 from scoreveil.gateway.routes import ServedRoute, route_table
 from scoreveil.gateway.served import ServedModel
 from scoreveil.gateway.traces import Tracer
@@ -36,6 +38,7 @@ JSON = (b"content-type", b"application/json")
 EVENTS = (b"content-type", b"text/event-stream")
 BINARY = (b"content-type", b"application/octet-stream")
 ONCE = (b"authorization", b"x-api-key", b"content-length", b"content-encoding", b"idempotency-key", HEADER_LENGTH)
+MODEL_PATH = re.compile("(/v2/models/[^/]+)/.")
 READY_FOR = 0.5  # seconds that an answer about readiness is kept
 
 
@@ -49,8 +52,10 @@ class Gateway:
         ledger: LedgerLink | None,
         buckets: Buckets,
         tracer: Tracer | None,
+        unnamed: ModelMetrics,
     ) -> None:
         self.config, self.models, self.ledger, self.tracer = config, models, ledger, tracer
+        self.unnamed = unnamed  # counts what is refused before its model is known, as a gRPC call without a key is
         self.authenticate = authenticator(config.auth)
         self.routes = route_table(config.models)
         self._buckets = buckets
@@ -122,7 +127,7 @@ class App:
             if route is None or not route.open:
                 exchange.client = _authenticated(gateway, exchange.headers)
             if route is None:
-                raise not_found()
+                raise _not_served(scope["path"], gateway)
             if scope["method"] != route.method:
                 message = f"This path takes {route.method} alone."
                 raise Refusal(405, message, "method", {"allow": route.method})
@@ -132,12 +137,12 @@ class App:
             if answer.parts is not None:
                 await _stream(send, receive, answer.parts)
         except Refusal as refusal:
-            await _refuse(send, route, exchange, refusal, start)
+            await _refuse(send, _has_openai_errors(route, scope["path"]), exchange, refusal, start)
         except Exception as error:  # nothing of it may reach the client, or granian's log
             request = secrets.token_hex(4)
             logs.failure("error", error, model=exchange.model, request=request)
             internal = Refusal(500, f"Internal error; see the server log, request id {request}.", "internal")
-            await _refuse(send, route, exchange, internal, start)
+            await _refuse(send, _has_openai_errors(route, scope["path"]), exchange, internal, start)
         else:
             if answer.parts is None:
                 await _send(send, answer)
@@ -157,7 +162,22 @@ def _headers(given: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
         for name in ONCE:
             if names.count(name) > 1:
                 raise bad_request(f"The header {name.decode()} came twice; send it once.")
+    if b"authorization" in headers and b"x-api-key" in headers:
+        raise bad_request("The request has both Authorization and X-API-Key; send one of them.")
     return headers
+
+
+def _not_served(path: str, gateway: Gateway) -> Refusal:
+    """404: no model has this name, or the path is none of a model's."""
+    found = MODEL_PATH.match(path)
+    if found is None or found[1] in gateway.routes:
+        return not_found()
+    return Refusal(404, "There is no model of this name; POST /v2/repository/index lists them.", "not_found")
+
+
+def _has_openai_errors(route: ServedRoute | None, path: str) -> bool:
+    """Whether an error is an object there; TF Serving's paths with a verb, /v1/models/NAME:predict, have a text."""
+    return path.startswith("/v1/") and ":" not in path if route is None else route.openai_errors
 
 
 def _authenticated(gateway: Gateway, headers: dict[bytes, bytes]) -> str:
@@ -182,9 +202,9 @@ async def _handled(route: ServedRoute, exchange: Exchange) -> Answer:
         return answer
 
 
-async def _refuse(send: Send, route: ServedRoute | None, exchange: Exchange, refusal: Refusal, start: float) -> None:
+async def _refuse(send: Send, openai: bool, exchange: Exchange, refusal: Refusal, start: float) -> None:
     said: Any = refusal.message
-    if route is not None and route.openai_errors:
+    if openai:
         said = {"message": refusal.message, "type": refusal.reason, "param": None, "code": refusal.reason}
     body = orjson.dumps({"error": said})
     if isinstance(refusal, StreamBroken):  # the answer has begun
@@ -192,10 +212,11 @@ async def _refuse(send: Send, route: ServedRoute | None, exchange: Exchange, ref
     else:
         extra = [(name.encode(), value.encode()) for name, value in refusal.headers.items()]
         await _send(send, Answer(body, status=refusal.status), extra)
-    if exchange.model:
-        exchange.served.metrics.refused(refusal.status, refusal.reason, time.perf_counter() - start)
+    counters = exchange.served.metrics if exchange.model else exchange.gateway.unnamed
+    counters.refused(refusal.status, refusal.reason, time.perf_counter() - start)
     who = {"model": exchange.model, "client": exchange.client}
-    logs.event("refusal", **who, status=refusal.status, reason=refusal.reason)
+    more = {"message": refusal.detail} if refusal.detail else {}
+    logs.event("refusal", **who, status=refusal.status, reason=refusal.reason, **more)
 
 
 class StreamBroken(Refusal):
@@ -213,7 +234,7 @@ async def _stream(send: Send, receive: Receive, parts: AsyncGenerator[bytes, Non
                     return
                 await send({"type": "http.response.body", "body": part, "more_body": True})
     except Refusal as refusal:
-        raise StreamBroken(refusal.status, refusal.message, refusal.reason) from None
+        raise StreamBroken(refusal.status, refusal.message, refusal.reason, detail=refusal.detail) from None
     finally:
         left.cancel()
     await send({"type": "http.response.body", "body": b""})

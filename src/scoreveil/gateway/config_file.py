@@ -4,6 +4,7 @@
 between. Secrets do not belong in the file.
 """
 
+import difflib
 import os
 import tomllib
 from collections.abc import Mapping
@@ -15,9 +16,12 @@ from msgspec import structs
 
 from scoreveil import typed
 from scoreveil.gateway.config import NAME, NAME_WORDS, SQLITE, Config, ConfigError, LedgerSettings, Model, Secrets
+from scoreveil.mechanisms.mechanism import named, names
+from scoreveil.typed import LONGEST_NAME
 
 T = TypeVar("T")
 PREFIX = "SCOREVEIL__"
+VEIL_KEYS = {"veil", "epsilon", "mechanism"}  # and the options of all mechanisms
 NOT_OPTIONS = {"secret", "model", "rng", "threads"}  # of `Veil`, but not for a file to say
 FILES = (".npy", ".npz", ".json")  # a text with such an ending, among the options of a veil, is a file
 
@@ -30,6 +34,8 @@ def load(
     if path is not None:
         try:
             tree = tomllib.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ConfigError(f"The configuration file {path} cannot be read: {error.strerror}.") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path.name} is not TOML: {error}.") from None
     for name in sorted(environ):
@@ -64,8 +70,11 @@ def _model(name: str, table: Any, base: Path) -> Model:
     if given := NOT_OPTIONS & table.keys():
         raise ConfigError(f"{place}: {', '.join(sorted(given))} cannot be set here; the gateway sets it.")
     own = set(Model.__struct_fields__) - {"veil"}
+    _check_keys(place, table, own | VEIL_KEYS | {option for name in names() for option in named(name).options()})
     options = {key: _option(value, base) for key, value in table.items() if key not in own}
     model = _converted({**{key: table[key] for key in table if key in own}, "veil": options}, Model, place, base)
+    if model.is_veiled and not options.keys() & {"epsilon", "veil"}:
+        raise ConfigError(f'{place}: The model needs epsilon, such as epsilon = 2.0, or veil = "file", a fitted one.')
     try:
         if model.is_veiled:
             releases = model.answer_releases  # which checks the options of the veil
@@ -76,6 +85,13 @@ def _model(name: str, table: Any, base: Path) -> Model:
     except ValueError as error:
         raise ConfigError(f"{place}: {error}") from None
     return model
+
+
+def _check_keys(place: str, table: Mapping[str, Any], known: set[str]) -> None:
+    for key in sorted(table.keys() - known):
+        near = difflib.get_close_matches(key, sorted(known), 1)
+        words = f"did you mean {near[0]}?" if near else f"the keys are {', '.join(sorted(known))}."
+        raise ConfigError(f"{place}: Unknown key {key[:LONGEST_NAME]!r} of the model; {words}")
 
 
 def _option(value: Any, base: Path) -> Any:

@@ -53,8 +53,8 @@ class Embedded(TensorSource):
         start = time.perf_counter()
         try:
             return self.loaded.run(arrays, outputs)
-        except Exception:  # whatever a model raises may quote its input
-            raise upstream_failed("model") from None
+        except Exception as error:  # whatever a model raises may quote its input
+            raise upstream_failed("model", f"the model raised {type(error).__name__}") from None
         finally:
             self._last = self._last[1], (time.perf_counter() - start) / rows
 

@@ -159,7 +159,7 @@ class Service:
                 code, words, more = CODES.get(refusal.status, INTERNAL), refusal.message, refusal.headers
             except Exception as error:  # gRPC would tell the client what it says
                 request = secrets.token_hex(4)
-                logs.failure("error", error, call=name, request=request)
+                logs.failure("error", error, message=f"gRPC {name}", request=request)
                 code, words, more = INTERNAL, f"Internal error; see the server log, request id {request}.", {}
             return bytes(await context.abort(code, words, tuple(more.items())))
 

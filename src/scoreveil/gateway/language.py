@@ -20,7 +20,7 @@ from scoreveil.gateway.config import Limits, Model, Upstream
 from scoreveil.gateway.labels import NoLabel, label_scores
 from scoreveil.gateway.sources import Arrays, Source
 from scoreveil.gateway.upstream import UpstreamPool
-from scoreveil.inference_protocol.refusals import not_allowed, upstream_failed
+from scoreveil.inference_protocol.refusals import not_allowed
 from scoreveil.inference_protocol.tensors import TensorSpec
 
 JSON = {"Content-Type": "application/json"}
@@ -72,7 +72,7 @@ class LanguageUpstream(Source[LanguageQuery]):
             query.usage = completions.usage(tree)
             query.finish = completions.finish_reason(choice)
         except (ValueError, LookupError, TypeError, AttributeError):
-            raise upstream_failed("malformed") from None
+            raise self._pool.malformed() from None
         return dict(choice)
 
     def _asked(self, query: LanguageQuery, more: dict[str, Any]) -> tuple[str, bytes]:
@@ -108,7 +108,7 @@ class LabelledUpstream(LanguageUpstream):
         try:
             scores = label_scores(completions.first_token(query.form, choice), self._labels)
         except (ValueError, LookupError, TypeError, AttributeError):
-            raise upstream_failed("malformed") from None
+            raise self._pool.malformed() from None
         query.text, query.finish = self._labels[int(scores.argmax())], "stop"
         return {} if query.form.wanted(query.request) is None else {self._score: scores}
 
@@ -143,7 +143,7 @@ class TextUpstream(LanguageUpstream):
         try:
             query.text = _text(query.form.text(choice))
         except (LookupError, TypeError):
-            raise upstream_failed("malformed") from None
+            raise self._pool.malformed() from None
         return {}
 
     def write(self, query: LanguageQuery, outputs: Arrays) -> tuple[bytes, int]:
@@ -188,8 +188,8 @@ class TextUpstream(LanguageUpstream):
                 if counts and tree and tree.get("usage"):
                     yield _event(orjson.dumps({**head, "choices": [], "usage": completions.usage(tree)}))
             except (ValueError, LookupError, TypeError, AttributeError):
-                raise upstream_failed("malformed") from None
-        raise upstream_failed("malformed")  # it ended before it was complete
+                raise self._pool.malformed() from None
+        raise self._pool.malformed()  # it ended before it was complete
 
 
 def _sampling(request: Request) -> dict[str, Any]:

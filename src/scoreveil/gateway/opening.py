@@ -37,6 +37,11 @@ from scoreveil.veil import NOTHING, Veil
 # this process has no threads yet, so that it can be copied, which is fastest; macOS cannot bear that
 CHILD = "fork" if sys.platform == "linux" else "spawn"
 MOST_NAMED = 12  # classes that are named
+NEGATIVES = (
+    "has two columns that are each other's negatives, [-z, z]: one logit written twice, of which softmax would make "
+    "the probability of 2z. Serve probabilities: convert the model without raw scores (skl2onnx: raw_scores=False), or "
+    "let it end in [0, z], or in z alone."
+)
 
 
 def before_serving(config: Config) -> list[str]:
@@ -57,16 +62,16 @@ def before_serving(config: Config) -> list[str]:
 
 def here(config: Config) -> list[str]:
     """Open models, veils, keys and certificates in this process; what was found."""
-    with _said_of("auth.jwt"):
+    with said_of("auth.jwt"):
         authenticator(config.auth)
-    with _said_of("server"):
+    with said_of("server"):
         _open_certificates(config.server)
         if config.server.grpc_port is not None:
             with needs("grpc"):
                 import_module("scoreveil.gateway.grpc_service")
     lines = []
     for name, model in config.models.items():
-        with _said_of(f"models.{name}"):
+        with said_of(f"models.{name}"):
             if model.is_veiled:
                 model.make_veil()
             if model.upstream is None:
@@ -80,21 +85,21 @@ def here(config: Config) -> list[str]:
 async def everything(config: Config) -> list[str]:
     """As `here`, and the secret, the ledger and every upstream too."""
     lines = here(config)
-    with _said_of("secrets"):
+    with said_of("secrets"):
         lines.append(_secret(config.secrets.file))
     if config.remembers:
-        with _said_of("ledger"):
+        with said_of("ledger"):
             lines.append(await _ledger(config.ledger.url))
             await _check_fingerprint(config.ledger.url, config.secrets.file)
     for name, model in config.models.items():
         if model.upstream is not None:
-            with _said_of(f"models.{name}"):
+            with said_of(f"models.{name}"):
                 lines += await _upstream(name, model, config)
     return lines
 
 
 @contextmanager
-def _said_of(place: str) -> Iterator[None]:
+def said_of(place: str) -> Iterator[None]:
     """Whatever cannot be opened is an error of the configuration, which names the place."""
     try:
         yield
@@ -180,6 +185,8 @@ def _try(model: Model, opened: LoadedModel, file: str) -> None:
             raise ValueError(f'{own} holds probabilities already; remove outputs = "logits".')
         if not _are_scores(veil, probabilities(told, model.outputs, veil.shape)):
             raise ValueError(f"{own} {_not_scores(veil.shape)}")
+        if model.outputs == "logits" and _are_negatives(told) and not isinstance(veil.shape, (OneColumn, ManyLabels)):
+            raise ValueError(f"{own} {NEGATIVES}")
 
 
 def _not_scores(shape: Shape | None) -> str:
@@ -192,6 +199,11 @@ def _not_scores(shape: Shape | None) -> str:
         f"does not hold probabilities that add up to 1 in each row. If they are logits, {logits} If each is a yes or "
         'no of its own, say shape = "many_labels", or --shape many_labels.'
     )
+
+
+def _are_negatives(rows: Array) -> bool:
+    """Whether the last axis has two columns that are each other's negatives in every row, and not all zero."""
+    return rows.shape[-1] == 2 and bool(rows.any()) and np.array_equal(rows[..., 0], -rows[..., 1])
 
 
 def _are_scores(veil: Veil, rows: Array) -> bool:
@@ -211,7 +223,7 @@ async def _upstream(name: str, model: Model, config: Config) -> list[str]:
             raise ValueError("the upstream does not answer that it is ready; --offline does not ask it.")
         _, outputs = await source.declared()
     except Refusal as refusal:
-        raise ValueError(refusal.message) from None
+        raise ValueError(refusal.detail or refusal.message) from None
     finally:
         await source.close()
     if model.is_language:
@@ -228,6 +240,23 @@ async def _upstream(name: str, model: Model, config: Config) -> list[str]:
 
 
 # Secrets, ledger, certificates
+
+
+def kept(config: Config) -> list[str]:
+    """Where the secret and the ledger are, and whether each was there already; of what they hold, nothing."""
+    path, url = config.secrets.file, config.ledger.url
+    lines = [f"Secret   {_found(path)}"]
+    if secrets.VARIABLE in os.environ:
+        lines = [f"Secret   that of {secrets.VARIABLE} in the environment"]
+    if config.remembers:
+        # the address of a database may hold a password
+        place = _found(Path(url.removeprefix(SQLITE))) if url.startswith(SQLITE) else "PostgreSQL, as ledger.url says"
+        lines.append(f"Ledger   {place}")
+    return lines
+
+
+def _found(path: Path) -> str:
+    return f"{path}, {'which was there already' if path.exists() else 'which is new'}"
 
 
 def _secret(path: Path) -> str:

@@ -26,7 +26,7 @@ from scoreveil.gateway.config import Limits, Model, Upstream
 from scoreveil.gateway.sources import Arrays, Source
 from scoreveil.gateway.upstream import UpstreamPool, versioned_path
 from scoreveil.inference_protocol.messages import NUMPY, fitted, parsed
-from scoreveil.inference_protocol.refusals import bad_request, not_allowed, too_many_rows, upstream_failed
+from scoreveil.inference_protocol.refusals import bad_request, not_allowed, too_many_rows
 from scoreveil.inference_protocol.tensors import DTYPES, NAMES, Array, TensorSpec, flattened, from_json
 
 JSON = {"Content-Type": "application/json"}
@@ -103,7 +103,7 @@ class RowSource(Source[RowQuery]):
             # of an object of outputs the configured one alone is read
             return {self._score: _array([row[self._score] if isinstance(row, dict) else row for row in rows])}
         except (ValueError, LookupError, TypeError):
-            raise upstream_failed("malformed") from None
+            raise self._pool.malformed() from None
 
     def write(self, query: RowQuery, outputs: Arrays) -> tuple[bytes, int]:
         return orjson.dumps({"predictions": outputs[self._score]}, option=NUMPY), 0

@@ -30,7 +30,7 @@ from granian.server.mp import MPServer
 
 from scoreveil.gateway import config_file, logs, metrics
 from scoreveil.gateway.app import App
-from scoreveil.gateway.config import Config, ConfigError
+from scoreveil.gateway.config import Config, ConfigError, Server
 from scoreveil.gateway.ledger_link import load_keys
 from scoreveil.gateway.shared_config import SharedConfig
 from scoreveil.gateway.worker import Worker, leave_with
@@ -53,11 +53,11 @@ class Setup:
         return config_file.load(self.path, self.overrides)
 
 
-def worker(shared: SharedConfig, folder: Path, parent: int) -> App:
+def worker(shared: SharedConfig, folder: Path, parent: int, started: Server) -> App:
     """The application of one worker process."""
     drain = shared.good().config.server.drain_seconds
     threading.Thread(target=leave_with, args=(parent, folder, drain), daemon=True, name="parent").start()
-    return App(Worker(shared, folder))
+    return App(Worker(shared, folder, started))
 
 
 def run(setup: Setup) -> None:
@@ -81,7 +81,7 @@ def run(setup: Setup) -> None:
     server.on_startup(admin.start)
     server.on_startup(lambda: signal.signal(signal.SIGHUP, lambda *_: _hang_up(setup, server, shared, folder)))
     try:
-        server.serve(target_loader=partial(worker, shared, folder, os.getpid()), wrap_loader=False)
+        server.serve(target_loader=partial(worker, shared, folder, os.getpid(), settings), wrap_loader=False)
     finally:
         admin.stop()
         shutil.rmtree(folder, ignore_errors=True)

@@ -23,6 +23,7 @@ from scoreveil.inference_protocol.refusals import Refusal, model_too_slow, upstr
 from scoreveil.inference_protocol.tensors import TensorSpec
 
 READY_SECONDS = 2.0
+BROKEN = "malformed answer, or one that broke off"
 
 
 class UpstreamPool:
@@ -30,6 +31,7 @@ class UpstreamPool:
 
     def __init__(self, upstream: Upstream, limits: Limits) -> None:
         self._base, self._connections = upstream.url.rstrip("/"), upstream.connections
+        self._place = _place(URL(self._base))
         self._most = limits.upstream_bytes
         self._headers = {"Accept-Encoding": "identity", "User-Agent": "scoreveil"}
         if upstream.token_file is not None:
@@ -42,13 +44,15 @@ class UpstreamPool:
         try:
             answer = await self._client.ask("POST", path, seconds, headers, body)
         except TimeoutError:
-            raise model_too_slow() from None
+            raise model_too_slow(self._said("timed out")) from None
         except TooLarge:
-            raise upstream_failed("too_large") from None
-        except (HttpFault, OSError, ValueError):
-            raise upstream_failed() from None
+            raise self._too_large() from None
+        except OSError as error:
+            raise self._not_connected(error) from None
+        except (HttpFault, ValueError):
+            raise upstream_failed(detail=self._said(BROKEN)) from None
         if answer.status != 200:
-            raise _refused(answer.status)
+            raise self._refused(answer.status)
         return answer.body, answer.headers
 
     async def lines(
@@ -61,16 +65,18 @@ class UpstreamPool:
             async with asyncio.timeout(seconds):
                 async with self._streams().post(url, data=body, headers=asked, allow_redirects=False) as answer:
                     if answer.status != 200:
-                        raise _refused(answer.status)
+                        raise self._refused(answer.status)
                     async for line in answer.content:
                         size += len(line)
                         if size > self._most:
-                            raise upstream_failed("too_large")
+                            raise self._too_large()
                         yield line
         except TimeoutError:
-            raise model_too_slow() from None
+            raise model_too_slow(self._said("timed out")) from None
+        except aiohttp.ClientConnectorError as error:
+            raise self._not_connected(error) from None
         except (aiohttp.ClientError, OSError, ValueError):
-            raise upstream_failed() from None
+            raise upstream_failed(detail=self._said(BROKEN)) from None
 
     async def get(self, path: str, seconds: float = READY_SECONDS) -> tuple[int, bytes]:
         """The status and body of what only the gateway itself asks; status 0 where there is no answer."""
@@ -79,6 +85,30 @@ class UpstreamPool:
         except (TimeoutError, HttpFault, OSError, ValueError):
             return 0, b""
         return answer.status, answer.body
+
+    def malformed(self) -> Refusal:
+        """The answer is not one of the upstream's protocol."""
+        return upstream_failed("malformed", self._said("malformed answer"))
+
+    def _too_large(self) -> Refusal:
+        return upstream_failed("too_large", self._said(f"answer of more than {self._most} bytes"))
+
+    def _not_connected(self, error: OSError) -> Refusal:
+        return upstream_failed(detail=self._said(f"cannot connect ({type(error).__name__})"))
+
+    def _refused(self, status: int) -> Refusal:
+        """What an upstream's status means to the client. Its reasons may quote inputs, so they stay here."""
+        detail = self._said(f"HTTP status {status}")
+        if status in (400, 413, 415, 422):
+            message = "The model refused the request; check the inputs against what the model declares."
+            return Refusal(400, message, "upstream_refused", detail=detail)
+        if status in (429, 503):
+            message = "The model is busy or not ready; try again later."
+            return Refusal(503, message, "upstream_busy", detail=detail)
+        return upstream_failed(detail=detail)
+
+    def _said(self, what: str) -> str:
+        return f"upstream {self._place}: {what}"
 
     def _streams(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -103,14 +133,10 @@ def _token(path: Path) -> str:
     return token
 
 
-def _refused(status: int) -> Refusal:
-    """What an upstream's status means to the client. Its reasons may quote inputs, so they stay here."""
-    if status in (400, 413, 415, 422):
-        message = "The model refused the request; check the inputs against what the model declares."
-        return Refusal(400, message, "upstream_refused")
-    if status in (429, 503):
-        return Refusal(503, "The model is busy or not ready; try again later.", "upstream_busy")
-    return upstream_failed()
+def _place(url: URL) -> str:
+    """The host and port alone: of a user, a path or a query, which may hold a token, nothing is logged."""
+    host = url.raw_host or ""
+    return f"[{host}]:{url.port}" if ":" in host else f"{host}:{url.port}"
 
 
 def versioned_path(prefix: str, name: str, upstream: Upstream) -> str:
@@ -138,7 +164,7 @@ class TensorUpstream(TensorSource):
         try:
             return messages.read_response(answer, given.get(messages.HEADER_LENGTH), query.asked)
         except (Refusal, LookupError, TypeError, ValueError, AttributeError):
-            raise upstream_failed("malformed") from None
+            raise self._pool.malformed() from None
 
     async def declared(self) -> tuple[Sequence[TensorSpec], Sequence[TensorSpec]]:
         """Inputs and outputs, as the upstream names them; of all else that it says, nothing is passed on."""
@@ -147,7 +173,7 @@ class TensorUpstream(TensorSource):
             said = orjson.loads(body) if status == 200 else {}
             inputs, outputs = ([_spec(each) for each in said.get(kind) or []] for kind in ("inputs", "outputs"))
         except (ValueError, LookupError, TypeError, AttributeError):
-            raise upstream_failed("malformed") from None
+            raise self._pool.malformed() from None
         return self.inputs or inputs, [
             declared(each, self._shape) if each.name in self._scores else each for each in outputs
         ]

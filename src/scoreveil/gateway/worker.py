@@ -13,17 +13,21 @@ from typing import Any
 
 from scoreveil.gateway import logs, secrets
 from scoreveil.gateway.app import App, Gateway, Send
-from scoreveil.gateway.config import Config
+from scoreveil.gateway.config import Config, Limits, Model, Server
 from scoreveil.gateway.embedded import Embedded
 from scoreveil.gateway.handlers import Headers, Receive
 from scoreveil.gateway.ledger_link import LedgerLink
 from scoreveil.gateway.limits import Buckets
-from scoreveil.gateway.metrics import Metrics
+from scoreveil.gateway.metrics import Metrics, ModelMetrics
+from scoreveil.gateway.opening import said_of
+from scoreveil.gateway.secrets import Keys
 from scoreveil.gateway.served import ServedModel, open_source
 from scoreveil.gateway.shared_config import SharedConfig
 from scoreveil.gateway.traces import open_tracer
 from scoreveil.mechanisms import loading
 
+LISTENING = ("host", "port", "grpc_port", "admin_host", "admin_port")
+READ_AT_START = (*LISTENING, "tls_cert", "tls_key", "tls_client_ca", "workers", "drain_seconds")  # of `Server`
 CATCH_UP = 1.0  # seconds from the end of the start, when the server runs the event loop again
 
 
@@ -32,8 +36,9 @@ class Worker:
 
     gateway: Gateway  # from when the worker has started
 
-    def __init__(self, shared: SharedConfig, folder: Path) -> None:
-        self._shared, self._folder = shared, folder
+    def __init__(self, shared: SharedConfig, folder: Path, started: Server) -> None:
+        """`started`: what the main process was started with, and still listens with."""
+        self._shared, self._folder, self._started = shared, folder, started
         self._version = shared.good()
         self._ledgers: dict[str, LedgerLink] = {}
         self._metrics: Metrics | None = None
@@ -101,16 +106,22 @@ class Worker:
             await ledger.require(keys, config.models)
         models = {}
         for name, model in config.models.items():
-            counters = self._metrics.add(name)
-            if model.upstream is None:
-                source = await asyncio.to_thread(open_source, name, model, config.limits)
-            else:  # its connections belong to this event loop
-                source = open_source(name, model, config.limits)
-            counted = source.model if isinstance(source, Embedded) else model
-            models[name] = await asyncio.to_thread(ServedModel, name, counted, source, keys, config.limits, counters)
-        gateway = Gateway(config, models, ledger, self._buckets, open_tracer(config.traces))
+            with said_of(f"models.{name}"):
+                models[name] = await self._open_model(name, model, keys, config.limits, self._metrics.add(name))
+        tracer, unnamed = open_tracer(config.traces), self._metrics.add("")
+        gateway = Gateway(config, models, ledger, self._buckets, tracer, unnamed)
         logs.event("serving", model=",".join(models), rotations=keys.rotations)
         return gateway
+
+    async def _open_model(
+        self, name: str, model: Model, keys: Keys, limits: Limits, counters: ModelMetrics
+    ) -> ServedModel:
+        if model.upstream is None:
+            source = await asyncio.to_thread(open_source, name, model, limits)
+        else:  # its connections belong to this event loop
+            source = open_source(name, model, limits)
+        counted = source.model if isinstance(source, Embedded) else model
+        return await asyncio.to_thread(ServedModel, name, counted, source, keys, limits, counters)
 
     async def _reload(self) -> None:
         """Open what is offered, and read the secrets again; where that fails, everything stays as it was."""
@@ -124,7 +135,8 @@ class Worker:
                 return
             self._version = offered
             self._shared.keep(offered)
-            logs.event("reloaded")
+            unchanged = needs_restart(self._started, offered.config.server)
+            logs.event("reloaded", **({"message": unchanged} if unchanged else {}))
         try:
             await asyncio.sleep(before.config.limits.seconds + 1)  # requests under way keep what they began with
         finally:
@@ -139,6 +151,12 @@ class Worker:
         for ledger in self._ledgers.values():
             await ledger.close()
         self._buckets.close()
+
+
+def needs_restart(started: Server, read: Server) -> str:
+    """Which settings of the server are others now and stay as they were; empty where there are none."""
+    names = [name for name in READ_AT_START if getattr(started, name) != getattr(read, name)]
+    return f"These stay as they were until a restart: {', '.join(f'server.{name}' for name in names)}." if names else ""
 
 
 def _words(error: Exception) -> str:

@@ -1,12 +1,30 @@
 """What a client is told when it does not get an answer. Messages never quote a score, an input or a key."""
 
+# what the operator's log says of a model's answer, by the reason, where no more is known
+KINDS = {
+    "not_scores": "the answer is not made of score vectors as they are configured",
+    "releases": "the answer holds another number of releases than an earlier one, or more than the ledger keeps",
+    "rows": "the answer has another number of rows than the request",
+}
+
 
 class Refusal(Exception):
-    """The server declines to answer: an HTTP status, a message, one word for metrics and logs, and further headers."""
+    """The server declines to answer.
 
-    def __init__(self, status: int, message: str, reason: str, headers: dict[str, str] | None = None) -> None:
+    Attributes:
+        status: The HTTP status.
+        message: What the client is told.
+        reason: One word for metrics and logs.
+        headers: Further headers of the answer.
+        detail: What the operator's log says beside it; nothing of a body.
+    """
+
+    def __init__(
+        self, status: int, message: str, reason: str, headers: dict[str, str] | None = None, detail: str = ""
+    ) -> None:
         super().__init__(message)
         self.status, self.message, self.reason, self.headers = status, message, reason, headers or {}
+        self.detail = detail
 
 
 def bad_request(message: str) -> Refusal:
@@ -27,10 +45,12 @@ def not_found() -> Refusal:
     return Refusal(404, "This path is not served; /v2/models/NAME/infer and its relatives are.", "not_found")
 
 
-def upstream_failed(reason: str = "upstream") -> Refusal:
+def upstream_failed(reason: str = "upstream", detail: str = "") -> Refusal:
     """The model's answer cannot be passed on; whatever it said stays here."""
-    return Refusal(502, "The model gave no answer that can be passed on; its operator's log says why.", reason)
+    message = "The model gave no answer that can be passed on; its operator's log says why."
+    return Refusal(502, message, reason, detail=detail or KINDS.get(reason, ""))
 
 
-def model_too_slow() -> Refusal:
-    return Refusal(504, "The model did not answer in time; try again later, or ask for less at a time.", "timeout")
+def model_too_slow(detail: str = "") -> Refusal:
+    message = "The model did not answer in time; try again later, or ask for less at a time."
+    return Refusal(504, message, "timeout", detail=detail)
