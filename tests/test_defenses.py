@@ -80,6 +80,14 @@ def test_one_vector_is_enough(name: str, k: int) -> None:
 
 
 @pytest.mark.parametrize("name", EVERY)
+def test_scores_in_memory_that_must_not_be_written_to_are_no_matter(name: str) -> None:
+    """Large arrays reach other processes like that; torch would warn, and warnings are errors here."""
+    defense, scores = DEFENSES[name].make(given()), records(4, 20, 10, 6.0, 0.8).scores
+    scores.flags.writeable = False
+    assert defense(scores).shape == scores.shape
+
+
+@pytest.mark.parametrize("name", EVERY)
 def test_the_seed_decides(name: str) -> None:
     made_and_asked.cache_clear()
     first = made_and_asked(name, 10)[1]

@@ -84,6 +84,20 @@ def test_the_files_hold_every_row(made, tmp_path):
     assert "defenses of the scores" not in picture + text  # those are rows of plain training
 
 
+def test_the_field_may_be_run_in_parts(made, tmp_path):
+    """What was run again takes the place of what there was; all else stays, in the order of the recipes."""
+    rows, _, _ = made
+    first = [replace(row, recipe=name) for name in ("pate", "l2") for row in rows]
+    again = [replace(row, recipe="pate", nll=1.0) for row in rows]
+    for part in (first, rows, again):
+        text = frontier.write(part, tmp_path, "scoreveil reproduce").read_text()
+    assert frontier.read(tmp_path) == [*first[len(rows) :], *rows, *again]
+    shown = [line.split(" | ")[0] for line in text.splitlines()]
+    assert [name for name in shown if name in ("| L2", "| label smoothing", "| PATE")] == [
+        *("| L2", "| label smoothing", "| PATE"),
+    ]
+
+
 def test_no_canary_keeps_its_label(made):
     images = load("adult", made[1])
     assert (training.mislabelled(images, 0).labels != images.labels).all()

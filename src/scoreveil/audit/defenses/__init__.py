@@ -43,7 +43,7 @@ _METHODS = (
         keeps_ranking=True,
         bounded_given="ranking",
     ),
-    Method("memguard", _memguard),
+    Method("memguard", _memguard, is_slow=True),
     Method("purification", _purification, keeps_label=False),
     Method("top_3", simple.top_k(3)),
     Method("rounding_1", simple.rounding(1)),

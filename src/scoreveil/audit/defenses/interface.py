@@ -39,6 +39,7 @@ class Method:
     is_random: bool = False  # asking again gives another answer
     fits: bool = False  # fitted on members: judged on half of them, fitted on the other half
     needs_labels: bool = False  # fitted to true labels
+    is_slow: bool = False  # takes milliseconds a vector: a study begins with it
 
 
 @dataclass(frozen=True)

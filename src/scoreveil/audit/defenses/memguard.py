@@ -28,7 +28,7 @@ from torch import nn
 from scoreveil.audit.data.records import Defense, Floats, Membership
 from scoreveil.audit.defenses.interface import Given
 from scoreveil.audit.defenses.sticky import sticky_uniforms
-from scoreveil.audit.networks.training import seeded, using
+from scoreveil.audit.networks.training import seeded, tensor, using
 
 Tensor = Any
 Network = Callable[[Tensor], Tensor]  # h: (n, k) scores in any order -> (n,), before the sigmoid
@@ -82,7 +82,7 @@ def train(known: Membership, seed: int, settings: MemGuardSettings) -> Network:
         found = f"{len(known.members)} and {len(known.nonmembers)}"
         raise ValueError(f"Expected known members and non-members to train on, got {found}.")
     scores = np.concatenate([known.members.scores[:size], known.nonmembers.scores[:size]])
-    x = torch.as_tensor(scores, dtype=torch.float32).sort(dim=1, descending=True).values
+    x = tensor(scores).float().sort(dim=1, descending=True).values
     y = torch.cat([torch.ones(size), torch.zeros(size)])
     with seeded(seed), using(1):
         network = _network(known.classes, settings.hidden)
@@ -188,4 +188,4 @@ def use_probability(h: Network, scores: Floats, noisy: Floats, budget: float) ->
 
 def decision(h: Network, scores: Floats) -> Floats:
     """g: how likely the defender's own classifier calls each vector a member's."""
-    return np.asarray(torch.sigmoid(h(torch.as_tensor(scores, dtype=torch.float32)).double()).numpy())
+    return np.asarray(torch.sigmoid(h(tensor(scores).float()).double()).numpy())

@@ -21,7 +21,7 @@ from torch import nn
 
 from scoreveil.audit.data.records import Defense, Floats
 from scoreveil.audit.defenses.interface import Given
-from scoreveil.audit.networks.training import seeded, using
+from scoreveil.audit.networks.training import seeded, tensor, using
 
 WIDTHS = {10: (7, 4), 100: (50, 20, 10)}  # on the way in; the way out is their mirror image
 LAMBDA = 0.2
@@ -35,7 +35,7 @@ def purification(given: Given) -> Defense:
 
     def defense(scores: Floats) -> Floats:
         with torch.no_grad():
-            logits = network(torch.as_tensor(scores, dtype=torch.float32)).double()
+            logits = network(tensor(scores).float()).double()
         return np.asarray(torch.softmax(logits, dim=1).numpy())
 
     return defense
@@ -44,7 +44,7 @@ def purification(given: Given) -> Defense:
 def train(scores: Floats, seed: int) -> Any:
     if len(scores) < 2:
         raise ValueError(f"Expected at least 2 reference records, got {len(scores)}.")
-    y = torch.as_tensor(scores, dtype=torch.float32)
+    y = tensor(scores).float()
     label = torch.as_tensor(scores.argmax(axis=1))
     with seeded(seed), using(1):
         network = autoencoder(scores.shape[1])

@@ -17,6 +17,7 @@ from scoreveil import atomic
 from scoreveil.audit.defenses import DEFENSES
 from scoreveil.audit.paper.tables import NAMES, Claim, claim_table, grid
 from scoreveil.audit.paper.training import PLAIN, VEILED, Leak, Row
+from scoreveil.audit.recipes import RECIPES
 from scoreveil.audit.report.charts.panel import SHAPES, TONES, Axis, Panel, Series, sheet
 from scoreveil.audit.report.charts.svg import svg
 from scoreveil.audit.report.wording import NOTHING, number, setting_in_words, words
@@ -35,6 +36,7 @@ RECIPE_WORDS = {
     "dp_weights": "DP, weights",
     "pate": "PATE",
 }
+ROWS = "rows.json"
 JUDGED = ("optimal", "optimal_sticky")  # all other defenses of the scores are their rivals
 TOLD_ANYWAY = (UNDEFENDED, VEILED, LABEL)  # of every recipe
 SURE = 1.96  # standard errors
@@ -295,11 +297,17 @@ def _told(row: Row) -> str:
 
 
 def write(rows: Iterable[Row], folder: Path, command: str) -> Path:
-    """rows.json, a figure for each dataset, and tables.md; the path of the latter, which is written last."""
-    every = list(rows)
+    """rows.json, a figure for each dataset, and tables.md; the path of the latter, which is written last.
+
+    What the folder has of other datasets and recipes stays: the field may be run in parts.
+    """
+    new = list(rows)
+    before = read(folder) if (folder / ROWS).exists() else []
+    run = {(row.dataset, row.recipe) for row in new}
+    every = sorted([*(row for row in before if (row.dataset, row.recipe) not in run), *new], key=_place)
     folder.mkdir(parents=True, exist_ok=True)
     lines = ",\n".join(json.dumps(asdict(row), allow_nan=False) for row in every)
-    atomic.write(folder / "rows.json", f"[\n{lines}\n]\n")
+    atomic.write(folder / ROWS, f"[\n{lines}\n]\n")
     for dataset in dict.fromkeys(row.dataset for row in every):
         atomic.write(folder / f"{dataset}.svg", figure(every, dataset))
     made = folder / "tables.md"
@@ -307,9 +315,14 @@ def write(rows: Iterable[Row], folder: Path, command: str) -> Path:
     return made
 
 
+def _place(row: Row) -> tuple[int, int]:
+    """Datasets and recipes in the order that they are named in elsewhere."""
+    return list(NAMES).index(row.dataset), list(RECIPES).index(row.recipe)
+
+
 def read(folder: Path) -> list[Row]:
     """The rows of a folder that `write` made."""
-    return [_row(each) for each in json.loads((folder / "rows.json").read_text(encoding="utf-8"))]
+    return [_row(each) for each in json.loads((folder / ROWS).read_text(encoding="utf-8"))]
 
 
 def _row(kept: dict[str, Any]) -> Row:

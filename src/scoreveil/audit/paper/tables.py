@@ -34,8 +34,8 @@ def markdown(studies: Mapping[str, Study], command: str) -> str:
         made, printed = study.meta, TABLE_2.get(name, {})
         parts += [
             f"## {NAMES.get(name, name)}",
-            f"{made.get('title', name)}. [Report]({name}/report.html), [results]({name}/results.json), "
-            f"[figures]({name}/figures). {made.get('machine', '')}, {made.get('date', '')}.",
+            f"{made.get('title', name)}. [Report with all figures]({name}/report.html), "
+            f"[results]({name}/results.json). {made.get('machine', '')}, {made.get('date', '')}.",
             "### Table 2, and our rows below it",
             table_2(study, printed),
             "### What an attacker who adapts makes of the same scores",

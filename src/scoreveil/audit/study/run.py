@@ -209,9 +209,9 @@ def _first(bench: Bench, plan: StudyPlan) -> list[_Task]:
 
 
 def _then(bench: Bench, plan: StudyPlan) -> list[_Task]:
-    """The slow attacks on the same settings; then the other settings, by all attacks."""
+    """The slow attacks on the same settings; then the other settings, by all attacks, what takes longest first."""
     tasks = _in_parts(bench, plan, _together(name for name in plan.attacks if ATTACKS[name].cost > QUICK))
-    for one in plan.settings:
+    for one in sorted(plan.settings, key=lambda setting: not DEFENSES[setting[0]].is_slow):
         many = one in plan.likelihood and bench.subject.many is not None
         rest = replace(bench, attacks=()) if one[0] in FIRST else bench
         if rest.attacks or many:
