@@ -100,6 +100,8 @@ def processor_seconds() -> float:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
     item.stash[BEGAN] = processor_seconds()
+    if item.get_closest_marker("filterwarnings"):
+        loading.wait()  # the thread that compiles would put back the filters that it found when it began
     yield
 
 
