@@ -1,6 +1,5 @@
 """Some of many classes: the largest scores, with or without the rest."""
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -110,7 +109,8 @@ class TopK(Shape, name="top_k"):
             )
 
     def piece(self, layout: Sequence[int]) -> int:
-        return max(LEAST_PIECE, PIECE // (self.classes or layout[-1]))
+        # a list that nothing is added to takes half the room
+        return max(LEAST_PIECE, PIECE // self.classes if self.classes else 2 * PIECE // layout[-1])
 
     def restored(self, veiled: Rows, like: Rows) -> Rows:
         rows = veiled[:, 0]
@@ -148,12 +148,14 @@ def scaled(rows: Rows) -> Rows:
 def _divided(rows: Rows, columns: Rows, total: Floats) -> Rows:
     """Rows divided by their sums. `columns` is a copy of them, (k, n), which is written to."""
     np.divide(columns, total, out=columns, casting="same_kind")
-    made = np.ascontiguousarray(columns.T)
+    made = np.empty(rows.shape, columns.dtype)
+    for i, column in enumerate(columns):  # half the time of a transposed copy
+        made[:, i] = column
     merged = np.zeros(len(rows), dtype=bool)
-    for i, j in itertools.combinations(range(len(columns)), 2):
-        equal = columns[i] == columns[j]
+    for apart in range(1, len(columns)):  # each two columns once
+        equal = columns[apart:] == columns[:-apart]
         if equal.any():
-            merged |= equal & (rows[:, i] != rows[:, j])
+            merged |= (equal.T & (rows[:, apart:] != rows[:, :-apart])).any(axis=1)
     if merged.any():
         order = rank(rows[merged])
         before, after = (np.take_along_axis(each[merged], order, axis=1) for each in (rows, made))
