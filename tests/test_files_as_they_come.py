@@ -404,6 +404,62 @@ def test_a_raw_score_in_a_few_rows_does_not_pass_unasked(tmp_path, suffix):
         protected(source, columns=columns)
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+@pytest.mark.parametrize("filler", [0.0, -1.0])
+def test_a_value_that_stands_for_none_hides_no_raw_score(tmp_path, suffix, filler):
+    top = make_scores(10_000, 3).max(axis=1)
+    for raw in (np.arange(10_000) >= 6000, np.arange(10_000) % 8 != 3):
+        source, columns = late_scores(tmp_path / f"in{suffix}", np.where(raw, top, filler))
+        with pytest.raises(ValueError, match=r"^'note' in in.* looks like raw scores"):
+            protected(source, columns=columns)
+    counts = np.random.default_rng(0).poisson(0.1, 10_000).astype(float)
+    source, columns = late_scores(tmp_path / f"in{suffix}", counts)
+    assert protected(source, columns=columns)[0].rows == 10_000
+
+
+def test_the_row_from_which_on_a_column_is_raw_is_that_of_the_file(tmp_path):
+    rows = make_scores(4001, 3)
+    top = rows.max(axis=1)
+    cells = [f"{','.join(map(str, row))},{top[i] if i >= 2001 else ''}" for i, row in enumerate(rows)]
+    cells[1::2] = [f"x,1,1,{top[i] if i >= 2001 else ''}" for i in range(1, 4001, 2)]
+    source = written(tmp_path / "in.csv", "\n".join(["a,b,c,note", *cells]) + "\n")
+    with pytest.raises(ValueError, match=r"^'note' in in\.csv would stay .* from row 2002 on"):
+        protected(source, columns="a,b,c", on_bad_row="skip")
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        lambda row: [["a", row[0]], ["b", row[1]], ["c", row[2]]],
+        lambda row: [["1", row[0]], ["2", row[1]], ["3", row[2]]],
+        lambda row: ["b", max(row)],
+        lambda row: [7, max(row)],
+        lambda row: {"a": {"x": [1, row[0]]}},
+    ],
+)
+def test_raw_scores_within_lists_and_pairs_do_not_pass_unasked(tmp_path, raw):
+    rows = make_scores(40, 3).tolist()
+    lines = [json.dumps({"a": row[0], "b": row[1], "c": row[2], "debug": raw(row)}) for row in rows]
+    source = written(tmp_path / "in.jsonl", "\n".join(lines) + "\n")
+    with pytest.raises(ValueError, match=r"^'debug' in in\.jsonl would stay as it is, and looks like raw scores"):
+        protected(source, columns="a,b,c")
+
+
+def test_keys_that_are_ids_take_no_room_of_their_own():
+    values = [{f"u{i}": i, "same": i} for i in range(2000)]
+    assert [name for name, _ in raw_columns.columns_within("meta", values)] == ["meta.same"]
+    values = [{f"score {i}": i} for i in range(2000)]
+    assert len(raw_columns.columns_within("meta", values)) == 1
+
+
+def test_a_raw_score_in_the_second_column_of_another_array_does_not_pass_unasked(tmp_path):
+    rows = make_scores(500, 3)
+    beside = np.stack([np.arange(500.0), rows.max(axis=1)], axis=1)
+    np.savez(tmp_path / "in.npz", scores=rows, beside=beside)
+    with pytest.raises(ValueError, match=r"^'beside' in in\.npz would stay as it is"):
+        protected(tmp_path / "in.npz", columns="scores")
+
+
 @pytest.mark.parametrize(("last", "passes"), [("7", False), ("none", True)])
 def test_a_column_that_gets_its_numbers_late_is_known_by_its_name(tmp_path, monkeypatch, last, passes):
     monkeypatch.setattr(text, "READ_BYTES", 50_000)

@@ -179,6 +179,33 @@ def test_a_column_that_looks_like_a_raw_score_refuses_the_table(library: str) ->
     assert Veil(1.0)(kept, columns=NAMES) is not None
 
 
+@pytest.mark.parametrize("library", ["pandas", "polars", "arrow", "batch"])
+@pytest.mark.parametrize("kind", ["number", "text"])
+def test_a_raw_score_that_begins_late_refuses_the_table(library: str, kind: str) -> None:
+    values = scores(10_000)
+    top = [None if i < 6000 else float(each) for i, each in enumerate(values.max(axis=1))]
+    note = top if kind == "number" else ["" if each is None else str(each) for each in top]
+    with pytest.raises(ValueError, match=r"^'note' would stay as it is, and looks like raw scores"):
+        Veil(1.0)(as_frame(library, values, note=note), columns=NAMES)
+    other = np.random.default_rng(1).random(10_000).tolist()
+    answer = Veil(1.0)(as_frame(library, values, note=other), columns=NAMES)
+    assert as_array(answer, ["note"])[:, 0].tolist() == other
+
+
+def test_an_index_that_becomes_a_raw_score_refuses_the_table() -> None:
+    values = scores(10_000)
+    index = np.where(np.arange(10_000) < 6000, np.nan, values[:, 0])
+    with pytest.raises(ValueError, match="The index 'who'"):
+        Veil(1.0)(pd.DataFrame(values, columns=NAMES, index=pd.Index(index, name="who")))
+
+
+def test_a_map_of_raw_scores_refuses_the_table() -> None:
+    values = scores(50)
+    raw = pa.array([list(zip(NAMES, row, strict=True)) for row in values.tolist()], pa.map_(pa.string(), pa.float64()))
+    with pytest.raises(ValueError, match="^'note' would stay"):
+        Veil(1.0)(as_frame("arrow", values, note=raw), columns=NAMES)
+
+
 def test_an_index_that_is_a_raw_score_refuses_the_table() -> None:
     values = scores()
     frame = as_frame("pandas", values).set_index(pd.Index(values.max(axis=1), name="w"))

@@ -52,7 +52,7 @@ def test_tiny_moves_share_a_mark_and_other_records_do_not(typical: np.ndarray | 
     assert len(strangers) <= 0.03 * len(x)  # both of a pair are counted
 
 
-@pytest.mark.parametrize("scale", [1e-300, 1e-40, 1e-20, 1e-9])
+@pytest.mark.parametrize("scale", [1e-300, 1e-40, 1e-20, 1e-12])
 def test_next_to_nothing_is_nothing(scale: float) -> None:
     """A blank record has no size of its own that noise could be compared with."""
     near = Neighbourhoods(SECRET, b"m")
@@ -60,9 +60,11 @@ def test_next_to_nothing_is_nothing(scale: float) -> None:
     assert (near(200, [noise]) == near(1, [np.zeros((1, 13))])).any(axis=1).all()
 
 
-def test_small_records_are_told_apart() -> None:
+@pytest.mark.parametrize("scale", [1e-4, 1e-6, 1e-8])
+def test_small_records_are_told_apart(scale: float) -> None:
+    """Wavelengths in metres, or concentrations."""
     near = Neighbourhoods(SECRET, b"m")
-    small = np.random.default_rng(0).normal(size=(200, 13)) * 1e-4
+    small = np.random.default_rng(0).normal(size=(200, 13)) * scale
     counts = Counter(near(200, [small]).ravel().tolist())
     assert max(counts.values()) == 1
 

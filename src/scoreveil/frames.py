@@ -6,15 +6,25 @@ refuses the table, as it does in files (`raw_columns.py`). Metadata, which may h
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scoreveil.mechanisms.scores import BadRow
-from scoreveil.raw_columns import LOOKED_AT, Floats, columns_within, looking_raw, warn_of_order, would_stay
+from scoreveil.raw_columns import (
+    LOOKED_AT,
+    Floats,
+    columns_within,
+    looking_raw,
+    looking_raw_anywhere,
+    warn_of_order,
+    would_stay,
+)
 
 Rows = NDArray[Any]
+Column = tuple[Any, str, Floats]  # what to call it, the name of its numbers, and they, NaN where there is none
 Veiled = Callable[[Rows], Rows]
 
 
@@ -41,15 +51,14 @@ def veiled(veil: Veiled, frame: Any, columns: Sequence[Any] | str | None = None,
     else:
         where = table.floating() if columns is None else table.named(columns)
     scores = _scores(table, where)
-    others = [(name, *found) for i, name in enumerate(table.names) if i not in where for found in table.numbers(i)]
-    raw = looking_raw(scores, others)
+    raw = _looking_raw(scores, partial(table.others, where))
     if raw:
         stay, them = would_stay(raw)
         raise ValueError(
             f"{', '.join(map(repr, raw))} {stay}. Drop {them}, or veil the columns of the "
             "scores alone: veil(frame[columns])."
         )
-    if index := looking_raw(scores, table.index()):
+    if index := _looking_raw(scores, table.index):
         raise ValueError(
             f"The index {', '.join(map(repr, index))} would stay as it is, and looks like raw scores. Leave it out: "
             "frame.reset_index(drop=True)."
@@ -67,6 +76,16 @@ def veiled(veil: Veiled, frame: Any, columns: Sequence[Any] | str | None = None,
     if not (table.is_column and is_vector):
         warn_of_order(scores, [table.names[i] for i in where], len(where) < len(table.names))
     return table.replaced(where, answer.reshape(scores.shape))
+
+
+def _looking_raw(scores: Rows, others: Callable[[slice], list[Column]]) -> list[Any]:
+    """What looks like raw scores, in the first rows or anywhere; `others` gives the other numbers of some rows."""
+    first = slice(LOOKED_AT)
+    found = looking_raw(scores[first], others(first))
+    for start in range(0, 0 if found else len(scores), LOOKED_AT):
+        part = slice(start, start + LOOKED_AT)
+        found += looking_raw_anywhere(scores[part], others(part))
+    return list(dict.fromkeys(found))
 
 
 def _scores(table: "_Table", where: list[int]) -> Rows:
@@ -97,6 +116,7 @@ class _Table:
 
     def __init__(self, frame: Any) -> None:
         self.frame = frame
+        self._read: dict[int, Rows] = {}
 
     def column(self, i: int) -> Any:
         raise NotImplementedError
@@ -121,19 +141,27 @@ class _Table:
         """The table with the columns of an array in these places."""
         raise NotImplementedError
 
-    def objects(self, i: int, most: int) -> list[Any]:
-        """The first values of a column, whatever they are."""
+    def objects(self, i: int, rows: slice) -> list[Any]:
+        """Some values of a column, whatever they are."""
         raise NotImplementedError
 
-    def numbers(self, i: int) -> list[tuple[str, Floats]]:
+    def others(self, where: list[int], rows: slice) -> list[Column]:
+        """The numbers in some rows of all columns but these."""
+        return [
+            (name, *found) for i, name in enumerate(self.names) if i not in where for found in self._numbers(i, rows)
+        ]
+
+    def _numbers(self, i: int, rows: slice) -> list[tuple[str, Floats]]:
         """The numbers in a column, be they within lists or texts: their name, and they, NaN where there is none."""
         name = str(self.names[i])
         if self.dtype(i).startswith(("float", "int", "uint")):
-            return [(name, np.asarray(self.values(i), dtype=np.float64))]
-        return columns_within(name, self.objects(i, LOOKED_AT))
+            if i not in self._read:
+                self._read[i] = self.values(i)  # once, of which rows are taken often
+            return [(name, np.asarray(self._read[i][rows], dtype=np.float64))]
+        return columns_within(name, self.objects(i, rows))
 
-    def index(self) -> list[tuple[Any, str, Floats]]:
-        """The numbers that rows are known by, where they are: what to call them, their name, and they."""
+    def index(self, rows: slice) -> list[Column]:
+        """The numbers that some rows are known by, where they are."""
         return []
 
     def floating(self) -> list[int]:
@@ -197,14 +225,14 @@ class _Pandas(_Table):
         dtype = self.dtype(i) if self.dtype(i).startswith("float") else "float64"
         return np.asarray(column.to_numpy(dtype=dtype, na_value=np.nan))
 
-    def objects(self, i: int, most: int) -> list[Any]:
-        return list(self.column(i).iloc[:most])
+    def objects(self, i: int, rows: slice) -> list[Any]:
+        return list(self.column(i).iloc[rows])
 
-    def index(self) -> list[tuple[Any, str, Floats]]:
-        index = self.frame.index
+    def index(self, rows: slice) -> list[Column]:
+        index = self.frame.index[rows]
         if type(index).__name__ == "RangeIndex":
             return []
-        levels = [(index.names[i], index.get_level_values(i)[:LOOKED_AT]) for i in range(index.nlevels)]
+        levels = [(index.names[i], index.get_level_values(i)) for i in range(index.nlevels)]
         return [(name, *found) for name, level in levels for found in columns_within(str(name or ""), list(level))]
 
     def replaced(self, where: list[int], answer: Rows) -> Any:
@@ -246,8 +274,8 @@ class _Polars(_Table):
     def values(self, i: int) -> Rows:
         return np.asarray(self.column(i).to_numpy())
 
-    def objects(self, i: int, most: int) -> list[Any]:
-        return list(self.column(i).head(most).to_list())
+    def objects(self, i: int, rows: slice) -> list[Any]:
+        return list(self.column(i)[rows].to_list())
 
     def replaced(self, where: list[int], answer: Rows) -> Any:
         import polars
@@ -286,8 +314,8 @@ class _Arrow(_Table):
     def values(self, i: int) -> Rows:
         return np.asarray(self.column(i).to_numpy(**self._copied))
 
-    def objects(self, i: int, most: int) -> list[Any]:
-        return list(self.column(i).slice(0, most).to_pylist())
+    def objects(self, i: int, rows: slice) -> list[Any]:
+        return list(self.column(i)[rows].to_pylist())
 
     @property
     def _copied(self) -> dict[str, bool]:

@@ -4,7 +4,7 @@ Every record has a few *marks*, numbers of 64 bits. Two records that share one a
 of a record become
 
     t = (x - mean) / (spread · √d)               with typical inputs, feature by feature
-    t = a / ‖a - mean of a‖,  a = asinh(x / s)   without, with s = Σx² / Σ|x|, from 1/1000 to 1
+    t = a / ‖a - mean of a‖,  a = asinh(x / s)   without, with s = Σx² / Σ|x|, from 10⁻⁶ to 1
 
 and each of the TABLES marks is a keyed hash of the cells that t falls into along a few random directions,
 ⌊g·t / width + offset⌋. Directions, offsets and hash are functions of the secret: who does not have it cannot aim, and
@@ -13,8 +13,8 @@ marks tell nothing about a record but which others it is near to.
 With typical inputs the width is taken from them: the distance that one in a hundred of them has to its nearest
 neighbour. Without, it is judged by the record itself. Features of one unit, as pixels or standardised ones are, get
 WIDE cells; where a few large numbers stand beside many small ones, units are mixed, each feature's own spread is not
-known, and cells are a tenth of that. A record whose numbers are all below a billionth is as one of zeros. Texts must
-be the same, and what is missing counts as 0. How often neighbours part and strangers meet: benchmarks/walk.py,
+known, and cells are a tenth of that. A record whose numbers are all below 10⁻¹² is as one of zeros, and below 10⁻⁹
+strangers begin to meet. Texts must be the same, and what is missing counts as 0. How often neighbours part and strangers meet: benchmarks/walk.py,
 docs/decisions/neighbourhoods.md.
 """
 
@@ -32,7 +32,7 @@ TABLES, DIRECTIONS = 8, 8  # marks of a record, and directions that make one
 WIDTH, WIDE = 0.0185, 0.21  # of a cell, where no typical inputs are given: features of their own units, and of one
 MIXED, FEW = (2.0, 4.0), (-8.0, -4.0)  # between which a record passes from the one to the other
 LEAST_APART = 0.01  # of the norm, or of one number of usual size: where all numbers are the same, or nothing
-SMALLEST = 1e-3  # that a record's numbers may be taken to be in size
+SMALLEST = 1e-6  # that a record's numbers may be taken to be in size
 NEAREST = 0.01  # the share of typical inputs that may be as near to another as the radius is
 NEAR = 0.85  # of a width: the distance that so many typical inputs are allowed to have
 MOST_TYPICAL = 2000  # inputs that distances are measured between

@@ -32,6 +32,9 @@ DISTINCT = 10  # values of a score from which on two columns are not in one orde
 LEVELS = 5  # values of a column from which on it tells more than a class
 ORDERS = 1e10  # in which a column could stand, from which on its order is no accident in any of many parts
 RANKED = 5  # rows in descending order from which on it is no accident
+FILLER = 0.05  # of the rows that have one and the same value, from which on it may stand for none
+ENTRIES = 4  # of a list that are looked at, the first ones
+JUDGED = 3  # numbers from which on they are compared with the scores; fewer count by their name alone
 
 
 def looking_raw(scores: NDArray[Any], others: Iterable[tuple[Any, str, Floats]]) -> list[Any]:
@@ -55,7 +58,8 @@ def looking_raw(scores: NDArray[Any], others: Iterable[tuple[Any, str, Floats]])
 def looking_raw_anywhere(scores: NDArray[Any], others: Sequence[tuple[Any, str, Floats]]) -> dict[Any, int]:
     """The same in every LOOKED_AT rows, of which those count where a column has a number; and the first such row.
 
-    An order counts there only if it is no accident, however many parts a file has.
+    A value that many rows have, such as 0 or -1, may stand for none: those rows are left out as well. An order counts
+    only if it is no accident, however many parts a file has.
     """
     found: dict[Any, int] = {}
     for start in range(0, len(scores) if others else 0, LOOKED_AT):
@@ -64,15 +68,27 @@ def looking_raw_anywhere(scores: NDArray[Any], others: Sequence[tuple[Any, str, 
         for column, name, numbers in others:
             part = numbers[start : start + LOOKED_AT]
             there = np.isfinite(part)
-            if not there.any():
+            if column in found or not there.any():
                 continue
-            mine, beside, told = part, rows, known
-            if not there.all():
-                mine, beside = part[there], rows[there]
-                told = _told(beside[:COMPARED])
-            if RAW.search(name) or _equals(mine, beside) or _follows(mine[:COMPARED], told, ORDERS):
-                found.setdefault(column, start + int(there.argmax()))
+            if RAW.search(name):
+                found[column] = start + int(there.argmax())
+                continue
+            for chosen in (there, there & (part != _filler(part[there]))):
+                if chosen.sum() < JUDGED:
+                    continue
+                whole = chosen.all()
+                mine, beside = (part, rows) if whole else (part[chosen], rows[chosen])
+                told = known if whole else _told(beside[:COMPARED])
+                if _equals(mine, beside) or _follows(mine[:COMPARED], told, ORDERS):
+                    found.setdefault(column, start + int(chosen.argmax()))
     return found
+
+
+def _filler(numbers: Floats) -> float:
+    """The value that many of these have; NaN where there is none."""
+    values, counts = np.unique(numbers, return_counts=True)
+    most = int(counts.argmax())
+    return float(values[most]) if counts[most] >= FILLER * len(numbers) else math.nan
 
 
 def would_stay(raw: Sequence[Any]) -> tuple[str, str]:
@@ -175,7 +191,7 @@ def warn_of_order(scores: NDArray[Any], names: Sequence[Any], has_others: bool) 
 
 
 def numbers_within(name: str, value: Any) -> Iterator[tuple[str, float]]:
-    """Every number within a value, with the names on the way to it; a list counts by its first entry."""
+    """Every number within a value, with the names on the way to it; a list counts by its first entries."""
     if isinstance(value, str):
         number = NUMBER.match(value)
         if number:
@@ -184,9 +200,23 @@ def numbers_within(name: str, value: Any) -> Iterator[tuple[str, float]]:
         for key, inner in value.items():
             yield from numbers_within(f"{name}.{key}", inner)
     elif isinstance(value, list | tuple | np.ndarray):
-        yield from numbers_within(name, value[0]) if len(value) else ()
+        if len(value) and all(_is_named(entry) for entry in value):
+            yield from numbers_within(name, dict(value))
+            return
+        for place, entry in enumerate(value[:ENTRIES]):
+            yield from numbers_within(entry_name(name, place), entry)
     elif isinstance(value, int | float | Decimal | np.number) and not isinstance(value, bool):
         yield name, _float(value)
+
+
+def _is_named(entry: Any) -> bool:
+    """Whether it is a name with a value: lists of such, and Arrow's maps, are mappings."""
+    return isinstance(entry, list | tuple) and len(entry) == 2 and isinstance(entry[0], str | int)
+
+
+def entry_name(name: str, place: int) -> str:
+    """What an entry of a list is called; the first as the list is."""
+    return f"{name}.{place}" if place else name
 
 
 def _float(value: Any) -> float:
@@ -197,13 +227,24 @@ def _float(value: Any) -> float:
 
 
 def columns_within(name: str, values: Sequence[Any]) -> list[tuple[str, Floats]]:
-    """The numbers within the values of a column, by the names on the way to them; NaN where there is none."""
-    found: dict[str, Floats] = {}
+    """The numbers within the values of a column, by the names on the way to them; NaN where there is none.
+
+    A name that only a few rows have, as where keys are ids, is left out, unless it is that of a score.
+    """
+    places: dict[str, list[int]] = {}
+    found: dict[str, list[float]] = {}
     for row, value in enumerate(values):
         if value is None:
             continue
         for full, number in numbers_within(name, value):
-            if full not in found:
-                found[full] = np.full(len(values), math.nan)
-            found[full][row] = number
-    return list(found.items())
+            places.setdefault(full, []).append(row)
+            found.setdefault(full, []).append(number)
+    columns = list[tuple[str, Floats]]()
+    has_raw = False
+    for full, rows in places.items():
+        if len(rows) < JUDGED and (has_raw or not RAW.search(full)):
+            continue
+        has_raw = has_raw or len(rows) < JUDGED  # one of many such names is enough
+        columns.append((full, np.full(len(values), math.nan)))
+        columns[-1][1][rows] = found[full]
+    return columns

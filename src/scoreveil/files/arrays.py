@@ -27,6 +27,7 @@ from scoreveil.files.score_file import (
     unreadable,
 )
 from scoreveil.mechanisms.scores import check_layout
+from scoreveil.raw_columns import ENTRIES, entry_name
 
 # what zipfile and numpy raise for a file that is damaged, or none of theirs
 DAMAGED = (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError, ValueError)
@@ -171,7 +172,7 @@ class NpzFile(ArrayFile):
             yield from read_blocks(stream, read_header(stream, self._name), self._name)
 
     def other_numbers(self, batch: Batch, names: Collection[str]) -> list[tuple[str, str, Floats]]:
-        """Arrays of numbers with a row for each of these; of wider ones the first column stands for all."""
+        """Arrays of numbers with a row for each of these; of wider ones the first columns stand for all."""
         found = []
         for member in (*self._before, *self._after):
             name = member.filename.removesuffix(".npy")
@@ -180,7 +181,8 @@ class NpzFile(ArrayFile):
             if name in names and header.dtype.kind in "fiu" and is_beside:
                 if batch.rest == 0:
                     self._restart(name, member)
-                found.append((name, name, self._first_column(name, header, len(batch.scores))))
+                columns = self._first_columns(name, header, len(batch.scores))
+                found += [(name, entry_name(name, i), column) for i, column in enumerate(columns)]
         return found
 
     def _restart(self, name: str, member: zipfile.ZipInfo) -> None:
@@ -189,15 +191,15 @@ class NpzFile(ArrayFile):
         self._beside[name] = self._open_member(member)
         read_header(self._beside[name], self._name)
 
-    def _first_column(self, name: str, header: Header, count: int) -> Floats:
-        """The first column of the next rows of another array."""
+    def _first_columns(self, name: str, header: Header, count: int) -> Floats:
+        """The first columns of the next rows of another array, each as a row; only one of an array in Fortran order."""
         width = 1 if header.fortran else math.prod(header.shape[1:])
         bytes_per_row, parts = width * header.dtype.itemsize, []
         step = batch_rows(bytes_per_row)
         for start in range(0, count, step):
             data = _read(self._beside[name], min(step, count - start) * bytes_per_row, self._name)
-            parts.append(np.frombuffer(data, header.dtype)[::width].astype(np.float64))
-        return np.concatenate(parts)
+            parts.append(np.frombuffer(data, header.dtype).reshape(-1, width)[:, :ENTRIES].astype(np.float64))
+        return np.concatenate(parts).T
 
     @contextmanager
     def writer(self, file: IO[bytes], dropped: Sequence[str] = ()) -> Iterator[Write]:

@@ -89,7 +89,7 @@ class Cleaning:
         passing = self._passing(file)
         raw = looking_raw_anywhere(part.batch.scores, file.other_numbers(part.batch, passing)) if passing else {}
         if raw:
-            raise ValueError(_refused(list(raw), name, f" from row {part.first_row + min(raw.values())} on"))
+            raise ValueError(_refused(list(raw), name, f" from row {part.row(min(raw.values()))} on"))
 
     def _passing(self, file: ScoreFile) -> list[str]:
         """The columns besides the scores of which nobody said what is to become."""
@@ -108,6 +108,13 @@ class Cleaned:
     shape: Shape | None
     first_row: int  # of the batch, in the file
     left_out: frozenset[int] = frozenset()  # rows of the file that are bad, and not in the batch any more
+
+    def row(self, place: int) -> int:
+        """The row of the file that stands at a place of the batch."""
+        if not self.left_out:
+            return self.first_row + place
+        whole = np.arange(self.first_row, self.first_row + len(self.batch.scores) + len(self.left_out))
+        return int(np.setdiff1d(whole, [*self.left_out])[place])
 
     @property
     def vectors(self) -> Rows:

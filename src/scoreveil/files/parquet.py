@@ -26,7 +26,7 @@ from scoreveil.files.score_file import (
     varied_lists,
 )
 from scoreveil.frames import without_metadata
-from scoreveil.raw_columns import LOOKED_AT, columns_within
+from scoreveil.raw_columns import ENTRIES, LOOKED_AT, columns_within, entry_name
 
 READ_BUFFER = 1 << 20  # of each column: else whole row groups are read at once, however large
 GROUP_BYTES = 1 << 26  # of a row group of the output, about
@@ -235,11 +235,12 @@ def _numbers_within(name: str, column: Any) -> list[tuple[str, Floats]]:
 def _first_entries(name: str, column: Any) -> list[tuple[str, Floats]]:
     """The numbers in the first entries of lists, which stand for the others."""
     compute, found = _pyarrow().compute, []
-    first = compute.list_slice(column, 0, 1)
-    rows = compute.list_parent_indices(first).to_numpy(zero_copy_only=False)
-    for full, numbers in _numbers_within(name, first.flatten()):
-        found.append((full, np.full(len(column), np.nan)))
-        found[-1][1][rows] = numbers
+    for place in range(ENTRIES):
+        entry = compute.list_slice(column, place, place + 1)
+        rows = compute.list_parent_indices(entry).to_numpy(zero_copy_only=False)
+        for full, numbers in _numbers_within(entry_name(name, place), entry.flatten()) if len(rows) else ():
+            found.append((full, np.full(len(column), np.nan)))
+            found[-1][1][rows] = numbers
     return found
 
 
