@@ -1,5 +1,6 @@
 """Tables in memory: pandas, polars and Arrow in, the same out, and all else as it was."""
 
+import json
 import subprocess
 import sys
 from typing import Any
@@ -152,6 +153,30 @@ def test_metadata_of_arrow_tables_are_left_behind_and_pandas_index_stays(library
     assert again.attrs == {}
 
 
+def test_what_pandas_says_of_columns_is_kept_and_nothing_else() -> None:
+    frame = as_frame("pandas", scores()).assign(kind=pd.Categorical(list("xyxyxy")))
+    table = pa.Table.from_pandas(frame)
+    about = json.loads(table.schema.metadata[b"pandas"])
+    about["columns"][0]["metadata"] = {"first": 0.7172908}
+    about["columns"][1]["first"] = 0.7172908
+    answer = Veil(1.0)(table.replace_schema_metadata({"pandas": json.dumps(about)}), columns=NAMES)
+    assert b"0.7172908" not in answer.schema.metadata[b"pandas"]
+    pd.testing.assert_series_equal(answer.to_pandas()["kind"], frame["kind"])
+    for unreadable in (b"{}", b"[]", b"no JSON", b'{"columns": [7], "column_indexes": []}'):
+        answer = Veil(1.0)(table.replace_schema_metadata({"pandas": unreadable}), columns=NAMES)
+        assert answer.schema.metadata is None
+        assert len(answer.to_pandas()) == 6
+
+
+def test_the_number_of_a_field_stays() -> None:
+    """Iceberg knows columns by it."""
+    table = as_frame("arrow", scores())
+    for i, (number, kept) in enumerate(((b"12", {b"PARQUET:field_id": b"12"}), (b"0.7172908", None))):
+        marked = table.schema.set(i, table.schema.field(i).with_metadata({"PARQUET:field_id": number}))
+        answer = Veil(1.0)(table.cast(marked), columns=NAMES)
+        assert answer.schema.field(i).metadata == kept
+
+
 def test_a_type_that_keeps_its_metadata_refuses_the_table() -> None:
     kind = pa.dense_union([pa.field("x", pa.int64(), metadata={"first": "0.7172908"})])
     table = as_frame("arrow", scores()).append_column("either", pa.nulls(6, kind))
@@ -202,7 +227,7 @@ def test_an_index_that_becomes_a_raw_score_refuses_the_table() -> None:
 def test_a_map_of_raw_scores_refuses_the_table() -> None:
     values = scores(50)
     raw = pa.array([list(zip(NAMES, row, strict=True)) for row in values.tolist()], pa.map_(pa.string(), pa.float64()))
-    with pytest.raises(ValueError, match="^'note' would stay"):
+    with pytest.raises(ValueError, match=r"^'note' would stay"):
         Veil(1.0)(as_frame("arrow", values, note=raw), columns=NAMES)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gateway import cmdline
-from gateway_servers import LIGHT_TOML, PIXELS, SLOW, Gateway, gateway, light_gateway, scores_of, until
+from gateway_servers import LIGHT_TOML, PIXELS, SLOW, Gateway, free_ports, gateway, light_gateway, scores_of, until
 from scoreveil import secret_file
 
 pytestmark = [pytest.mark.slow, pytest.mark.linux]
@@ -69,10 +69,22 @@ def test_a_reload_says_what_it_left_and_why_it_failed(tmp_path: Path) -> None:
             return said(server, event)[-1]
 
         assert hang_up("reloaded") == ""
-        server.config.write_text(f"server = {{ workers = 2, drain_seconds = 5 }}\n{LIGHT_TOML}")
+        (port,) = free_ports(1)
+        changed = f'grpc_port = {port}, workers = 2, drain_seconds = 5, admin_names = ["new.example"]'
+        server.config.write_text(f"server = {{ {changed} }}\n{LIGHT_TOML}")
+        assert server.request("GET", "/healthz", admin=True, Host="new.example")[0] == 421
         for _ in range(2):  # they are not taken by the second one either
-            words = "These stay as they were until a restart: server.workers, server.drain_seconds."
+            words = "These stay as they were until a restart: server.grpc_port, server.workers, server.drain_seconds."
             assert hang_up("reloaded") == words
+        assert server.request("GET", "/healthz", admin=True, Host="new.example")[0] == 200
+        # nor by a worker that starts later
+        (worker,) = workers(server)
+        served = sum(each["event"] == "serving" for each in server.events())
+        os.kill(worker, signal.SIGKILL)
+        server.wait_for("serving", served + 1)
+        until(lambda: server.listening() and server.request("GET", "/v2/health/live")[0] == 200)
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port), timeout=5)
         server.config.write_text(LIGHT_TOML)
         assert hang_up("reloaded") == ""
         server.config.write_text('[models.digits]\nskops = "missing.skops"\nepsilon = 1.0\n')

@@ -294,6 +294,7 @@ def test_other_routes_are_not_served(front: Gateway, upstream: Behind, method: s
         ("/v2/models/m/versions/9/infer", "This path is not served"),
         ("/v2/nothing", "This path is not served"),
         ("/v1/models/none:predict", "This path is not served"),  # TF Serving's errors are texts
+        ("/v1/models/none/versions/1", "This path is not served"),
     ],
 )
 def test_a_missing_model_is_told_from_a_missing_path(front: Gateway, path: str, words: str) -> None:

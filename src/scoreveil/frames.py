@@ -342,6 +342,9 @@ _READERS: dict[str, Callable[[Any], _Table]] = {
 
 # what pandas needs to give the same index and columns back
 DESCRIBED = ("index_columns", "column_indexes", "columns", "creator", "pandas_version")
+OF_A_COLUMN = ("name", "field_name", "pandas_type", "numpy_type")
+OF_A_TYPE = ("num_categories", "ordered", "timezone", "encoding")
+FIELD_ID = b"PARQUET:field_id"  # by which tables such as Iceberg's know a column
 
 
 def without_metadata(schema: Any) -> tuple[Any, list[str]]:
@@ -356,22 +359,31 @@ def without_metadata(schema: Any) -> tuple[Any, list[str]]:
     fields = [_bare(field, field.name, left) for field in schema]
     kept = {}
     for key, value in (schema.metadata or {}).items():
-        if key == b"pandas":
-            kept[key] = _described(value, left)
-        else:
+        about = _described(value, left) if key == b"pandas" else None
+        if about is None:
             left.append(key.decode(errors="replace"))
+        else:
+            kept[key] = about
     return pyarrow.schema(fields, metadata=kept or None), list(dict.fromkeys(left))
 
 
-def _described(value: bytes, left: list[str]) -> bytes:
-    """What pandas says of index and columns, without the attributes that stand beside it."""
+def _described(value: bytes, left: list[str]) -> bytes | None:
+    """What pandas says of index and columns, without what stands beside it; None where that cannot be read."""
     try:
         about = dict(json.loads(value))
-    except (ValueError, TypeError):
-        left.append("pandas")
-        return b"{}"
+        for part in ("column_indexes", "columns"):
+            about[part] = [_of_column(each) for each in about[part]]
+    except (ValueError, TypeError, KeyError):
+        return None
     left += [f"pandas.{key}" for key, found in about.items() if found and key not in DESCRIBED]
     return json.dumps({key: about[key] for key in DESCRIBED if key in about}).encode()
+
+
+def _of_column(about: dict[str, Any]) -> dict[str, Any]:
+    """What pandas must know of a column; nothing else that somebody may have put there."""
+    kept = {key: about[key] for key in OF_A_COLUMN}
+    kind = about["metadata"]
+    return kept | {"metadata": kind and {key: kind[key] for key in OF_A_TYPE if key in kind}}
 
 
 def _bare(field: Any, name: str, left: list[str]) -> Any:
@@ -379,7 +391,8 @@ def _bare(field: Any, name: str, left: list[str]) -> Any:
     import pyarrow
 
     types, kind = pyarrow.types, field.type
-    left += [f"{name}.{key.decode(errors='replace')}" for key in field.metadata or {}]
+    kept = {key: value for key, value in (field.metadata or {}).items() if key == FIELD_ID and value.isdigit()}
+    left += [f"{name}.{key.decode(errors='replace')}" for key in field.metadata or {} if key not in kept]
 
     def inner(within: Any) -> Any:
         return _bare(within, f"{name}.{within.name}", left)
@@ -396,7 +409,7 @@ def _bare(field: Any, name: str, left: list[str]) -> Any:
         kind = pyarrow.list_(inner(kind.value_field))
     elif any(_is_marked(kind.field(i)) for i in range(kind.num_fields)):
         raise ValueError(f"Column {name!r} is of a type whose metadata cannot be left behind; convert or drop it.")
-    return pyarrow.field(field.name, kind, field.nullable)
+    return pyarrow.field(field.name, kind, field.nullable, kept or None)
 
 
 def _is_marked(field: Any) -> bool:

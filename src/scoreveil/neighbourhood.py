@@ -14,8 +14,8 @@ With typical inputs the width is taken from them: the distance that one in a hun
 neighbour. Without, it is judged by the record itself. Features of one unit, as pixels or standardised ones are, get
 WIDE cells; where a few large numbers stand beside many small ones, units are mixed, each feature's own spread is not
 known, and cells are a tenth of that. A record whose numbers are all below 10⁻¹² is as one of zeros, and below 10⁻⁹
-strangers begin to meet. Texts must be the same, and what is missing counts as 0. How often neighbours part and strangers meet: benchmarks/walk.py,
-docs/decisions/neighbourhoods.md.
+strangers begin to meet. Texts must be the same, and what is missing counts as 0. How often neighbours part and
+strangers meet: benchmarks/walk.py, docs/decisions/neighbourhoods.md.
 """
 
 import hashlib

@@ -57,19 +57,20 @@ def application(load: Callable[[], Config]) -> Starlette:
         Route("/openapi.json", partial(_openapi, load=load)),
         Route("/healthz", _health),
     ]
-    middleware = [Middleware(_KnownHosts, names=load().server.known_admin_names)]
+    middleware = [Middleware(_KnownHosts, load=load)]
     return Starlette(routes=routes, middleware=middleware)
 
 
 class _KnownHosts:
     """Refuses requests for hosts that somebody else may have named."""
 
-    def __init__(self, app: ASGIApp, names: frozenset[str]) -> None:
-        self._app, self._names = app, names
+    def __init__(self, app: ASGIApp, load: Callable[[], Config]) -> None:
+        self._app, self._load = app, load
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer: ASGIApp = self._app
-        if scope["type"] == "http" and not known_host(Headers(scope=scope).getlist("host"), self._names):
+        names = self._load().server.known_admin_names
+        if scope["type"] == "http" and not known_host(Headers(scope=scope).getlist("host"), names):
             words = "The admin port does not answer for this host; add it to server.admin_names, or use the address."
             answer = _json({"error": words}, 421)
         await answer(scope, receive, send)

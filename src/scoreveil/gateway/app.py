@@ -38,6 +38,7 @@ JSON = (b"content-type", b"application/json")
 EVENTS = (b"content-type", b"text/event-stream")
 BINARY = (b"content-type", b"application/octet-stream")
 ONCE = (b"authorization", b"x-api-key", b"content-length", b"content-encoding", b"idempotency-key", HEADER_LENGTH)
+COMPLETIONS = "/v1/completions"  # which is there where a language model is
 MODEL_PATH = re.compile("(/v2/models/[^/]+)/.")
 READY_FOR = 0.5  # seconds that an answer about readiness is kept
 
@@ -137,12 +138,12 @@ class App:
             if answer.parts is not None:
                 await _stream(send, receive, answer.parts)
         except Refusal as refusal:
-            await _refuse(send, _has_openai_errors(route, scope["path"]), exchange, refusal, start)
+            await _refuse(send, _has_openai_errors(route, scope["path"], gateway), exchange, refusal, start)
         except Exception as error:  # nothing of it may reach the client, or granian's log
             request = secrets.token_hex(4)
             logs.failure("error", error, model=exchange.model, request=request)
             internal = Refusal(500, f"Internal error; see the server log, request id {request}.", "internal")
-            await _refuse(send, _has_openai_errors(route, scope["path"]), exchange, internal, start)
+            await _refuse(send, _has_openai_errors(route, scope["path"], gateway), exchange, internal, start)
         else:
             if answer.parts is None:
                 await _send(send, answer)
@@ -172,12 +173,15 @@ def _not_served(path: str, gateway: Gateway) -> Refusal:
     found = MODEL_PATH.match(path)
     if found is None or found[1] in gateway.routes:
         return not_found()
-    return Refusal(404, "There is no model of this name; POST /v2/repository/index lists them.", "not_found")
+    message = "There is no model of this name for this protocol; POST /v2/repository/index lists those that there are."
+    return Refusal(404, message, "not_found")
 
 
-def _has_openai_errors(route: ServedRoute | None, path: str) -> bool:
+def _has_openai_errors(route: ServedRoute | None, path: str, gateway: Gateway) -> bool:
     """Whether an error is an object there; TF Serving's paths with a verb, /v1/models/NAME:predict, have a text."""
-    return path.startswith("/v1/") and ":" not in path if route is None else route.openai_errors
+    if route is not None:
+        return route.openai_errors
+    return COMPLETIONS in gateway.routes and path.startswith("/v1/") and ":" not in path
 
 
 def _authenticated(gateway: Gateway, headers: dict[bytes, bytes]) -> str:

@@ -55,8 +55,8 @@ class Setup:
 
 def worker(shared: SharedConfig, folder: Path, parent: int, started: Server) -> App:
     """The application of one worker process."""
-    drain = shared.good().config.server.drain_seconds
-    threading.Thread(target=leave_with, args=(parent, folder, drain), daemon=True, name="parent").start()
+    leaving = (parent, folder, started.drain_seconds)
+    threading.Thread(target=leave_with, args=leaving, daemon=True, name="parent").start()
     return App(Worker(shared, folder, started))
 
 

@@ -70,21 +70,20 @@ class Worker:
         await send({"type": "lifespan.startup.complete"})
         await receive()
         if grpc is not None:
-            await grpc.stop(self.gateway.config.server.drain_seconds)
+            await grpc.stop(self._started.drain_seconds)
         await self._close()
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _listen_to_grpc(self) -> Any:
-        """gRPC beside HTTP, in the same event loop, where a port is configured for it."""
-        config = self.gateway.config
-        if config.server.grpc_port is None:
+        """gRPC beside HTTP, in the same event loop, where a port was configured for it when the gateway started."""
+        if self._started.grpc_port is None:
             return None
         from scoreveil.gateway import grpc_service
 
         def known(headers: Headers) -> bool:
             return self.gateway.authenticate(headers) is not None
 
-        return await grpc_service.start(App(self), known, config.server, config.limits)
+        return await grpc_service.start(App(self), known, self._started, self.gateway.config.limits)
 
     def _catch_up(self) -> None:
         """Reload where another configuration is offered than the one that is served."""
