@@ -17,7 +17,7 @@ NAMES = ("dog", "ant", "cat", "bee")
 QUICK = [
     *("--defenses", "published,optimal"),
     *("--attacks", "ml_leaks,max_confidence,true_confidence,label_floor,label_floor_known"),
-    *("--epsilons", "0.5", "--jobs", "1"),
+    *("--epsilons", "2", "--jobs", "1"),
 ]
 
 
@@ -32,7 +32,7 @@ def scores(rows, seed, sure):
 def folder(tmp_path, monkeypatch):
     """Scores of a model that is surer of its members than of others, and labels that it gets right by and large."""
     monkeypatch.chdir(tmp_path)
-    for name, seed, sure in (("in", 0, 1.0), ("out", 1, 0.35)):
+    for name, seed, sure in (("in", 0, 1.0), ("out", 1, 0.75)):
         rows = scores(1500, seed, sure)
         np.save(f"{name}.npy", rows)
         flipped = np.random.default_rng(seed).random(1500) > sure
@@ -75,7 +75,7 @@ def test_the_first_answer_and_the_progress_show_no_score(folder, capsys, monkeyp
     first, _, rest = out.partition("\n\n")
     assert first.startswith("First answer after ")
     assert "The scores leak." in first
-    assert "Take optimal, ε = 0.5" in first
+    assert "Take optimal, ε = 2" in first
     assert "Undefended, the best attack" in rest
     assert re.search(r"^Attacking(: [^:]+)?: \d+%, \d+ s so far(, about \d+ s left)?$", err, re.MULTILINE)
     digits = [f"{value:.6f}"[2:] for value in np.load("in.npy")[:200].ravel() if value > 1e-4]
@@ -107,10 +107,10 @@ def test_where_a_veil_is_recommended_it_is_written_and_can_be_used(folder, capsy
     words = ["--members", "in.npy", "--nonmembers", "out.npy", *QUICK, "-o", "seen"]
     code, out, _ = run(capsys, "audit", *words)
     assert code == 0
-    assert "Take optimal, ε = 0.5" in out
+    assert "Take optimal, ε = 2" in out
     assert "fitted on all 1,500 members and 1,500 non-members given" in out
     veil = Veil.load(folder / "seen" / "veil.npz")
-    assert veil.guarantee.epsilon <= 0.5
+    assert veil.guarantee.epsilon <= 2
     assert veil.guarantee.advantage is not None
     given = np.load("out.npy")
     assert (veil(given).argmax(axis=1) == given.argmax(axis=1)).all()
@@ -138,18 +138,63 @@ def test_where_nothing_leaks_nothing_is_recommended_or_written(folder, capsys):
     ],
 )
 def test_the_gate_tells_by_its_exit_code_and_says_why(folder, capsys, setting, option, code, says):
-    words = ["--members", "in.npy", "--nonmembers", "out.npy", *QUICK, option, "auc=0.6", "--setting", setting]
+    np.save("out.npy", scores(1500, 1, 0.35))
+    quick = [*QUICK[:-3], "0.5", *QUICK[-2:]]
+    words = ["--members", "in.npy", "--nonmembers", "out.npy", *quick, option, "auc=0.6", "--setting", setting]
     ended, out, _ = run(capsys, "audit", *words)
     assert ended == code
     assert says in out.splitlines()[-1]
 
 
 def test_without_a_setting_the_gate_looks_at_what_is_recommended_or_else_at_the_scores(folder, capsys):
-    words = ["--members", "in.npy", "--nonmembers", "out.npy", *QUICK, "--fail-over", "auc=0.6"]
+    words = ["--members", "in.npy", "--nonmembers", "out.npy", *QUICK, "--fail-over", "auc=0.53"]
     code, out, _ = run(capsys, "audit", *words)
-    assert (code, out.splitlines()[-1].partition(" it is")[0]) == (0, "Gate open: on optimal, ε = 0.5")
+    assert (code, out.splitlines()[-1].partition(" it is")[0]) == (0, "Gate open: on optimal, ε = 2")
     code, out, _ = run(capsys, "audit", *(word.replace(",optimal", "") for word in words))
     assert (code, out.splitlines()[-1].partition(" an attack")[0]) == (3, "Gate shut: on no defense")
+
+
+def test_a_veil_that_says_no_more_than_the_label_is_not_recommended_and_an_older_one_does_not_stay(folder, capsys):
+    words = ["--members", "in.npy", "--nonmembers", "out.npy", *QUICK, "-o", "seen"]
+    assert run(capsys, "audit", *words)[0] == 0
+    for name in ("report.html", "vulnerability.json", "records.csv"):  # they say who is a member
+        assert (folder / "seen" / name).stat().st_mode & 0o777 == 0o600
+    assert (folder / "seen" / "veil.npz").exists()
+    np.save("out.npy", scores(1500, 1, 0.35))  # so much leaks that hardly anything may be said
+    code, out, _ = run(capsys, "audit", *words)
+    assert code == 0
+    assert "Return the label" in out
+    assert "it announces one confidence for all answers with the same label. With more records" in out
+    assert not (folder / "seen" / "veil.npz").exists()
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+def test_sides_that_changed_places_are_not_called_harmless(folder, capsys, labelled):
+    quick = [*QUICK[:3], "max_confidence,label_floor", *QUICK[4:]]
+    labels = ["--member-labels", "out-labels.npy", "--nonmember-labels", "in-labels.npy"] if labelled else []
+    np.save("out.npy", scores(1500, 1, 0.35))
+    code, out, _ = run(capsys, "audit", "--members", "out.npy", "--nonmembers", "in.npy", *labels, *quick)
+    assert code == 0
+    assert "The scores leak." in out
+    assert ("have the two sides changed places?" in out) == labelled
+
+
+def test_labels_of_other_records_are_asked_about(folder, capsys):
+    words = ["--member-labels", "in-labels.npy", "--nonmember-labels", "out-labels.npy"]
+    assert "by chance" not in run(capsys, "audit", *SIDES, *words, *QUICK)[1]
+    np.save("in-labels.npy", np.roll(np.load("in-labels.npy"), 1))
+    out = run(capsys, "audit", *SIDES, *words, *QUICK)[1]
+    said = "The labels of members agree with the top scores in 2"
+    assert said in out
+    assert "no more than by chance: are they of these records, in the same order?" in out
+
+
+def test_a_gate_that_the_label_alone_shuts_says_so(folder, capsys):
+    np.save("out-labels.npy", (np.load("out.npy").argmax(axis=1) + (np.arange(1500) % 2)) % K)
+    words = ["--member-labels", "in-labels.npy", "--nonmember-labels", "out-labels.npy", "--fail-over", "auc=0.55"]
+    code, out, _ = run(capsys, "audit", *SIDES, *words, *QUICK)
+    assert code == 3
+    assert "no defense that keeps the label opens this gate." in out
 
 
 def test_a_folder_that_cannot_be_used_is_refused_before_the_study(folder, capsys):
@@ -158,6 +203,13 @@ def test_a_folder_that_cannot_be_used_is_refused_before_the_study(folder, capsys
         code, out, err = run(capsys, "audit", *words, "-o", place)
         assert (code, out) == (2, "")
         assert f"{name} is a file" in err
+    if Path("/proc/self").exists():  # where not even root may make a folder
+        code, out, err = run(capsys, "audit", *words, "-o", "/proc/report")
+        assert (code, out) == (2, "")
+        assert "Expected a folder that can be written to, got /proc/report" in err
+    code, out, err = run(capsys, "audit", *words, "--jobs", "0")
+    assert (code, out) == (2, "")
+    assert "jobs" in err
     code, out, err = run(capsys, "audit", *words, "--pdf")
     assert (code, out) == (2, "")
     assert "--pdf prints the report that -o writes" in err

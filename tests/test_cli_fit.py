@@ -185,6 +185,10 @@ def test_protect_and_the_gateway_take_a_fitted_veil(scoreveil, tmp_path):
         ("fit --nonmembers out.npy --nonmember-labels out.npy -e 4 -o veil.npz", "labels of nonmembers: expected 600"),
         ("fit --nonmembers none.npy -e 4 -o veil.npz", "no such file"),
         (f"fit {ALL} --report report", "A report is about one veil"),
+        (
+            f"fit {ALL} -e 4 -o veil.npz --report in.npy",
+            "Expected a folder for the report, got in.npy: in.npy is a file",
+        ),
         (f"fit {ALL} -e 4 -o veil.npz --pdf", "--pdf prints the page that --report writes"),
         ("fit --nonmembers out.npy", "Without labels there is nothing to compare"),
         ("protect out.npy -o safe.npy", "--epsilon, such as 2, or a fitted --veil"),

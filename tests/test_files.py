@@ -328,3 +328,8 @@ def test_a_secret_that_others_can_read_is_noticed(tmp_path):
         assert secret_file.readable_by(tmp_path / "key", 0o077) == others
     with pytest.raises(ValueError, match="There is no secret file"):
         secret_file.read(tmp_path / "none")
+
+
+def test_a_file_that_cannot_be_made_is_named_as_the_user_does(tmp_path):
+    with pytest.raises(OSError, match=re.escape(str(tmp_path / "none" / "out.npy"))):
+        atomic.write(tmp_path / "none" / "out.npy", b"")

@@ -63,6 +63,16 @@ def test_one_column_gets_the_answers_of_the_array(tmp_path: Path) -> None:
         out.unlink()
 
 
+@pytest.mark.parametrize("suffix", [".npy", ".npz"])
+def test_an_array_of_one_axis_is_a_column_where_the_veil_says_so(tmp_path: Path, suffix: str) -> None:
+    scores, source = labels(k=1)[:, 0], tmp_path / f"in{suffix}"
+    np.save(source, scores) if suffix == ".npy" else np.savez(source, p=scores, id=np.arange(len(scores)))
+    out = np.load(protect(source, OneColumn(0.3), "p" if suffix == ".npz" else None))
+    answer = out if suffix == ".npy" else out["p"]
+    np.testing.assert_array_equal(answer, Veil(1.0, shape=OneColumn(0.3), secret=SECRET)(scores))
+    assert suffix == ".npy" or out["id"].tolist() == list(range(len(scores)))
+
+
 def test_places_of_an_array_are_veiled_each_and_counted(tmp_path: Path) -> None:
     scores = np.random.default_rng(0).dirichlet(np.ones(4), (9, 2, 3)).astype(np.float32)
     for name, array in (("c", scores), ("f", np.asfortranarray(scores))):

@@ -67,6 +67,20 @@ def test_names_are_matched_with_the_columns_of_a_file(tmp_path, prefix):
     assert "by the names of the columns" in note
 
 
+def test_names_of_which_only_some_are_those_of_columns_are_refused_without_being_quoted(tmp_path):
+    path = tmp_path / "scores.csv"
+    path.write_text("p_cat,p_cow,p_calf\n" + "\n".join(["0.5,0.25,0.25"] * 4))
+    told = (
+        "1 are names of columns of scores, and 2 others are not. Write all as the columns are named: 'p_cat', 'p_cow'"
+    )
+    with pytest.raises(ValueError, match=told) as caught:
+        read_sides({"members": (path, ["cow", "Cat", "private", "cow"])})
+    assert "private" not in str(caught.value)
+    sides, note = read_sides({"members": (path, ["x", "y", "z", "z"])})  # none is: columns may be p_0, p_1, …
+    assert sides["members"].labels.tolist() == [0, 1, 2, 2]
+    assert "in sorted order" in note
+
+
 def test_columns_in_another_order_on_the_other_side_are_refused(tmp_path):
     for name, head in (("in", "a,b"), ("out", "b,a")):
         (tmp_path / f"{name}.csv").write_text(head + "\n" + "\n".join(["0.5,0.5"] * 4))

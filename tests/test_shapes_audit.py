@@ -49,7 +49,7 @@ def test_the_label_that_leaks_comes_first_and_the_other_does_not_leak(found):
     assert found.verdict.whole.excess.outcome == LEAKS
     assert found.outcome == LEAKS
     assert "Of 2 labels 1 leaks" in found.sentences[0]
-    assert "The worst is leaky" in str(found)
+    assert "The worst label is 'leaky'" in str(found)
 
 
 @pytest.fixture(scope="module")
@@ -151,6 +151,6 @@ def test_the_command_says_the_same_and_shuts_its_gate(sides, tmp_path, monkeypat
         main(f"audit {files} {options}".split())
     shown = capsys.readouterr().out
     assert ended.value.code == 3
-    assert "The worst is p_leaky" in shown
+    assert "The worst label is 'p_leaky'" in shown
     assert "Gate shut" in shown
     assert (tmp_path / "seen" / "report.html").exists()

@@ -24,7 +24,7 @@ def replacing(target: Path, mode: int = 0o666, check: Callable[[], None] | None 
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     try:
-        with os.fdopen(os.open(temporary, flags, mode), "w+b") as file:
+        with os.fdopen(_opened(temporary, flags, mode, target), "w+b") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -35,6 +35,14 @@ def replacing(target: Path, mode: int = 0o666, check: Callable[[], None] | None 
         temporary.unlink(missing_ok=True)
         raise
     _sync_directory(target.parent)
+
+
+def _opened(temporary: Path, flags: int, mode: int, target: Path) -> int:
+    try:
+        return os.open(temporary, flags, mode)
+    except OSError as error:
+        error.filename = str(target)  # the name that the user knows
+        raise
 
 
 def write(target: Path, content: bytes | str, mode: int = 0o666) -> None:

@@ -81,16 +81,23 @@ class Audit:
         Returns:
             The path of the report.
         """
-        made = page.write(self.study, Path(folder), self.risks, printer)
-        if self.veil is not None:
-            self.veil.save(made.parent / "veil.npz")
-        return made
+        return _with_veil(page.write(self.study, Path(folder), self.risks, printer), self.veil)
 
     def __str__(self) -> str:
         return "\n".join((*(f"Note: {note}" for note in self.study.notes), *self.sentences))
 
     def _repr_html_(self) -> str:
         return summary.html(self.study, self.verdict)
+
+
+def _with_veil(report: Path, veil: Veil | None) -> Path:
+    """Put the recommended veil beside a report; one of an earlier audit does not stay there."""
+    place = report.with_name("veil.npz")
+    if veil is None:
+        place.unlink(missing_ok=True)
+    else:
+        veil.save(place)
+    return report
 
 
 def _shaped_veil(subject: Subject, epsilon: float) -> Veil:
@@ -144,10 +151,7 @@ class LabelsAudit:
         Returns:
             The path of the report.
         """
-        made = labels_report.write(self.study, Path(folder), printer)
-        if self.veil is not None:
-            self.veil.save(made.parent / "veil.npz")
-        return made
+        return _with_veil(labels_report.write(self.study, Path(folder), printer), self.veil)
 
     def __str__(self) -> str:
         return "\n".join((*(f"Note: {note}" for note in self.study.notes), *self.sentences))

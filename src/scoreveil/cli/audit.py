@@ -1,6 +1,5 @@
 """`scoreveil audit`: attack a model's scores, with and without a veil, and say what still leaks."""
 
-import os
 import shlex
 import sys
 import time
@@ -91,7 +90,7 @@ def audit(
     ] = None,
     cache: Annotated[File, _text("DIR", "Keep what is done there, to go on after a stop.")] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same table.")] = 0,
-    jobs: Annotated[int, typer.Option(help="Processes at a time.")] = 2,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes at a time.")] = 2,
     engine: Annotated[str, _text("local|ray", "Where they run: here, or on a Ray cluster (RAY_ADDRESS).")] = "local",
 ) -> None:
     """Attack a model's scores, and say what leaks.
@@ -126,7 +125,7 @@ def audit(
     if gated is not None and not limits:
         raise ValueError("--setting names what a limit is for: give --fail-over or --fail-unless-under too.")
     if folder is not None:
-        _check_folder(folder)
+        options.check_folder(folder)
     elif pdf:
         raise ValueError("--pdf prints the report that -o writes: name a folder with -o.")
     printer, extra = printing.find() if pdf else None, dict[str, Any]()
@@ -229,15 +228,6 @@ def _gate(found: "Study", wanted: "Setting | None", fail_over: Text, fail_unless
     return all(answer.passes for answer in answers)
 
 
-def _check_folder(folder: Path) -> None:
-    """A ValueError where a report cannot be written there."""
-    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
-    if not there.is_dir():
-        raise ValueError(f"Expected a folder for the report, got {folder}: {there.name} is a file.")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise ValueError(f"Expected a folder that can be written to, got {folder}: check its permissions.")
-
-
 def _write(made: "Audit", folder: Path, printer: "Printer | None") -> None:
     """The report and what stands beside it, and where they are."""
     typer.echo(f"Report: {made.write(folder, printer)}")
@@ -246,9 +236,12 @@ def _write(made: "Audit", folder: Path, printer: "Printer | None") -> None:
         typer.echo(f"Records: {records} has the risk of each, and says who is a member: keep it safe.")
     given, veil = made.subject.given_records, folder / "veil.npz"
     if made.veil is not None and given is not None:
+        advantage = made.veil.guarantee.advantage
+        own = "" if advantage is None else f", with an advantage of at most {advantage:.3f}"
         typer.echo(
             f"Veil: {veil}, fitted on all {len(given.members):,} members and {len(given.nonmembers):,} non-members "
-            "given. Use it:\n"
+            f"given. The one that was attacked was fitted on a part of them, so that it could be; this one has its own "
+            f"promise{own}. Use it:\n"
             f"  scoreveil verify {veil}\n  scoreveil protect scores.csv -o safe.csv --veil {veil}"
         )
 

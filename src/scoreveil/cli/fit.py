@@ -63,7 +63,8 @@ def fit(
     served = options.shape(shape, threshold, logits)
     if epsilon is not None:
         _check_target(target, force)
-        _check_folder(report)
+        if report is not None:
+            options.check_folder(report)
     elif target is not None:
         raise ValueError("Which ε shall the veil have? Name one with --epsilon; without, several are compared.")
     elif report is not None:
@@ -124,12 +125,6 @@ def _check_target(target: Path | None, force: bool) -> None:
     if not os.access(target.parent, os.W_OK):
         raise ValueError(f"Nothing can be written into {target.parent}.")
     refuse_existing(target, force)
-
-
-def _check_folder(report: Path | None) -> None:
-    """Before anything is fitted: a folder that is there, or can be made."""
-    if report is not None:
-        report.mkdir(parents=True, exist_ok=True)
 
 
 def _repeats(promise: Guarantee) -> None:

@@ -1,6 +1,7 @@
 """The options that several commands share, and what becomes of them. Defaults are the mechanism's own."""
 
 import os
+import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -104,3 +105,15 @@ def read_secret(path: Path | None) -> Secret | None:
     if secret_file.readable_by(path, 0o077):
         typer.echo(f"Warning: other users may read the secret in {path}; chmod 600 {path} prevents it.", err=True)
     return secret
+
+
+def check_folder(folder: Path) -> None:
+    """A ValueError where a report cannot be written there, before hours of work; nothing is left there."""
+    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    if not there.is_dir():
+        raise ValueError(f"Expected a folder for the report, got {folder}: {there.name} is a file.")
+    try:
+        with tempfile.TemporaryFile(dir=there):  # root may write anywhere, but on some file systems nobody may
+            pass
+    except OSError:
+        raise ValueError(f"Expected a folder that can be written to, got {folder}: check its permissions.") from None

@@ -112,6 +112,7 @@ def protect(
         shape = shape_of(scores, veil.shape)
         if isinstance(shape, OneColumn):
             veil = veil.with_shape(shape)
+            scores.as_column()
         if scores.classes is not None:
             _check_fit(veil, scores, source.name, columns is None)
         cleaning.check(scores, source.name, shape)

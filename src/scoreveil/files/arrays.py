@@ -60,9 +60,9 @@ def read_header(stream: IO[bytes], name: str) -> Header:
         raise unreadable(name, error) from None
 
 
-def read_blocks(stream: IO[bytes], header: Header, name: str) -> Iterator[Batch]:
-    """The rows after the header, each batch with the number of its first row."""
-    n, *record = header.shape if len(header.shape) > 1 else (1, *header.shape)
+def read_blocks(stream: IO[bytes], header: Header, name: str, is_column: bool = False) -> Iterator[Batch]:
+    """The rows after the header, each batch with the number of its first row; (n,) is a column, or one row."""
+    n, *record = header.shape if len(header.shape) > 1 else (*header.shape, 1) if is_column else (1, *header.shape)
     bytes_per_row = math.prod(record) * header.dtype.itemsize
     # in Fortran order columns lie together, so that there are no rows before the end
     size = max(n, 1) if header.fortran else batch_rows(bytes_per_row)
@@ -99,6 +99,13 @@ def start_array(stream: IO[bytes], header: Header) -> Write:
 class ArrayFile(ScoreFile):
     """What both are: rows that are known by their place alone."""
 
+    _header: Header
+    _is_column = False
+
+    def as_column(self) -> None:
+        if len(self._header.shape) == 1:
+            self._is_column, self.classes = True, 1
+
     def taken(self, batch: Batch, rows: NDArray[np.int64]) -> Any:
         raise ValueError("Rows of an array are known by their place; --on-bad-row label-only leaves them there.")
 
@@ -120,7 +127,7 @@ class NpyFile(ArrayFile):
 
     def batches(self) -> Iterator[Batch]:
         self._file.seek(self._body)
-        return read_blocks(self._file, self._header, self._name)
+        return read_blocks(self._file, self._header, self._name, self._is_column)
 
     @contextmanager
     def writer(self, file: IO[bytes], dropped: Sequence[str] = ()) -> Iterator[Write]:
@@ -169,7 +176,7 @@ class NpzFile(ArrayFile):
 
     def batches(self) -> Iterator[Batch]:
         with self._open_member(self._member) as stream:
-            yield from read_blocks(stream, read_header(stream, self._name), self._name)
+            yield from read_blocks(stream, read_header(stream, self._name), self._name, self._is_column)
 
     def other_numbers(self, batch: Batch, names: Collection[str]) -> list[tuple[str, str, Floats]]:
         """Arrays of numbers with a row for each of these; of wider ones the first columns stand for all."""

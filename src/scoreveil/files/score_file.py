@@ -66,6 +66,9 @@ class ScoreFile(ABC):
         """Untouched columns that hold a list as long as the scores in every row, and not always the same one."""
         return []
 
+    def as_column(self) -> None:  # noqa: B027  (tables know what a column is)
+        """Take an array (n,), which may be one vector, for a column of n numbers."""
+
     def taken(self, batch: Batch, rows: NDArray[np.int64]) -> Any:
         """What `writer` needs of some rows of a batch; ValueError where rows are known by their place alone."""
         return [batch.rest[row] for row in rows]

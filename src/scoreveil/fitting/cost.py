@@ -159,7 +159,7 @@ def cost(
     """
     if nonmember_labels is None:
         raise ValueError("What an answer is worth cannot be measured without nonmember_labels.")
-    rng = rng or np.random.default_rng()
+    rng = rng or np.random.default_rng(0)  # measured twice, the same comes out: nothing here is released
     shape = options.get("shape")
     others, inside, _ = read_both(nonmembers, nonmember_labels, members, member_labels, shape=shape)
     fewest = min(others.records, others.records if inside is None else inside.records)
@@ -465,8 +465,8 @@ def _verdict(leak: dict[str, Measure], beats_label: bool, useful: dict[str, Meas
         )
     if not beats_label:
         sentences.append(
-            "The label with a constant confidence is as good as the veil on these records: return the label alone, or "
-            "fit with a larger epsilon or advantage, or on more records."
+            "It is not shown on these records that the veil is better than the label with a constant confidence, by "
+            "its log-loss: return the label alone, or fit with a larger epsilon or advantage, or on more records."
         )
     elif useful:
         sentences.append(

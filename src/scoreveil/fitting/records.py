@@ -11,8 +11,9 @@ table may have them in columns of the scores' names, without what all of these b
 """
 
 import dataclasses
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ from scoreveil.shapes import ManyLabels, MoreAxes, OneColumn, Shape, TopK
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+
+SURE = 3.0  # standard errors
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +153,32 @@ def read_sides(
     }
     numbers, note = _numbered(labels, names, next(iter(counts.values()))[1])
     whole = {who: _classes(each, counts[who][1], f"labels of {who}") for who, each in numbers.items()}
-    return {who: Scored(each, whole.get(who)) for who, each in rows.items()}, note
+    sides = {who: Scored(each, whole.get(who)) for who, each in rows.items()}
+    return sides, " ".join(filter(None, [note, *_doubts(sides)]))
+
+
+def _doubts(sides: Mapping[str, Scored]) -> Iterator[str]:
+    """What looks as if files were mixed up: labels that say nothing of the scores, sides that changed places."""
+    right = dict[str, NDArray[np.bool_]]()
+    for who, side in sides.items():
+        if side.labels is None or not len(side):
+            continue
+        found = right[who] = side.is_right
+        shares = [np.bincount(each, minlength=side.classes) / len(found) for each in (side.predicted, side.labels)]
+        chance = float(shares[0] @ shares[1])  # how often they would agree if neither knew of the other
+        if max(map(max, shares)) < 1 and found.mean() - chance < SURE * math.sqrt(chance * (1 - chance) / len(found)):
+            yield (
+                f"The labels of {who} agree with the top scores in {found.mean():.0%} of the records, no more than by "
+                "chance: are they of these records, in the same order?"
+            )
+    if {"members", "nonmembers"} <= set(right):
+        inside, others = right["members"], right["nonmembers"]
+        error = math.sqrt(sum(each.mean() * (1 - each.mean()) / len(each) for each in (inside, others)))
+        if others.mean() - inside.mean() > SURE * error:
+            yield (
+                f"The model is right about {inside.mean():.0%} of the members, and about {others.mean():.0%} of the "
+                "others, whom it was not trained on: have the two sides changed places?"
+            )
 
 
 def read_both(
@@ -357,6 +385,14 @@ def _numbered(labels: Mapping[str, NDArray[Any]], names: list[str], k: int) -> t
             how = "by the names of the columns"
             break
     else:
+        known = {name[cut:] for name in names for cut in range(shared_start(names) + 1)}
+        strange = [label for label in found if label not in known]
+        if len(strange) < len(found):
+            raise ValueError(
+                f"labels of {' and '.join(labels)}: {len(found) - len(strange)} are names of columns of scores, and "
+                f"{len(strange)} other{'s are' if len(strange) > 1 else ' is'} not. Write all as the columns are "
+                f"named: {listed(names)}."
+            )
         classes, how = found, "in sorted order"
         if len(found) != k:
             raise ValueError(

@@ -297,14 +297,17 @@ def _guarantee(channel: Channel) -> Guarantee:
         advantage = float(evidence.stated[:2].max())
         words += (
             f" For a record drawn from the members or from the others, an attack that sees the answer exceeds one that "
-            f"sees the label alone by at most {advantage:.3f} (TPR - FPR), with {confidence:.0%} confidence; "
-            f"by at most {evidence.stated[0]:.3f} if it looks at the confidence alone."
+            f"sees the label alone by at most {advantage:.3f} (TPR - FPR), with {confidence:.0%} confidence"
         )
+        alone = float(evidence.stated[0])
+        words += "." if alone == advantage else f"; by at most {alone:.3f} if it looks at the confidence alone."
         if evidence.is_labelled:
             told = float(evidence.stated[2])
             words += f" If it is told the true label: by at most {told:.3f} beyond knowing who is right."
         else:
-            limits.append("No labels were given: attackers who are told the true label are bounded by ε alone.")
+            limits.append(
+                "No labels of members were given: attackers who are told the true label are bounded by ε alone."
+            )
         limits.append(
             "The advantage holds for records drawn as those of the fit were, one answer each; it says nothing about "
             "a record that an attacker has chosen."

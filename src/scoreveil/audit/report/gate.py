@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from scipy.stats import beta
 
-from scoreveil.audit.report.verdict import ERROR, RATES, deviation, needed, quantile, readable
+from scoreveil.audit.report.verdict import ERROR, RATES, deviation, either_way, needed, quantile, readable
 from scoreveil.audit.report.wording import number, percent, setting_in_words
-from scoreveil.audit.study.results import AttackResult, Measure, Setting, Study
+from scoreveil.audit.study.results import AttackResult, Measure, Setting, Study, floors
 
 WRITTEN: dict[str, Measure] = {"auc": "auc", "tpr@1%": "tpr_at_1pct", "tpr@0.1%": "tpr_at_01pct"}
 
@@ -78,13 +78,21 @@ def gate(study: Study, setting: Setting, *, fail_over: str = "", fail_unless_und
             passes, end = low <= limit.most, f"lower bound {ends[0]}"
             what = "it is not shown that an attack passes" if passes else "an attack surely passes"
         says = f"Gate {'open' if passes else 'shut'}: on {where} {what} {limit.written} (best attack {reaches}, 95 % "
-        found.append(Gate(passes, f"{says}{end})."))
+        found.append(Gate(passes, f"{says}{end}).{'' if passes else _out_of_reach(study, limit)}"))
     return tuple(found)
+
+
+def _out_of_reach(study: Study, limit: Limit) -> str:
+    """Said where the label alone passes the limit: then no veil can keep it."""
+    alone = max((each.auc for told in (False, True) for each in floors(study, told)), default=0.0)
+    if limit.measure != "auc" or alone <= limit.most:
+        return ""
+    return f" The label alone gives {number(alone, 3)}: no defense that keeps the label opens this gate."
 
 
 def bounds(study: Study, setting: Setting, measure: Measure) -> tuple[float, float, float]:
     """What the best attack on a setting reaches, and its 95 % bounds, with the luck of the best of many counted."""
-    there = [r for r in study.results if r.setting == setting]
+    there = [either_way(r) for r in study.results if r.setting == setting]
     if any(d.keeps_label for d in study.defenses if d.setting == setting):
         there += study.boundary
     if not there:

@@ -117,19 +117,20 @@ def _sentences(study: LabelsStudy, found: LabelsVerdict) -> tuple[str, ...]:
     count, labels = len(found.labels), found.labels
     leaking = sum(each.excess.outcome == LEAKS for each in labels)
     held = sum(each.excess.outcome == NO_MORE for each in labels)
-    open_ones = f"of {count - leaking - held} it cannot be told from this many records"
-    shown = (
+    unknown = count - leaking - held
+    parts = [
         f"Of {count} labels {leaking} leak{'s' * (leaking == 1)}: their confidence tells members from others better "
-        f"than their yes or no. {held} leak{'s' * (held == 1)} no more than that; {open_ones}."
-    )
-    if not leaking:
-        shown = (
-            f"None of {count} labels is shown to leak more than its yes or no. "
-            f"Of {held} it is shown that they do not; {open_ones}."
-        )
+        "than their yes or no."
+        if leaking
+        else f"None of {count} labels is shown to leak more than its yes or no."
+    ]
+    if held:
+        parts.append(f"{held} {'is' if held == 1 else 'are'} shown to leak no more than that.")
+    if unknown:
+        parts.append(f"Of {unknown} it cannot be told from this many records.")
     said = [
-        shown,
-        _of(labels[0], f"The worst is {labels[0].name}"),
+        " ".join(parts),
+        _of(labels[0], f"The worst label is {labels[0].name!r}"),
         _of(found.whole, "All labels of an answer together"),
     ]
     if found.recommended == LABEL:
@@ -168,8 +169,9 @@ def _reasons(study: LabelsStudy, found: LabelsVerdict) -> str:
 def _of(found: Found, who: str) -> str:
     best = found.best
     bound = f"at least {number(found.excess.low, 3)}" if found.excess.outcome == LEAKS else _between(found.excess)
+    told = ", which is told the truth," if found.worst.told else ""
     return (
-        f"{who}: the best attack ({attack(best)}) reaches AUC {interval(best.auc, best.auc_low, best.auc_high)}, "
+        f"{who}: the best attack ({attack(best)}){told} reaches AUC {interval(best.auc, best.auc_low, best.auc_high)}, "
         f"where yes or no alone gives {number(found.worst.floor_auc)}. It lies {bound} above that."
     )
 
@@ -183,11 +185,13 @@ def _of_veil(study: LabelsStudy, found: LabelsVerdict, taken: Setting) -> list[s
     outcomes = [each.excess.outcome for each in found.behind.values()]
     worst = max((each for name, each in found.behind.items() if name != WHOLE), key=lambda each: each.excess.value)
     together = found.behind[WHOLE].best
-    shown = f"{outcomes.count(NO_MORE)} of the {len(outcomes)} verdicts behind it are that no more leaks than yes or no"
+    held = outcomes.count(NO_MORE)
+    shown = f"For {held or 'none'} of the {len(outcomes)} it is shown that no more leaks than from yes or no"
+    shown += "." if held == len(outcomes) else "; for the others it cannot be told."
     said = [
         f"Take the veil of ε = {epsilon:g} for each label. Behind it the best attack on a label ({worst.name}) reaches "
         f"AUC {interval(worst.best.auc, worst.best.auc_low, worst.best.auc_high)}, and on all labels together "
-        f"{interval(together.auc, together.auc_low, together.auc_high)}; {shown}, of the others it cannot be told.",
+        f"{interval(together.auc, together.auc_low, together.auc_high)}. {shown}",
         f"Promised is ε = {epsilon:g} for each label, {count * epsilon:g} for an answer with all {count} of them.",
     ]
     worth = {each.setting: each for each in study.worth}
@@ -327,7 +331,8 @@ def _outcome(found: Found) -> TableCell:
 
 def _auc(found: Found) -> TableCell:
     best = found.best
-    return TableCell(number(best.auc), best.auc, f"{number(best.auc_low)}–{number(best.auc_high)}")
+    told = ", told the truth" if found.worst.told else ""
+    return TableCell(number(best.auc), best.auc, f"{number(best.auc_low)}–{number(best.auc_high)}{told}")
 
 
 def _floor(found: Found) -> TableCell:

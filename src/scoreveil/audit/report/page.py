@@ -25,6 +25,7 @@ from scoreveil.audit.report.wording import NOTHING, number, setting_in_words
 from scoreveil.audit.study.results import CHANCE, LABEL, UNDEFENDED, Study, to_json
 from scoreveil.audit.study.risk import RecordRisks
 
+NAMING_MEMBERS = ("report.html", "report.pdf", "vulnerability.json")  # the most exposed, by row, where risks are known
 FIGURES = ("frontier", "roc", "sweeps", "worth", "reconstructions")
 TONES: dict[Outcome, str] = {LEAKS: "bad", UNDECIDED: "open", NO_MORE: "good"}  # red, amber, green
 
@@ -170,7 +171,8 @@ def write(study: Study, folder: Path, risks: RecordRisks | None = None, printer:
         for name, content in files.items():
             place = Path(waiting, name)
             place.parent.mkdir(exist_ok=True)
-            atomic.write(place, content, 0o600 if name in evidence.PRIVATE else 0o666)
+            names_members = name in evidence.PRIVATE or (risks is not None and name in NAMING_MEMBERS)
+            atomic.write(place, content, 0o600 if names_members else 0o666)
         (folder / "figures").mkdir(exist_ok=True)
         figure_files = (f"figures/{name}.{kind}" for name in FIGURES for kind in ("svg", "png"))
         for stale in ("report.pdf", *figure_files, *evidence.PRIVATE):

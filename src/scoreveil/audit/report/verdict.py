@@ -11,8 +11,8 @@ and RMIA their own form that is given labels alone. Its 95 % bounds are
     low  = max_i min_j (a_i - f_j - z(5 % / attacks) s_ij)     since the best of many attacks is lucky, too
     high = max_i min_j (a_i - f_j + z(5 % / floors) s_ij)      since the highest of several floors is, too
 
-where s_ij² = Var a_i + Var f_j, by DeLong: more than the error of the difference, since both are judged on the same
-records. Two one-sided tests follow, with the margin .02. `high` within the margin: no more than the label. Else `low`
+where s_ij² = Var a_i + Var f_j, by DeLong: no less than the error of the difference, since both are judged on the same
+records, or, of an attack that knows half of them, on others. Two one-sided tests follow, with the margin .02. `high` within the margin: no more than the label. Else `low`
 above 0: it leaks. Else it cannot be told from this many records; where high - low is below the margin, it always can.
 
 An attacker who knows the true label may also ignore it: "with the label" is the best of all attacks, "without" the best
@@ -21,7 +21,7 @@ Settings are compared by the attacks that were run on all of them.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Literal
@@ -146,6 +146,13 @@ class Leak:
         return max(least(*pair) for pair in self.attacks)
 
 
+def either_way(result: AttackResult) -> AttackResult:
+    """An attack that is surely wrong is right the other way round: whoever sees that takes it so."""
+    if not result.auc_high < CHANCE - MARGIN:
+        return result
+    return replace(result, auc=1 - result.auc, auc_low=1 - result.auc_high, auc_high=1 - result.auc_low)
+
+
 def leaks(study: Study, setting: Setting, among: Study | None = None) -> tuple[Leak, ...]:
     """One for each kind of attacker that was studied.
 
@@ -154,7 +161,7 @@ def leaks(study: Study, setting: Setting, among: Study | None = None) -> tuple[L
         setting: What is attacked.
         among: The study with those attacks alone that count; by default all of them.
     """
-    counting = [r for r in (among or study).results if r.setting == setting and r.reads != "label"]
+    counting = [either_way(r) for r in (among or study).results if r.setting == setting and r.reads != "label"]
     own = {r.attack: or_guessing(r) for r in study.results if r.setting == UNDEFENDED and r.reads == "label"}
     found = []
     for told in knowledge(study):
@@ -211,7 +218,7 @@ def verdict(study: Study) -> AuditVerdict:
     recommended = _recommended(study, veils) if found.outcome == LEAKS else None
     sentences = [_outcome(study, found), _undefended(study, undefended, among), _floors(undefended), _boundary(study)]
     if found.outcome == LEAKS:
-        sentences += [_recommendation(veils, recommended), _worth(study, recommended), _promise(recommended)]
+        sentences += [_recommendation(study, veils, recommended), _worth(study, recommended), _promise(recommended)]
     sentences += [_proved(study, recommended), _inversion(study, recommended), _left_out(study, among, tried)]
     sentences += broken_promises(study)
     return AuditVerdict(
@@ -231,7 +238,7 @@ def first_answer(study: Study) -> str:
     if said.excess.outcome != LEAKS:
         return said.sentences[0]
     veils = {epsilon: leaks(study, (VEIL, epsilon), said.compared) for epsilon in epsilons(study)}
-    return f"{said.sentences[0]} {_recommendation(veils, said.recommended)}"
+    return f"{said.sentences[0]} {_recommendation(study, veils, said.recommended)}"
 
 
 def _recommended(study: Study, veils: dict[float, tuple[Leak, ...]]) -> Setting | None:
@@ -241,7 +248,9 @@ def _recommended(study: Study, veils: dict[float, tuple[Leak, ...]]) -> Setting 
 
     def worth_it(epsilon: float) -> bool:
         cost = study.costs.get((VEIL, epsilon))
-        return cost is None or cost.beats_label is not False
+        if cost is None or cost.beats_label is None:
+            return cost is None or cost.confidences != 1  # one for each label says no more than the label
+        return cost.beats_label
 
     outcomes = {epsilon: excess(found).outcome for epsilon, found in veils.items()}
     holding = [e for e, outcome in outcomes.items() if outcome == NO_MORE and worth_it(e)]
@@ -337,7 +346,18 @@ def _levels(found: tuple[Leak, ...]) -> str:
     )
 
 
-def _recommendation(veils: dict[float, tuple[Leak, ...]], recommended: Setting | None) -> str:
+def _constant(study: Study, tried: Iterable[float]) -> str:
+    """Said where these veils announce one confidence for each label: why, and what would help."""
+    costs = [study.costs.get((VEIL, epsilon)) for epsilon in tried]
+    if not costs or any(cost is None or cost.confidences != 1 for cost in costs):
+        return ""
+    return (
+        " Fitted on the records that are not under attack, it announces one confidence for all answers with the same "
+        "label. With more records, or with --reference, others that the model was not trained on, it could say more."
+    )
+
+
+def _recommendation(study: Study, veils: dict[float, tuple[Leak, ...]], recommended: Setting | None) -> str:
     if recommended is None:
         return "No optimal veil was studied: no advice on what to do."
     outcomes = {epsilon: excess(found) for epsilon, found in veils.items()}
@@ -347,7 +367,7 @@ def _recommendation(veils: dict[float, tuple[Leak, ...]], recommended: Setting |
             why = f"the optimal veil leaks more than the label at every ε tried ({tried})"
         else:
             why = f"at no ε tried ({tried}) that holds is the confidence of the optimal veil clearly worth more"
-        return f"Return the label, with a constant confidence or none: {why}."
+        return f"Return the label, with a constant confidence or none: {why}.{_constant(study, veils)}"
     epsilon = recommended[1] or 0.0
     found, levels = outcomes[epsilon], _levels(veils[epsilon])
     said = f"Take {setting_in_words(recommended)}: "
@@ -363,7 +383,7 @@ def _recommendation(veils: dict[float, tuple[Leak, ...]], recommended: Setting |
             f"About {found.times_as_many} times as many would do."
         )
     worse = [f"{e:g}" for e, other in outcomes.items() if e > epsilon and other.outcome == LEAKS]
-    return said + (f" At ε = {', '.join(worse)} it leaks." if worse else "")
+    return said + (f" At ε = {', '.join(worse)} it leaks." if worse else "") + _constant(study, [epsilon])
 
 
 def _worth(study: Study, recommended: Setting | None) -> str:

@@ -157,6 +157,7 @@ class Bench:
             label_nll=None if label is None else metrics.nll(label),
             label_ece=None if label is None else metrics.ece(label),
             beats_label=None if label is None else metrics.beats(after, label),
+            confidences=metrics.confidences(after),
             reliability=() if after.labels is None else metrics.reliability(after),
             risk_coverage=() if after.labels is None else metrics.risk_coverage(after),
             **asdict(seen.timing),

@@ -75,6 +75,12 @@ def auroc_of_confidence(records: Records) -> float:
     return cost.auroc(top[right], top[~right])
 
 
+def confidences(records: Records) -> int:
+    """How many different confidences are announced for one label, at most: with one there is no more than the label."""
+    pairs = np.unique(np.column_stack([records.predicted, records.scores.max(axis=1)]), axis=0)
+    return int(np.unique(pairs[:, 0], return_counts=True)[1].max(initial=0))
+
+
 def distortion(released: Floats, scores: Floats, norm: Norm = "l2") -> float:
     """Mean ‖z - y‖."""
     if released.shape != scores.shape or len(scores) == 0:

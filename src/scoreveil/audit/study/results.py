@@ -107,6 +107,7 @@ class DefenseResult(OfSetting):
     label_nll: float | None = None  # of the label with a constant confidence, on the same records
     label_ece: float | None = None
     beats_label: bool | None = None  # whether the log-loss is below that, with 95 % confidence
+    confidences: int | None = None  # how many different ones were announced for one label, at most
     reliability: tuple[Group, ...] = ()  # records of like confidence, the least confident first
     risk_coverage: tuple[tuple[float, float], ...] = ()  # the surest share of records, and the error rate among them
     fit_seconds: float

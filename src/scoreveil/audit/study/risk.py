@@ -30,7 +30,7 @@ from scoreveil.audit.attacks import ATTACKS
 from scoreveil.audit.attacks.interface import Attack
 from scoreveil.audit.data.records import Bools, Floats, Integers, Membership
 from scoreveil.audit.defenses import DEFENSES, Given
-from scoreveil.audit.study.results import UNDEFENDED, Setting, Study
+from scoreveil.audit.study.results import LABEL, UNDEFENDED, Setting, Study
 
 PARTS = 3  # one for the veil, one for the attack, one that is asked about
 CALIBRATING = 5  # that one again: each fifth is calibrated by the other four
@@ -90,6 +90,8 @@ def record_risks(given: Membership, study: Study, recommended: Setting | None, s
     found = RecordRisks(given, bare, undefended, by_label)
     if recommended is None:
         return found
+    if recommended == LABEL:
+        return replace(found, setting=recommended, veiled_attack=label, veiled=by_label)
     name = best_quick(study, recommended, told)
     return replace(found, setting=recommended, veiled_attack=name, veiled=risk(given, recommended, ATTACKS[name], seed))
 
