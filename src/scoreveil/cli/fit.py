@@ -104,6 +104,14 @@ def fit(
         veil, own = fit_and_measure(epsilon, **given)
     veil.save(target)
     out.print(f"Wrote {target}.\n\n{veil.guarantee}\n", highlight=False, soft_wrap=True)
+    stated = veil.guarantee.advantage
+    if stated is not None and stated > advantage:
+        out.print(
+            f"Among the records of the fit the advantage is {advantage:g} at most, as was asked for; {stated:.3f} is "
+            "what holds for others too. More records state less.\n",
+            highlight=False,
+            soft_wrap=True,
+        )
     _repeats(veil.guarantee)
     if own.cost is not None:
         _show(own.cost)

@@ -12,8 +12,9 @@ and RMIA their own form that is given labels alone. Its 95 % bounds are
     high = max_i min_j (a_i - f_j + z(5 % / floors) s_ij)      since the highest of several floors is, too
 
 where s_ij² = Var a_i + Var f_j, by DeLong: no less than the error of the difference, since both are judged on the same
-records, or, of an attack that knows half of them, on others. Two one-sided tests follow, with the margin .02. `high` within the margin: no more than the label. Else `low`
-above 0: it leaks. Else it cannot be told from this many records; where high - low is below the margin, it always can.
+records, or, of an attack that knows half of them, on others. Two one-sided tests follow, with the margin .02. `high`
+within the margin: no more than the label. Else `low` above 0: it leaks. Else it cannot be told from this many records;
+where high - low is below the margin, it always can.
 
 An attacker who knows the true label may also ignore it: "with the label" is the best of all attacks, "without" the best
 of those that are not told it. Every form counts, the paper's too: a defense is as good as the best attack tried on it.
