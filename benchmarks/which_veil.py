@@ -12,7 +12,7 @@ from scoreveil.audit.study.results import Study, from_json
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "which-veil.md"
-START = "<!-- which veil: made from results/optimal by `python benchmarks/which_veil.py` -->"
+START = "<!-- which veil: made from results/standard by `python benchmarks/which_veil.py` -->"
 END = "<!-- end of which veil -->"
 
 
@@ -21,7 +21,7 @@ def section(studies: Mapping[str, Study]) -> str:
 
 
 def main() -> None:
-    results = ROOT / "results" / "optimal"
+    results = ROOT / "results" / "standard"
     studies = {name: from_json((results / name / "results.json").read_text(encoding="utf-8")) for name in DATASETS}
     before, _, after = PAGE.read_text(encoding="utf-8").partition(START)
     PAGE.write_text(f"{before}{START}\n\n{section(studies)}\n\n{END}{after.partition(END)[2]}", encoding="utf-8")

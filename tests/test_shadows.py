@@ -14,7 +14,7 @@ from scoreveil.audit.report import page as report
 from scoreveil.audit.study import run as study
 from scoreveil.audit.study.results import best
 from scoreveil.audit.study.run import StudyPlan, grid
-from scoreveil.audit.study.shadows import halves, many_shadows
+from scoreveil.audit.study.shadows import halves, many_shadows, part
 from scoreveil.audit.study.subjects import ModelOptions, from_model
 
 pytestmark = pytest.mark.slow
@@ -71,6 +71,13 @@ def test_every_record_is_inside_half_of_the_shadows():
     for wrong in (2, 5, 0):
         with pytest.raises(ValueError, match="even number of shadows"):
             halves(wrong, 10, seed=0)
+
+
+def test_progress_of_a_part_is_that_of_the_whole():
+    told = []
+    for done in (0, 1, 2):
+        part(lambda *step: told.append(step), 0.4, 1.0)("attack", done, 2)
+    assert told == [("attack", 400, 1000), ("attack", 700, 1000), ("attack", 1000, 1000)]
 
 
 def test_shadows_are_trained_on_their_halves_and_progress_is_told():

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def reproduce(
     profile: Annotated[
-        str, typer.Option(metavar="quick|optimal|standard|defenses|paper", help="How large: minutes, hours, or a GPU.")
+        str, typer.Option(metavar="quick|standard|defenses|paper", help="How large: minutes, hours, or a GPU.")
     ] = "quick",
     dataset: Annotated[
         str | None,
@@ -47,7 +47,7 @@ def reproduce(
     shadows: Annotated[
         int | None, typer.Option(help="Shadow models for LiRA and RMIA instead of the profile's; 0 for none.")
     ] = None,
-    jobs: Annotated[int, typer.Option(help="Processes at a time.")] = 2,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes at a time.")] = 2,
 ) -> None:
     """Run the paper's experiments again.
 

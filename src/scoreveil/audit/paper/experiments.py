@@ -26,12 +26,11 @@ from scoreveil.audit.networks import classifier
 from scoreveil.audit.networks.classifier import ImageClassifier
 from scoreveil.audit.networks.inverter import InversionSettings
 from scoreveil.audit.networks.training import TrainSettings
-from scoreveil.audit.paper.tables import LIKELIHOOD as COMPARISONS
 from scoreveil.audit.recipes import Recipe
 from scoreveil.audit.study import run as study
 from scoreveil.audit.study.pictures import Pictures
 from scoreveil.audit.study.results import UNDEFENDED, Setting, Study, setting_name
-from scoreveil.audit.study.shadows import ManyShadows, Progress, many_shadows, silent
+from scoreveil.audit.study.shadows import ManyShadows, Progress, many_shadows, part, silent
 from scoreveil.audit.study.subjects import Subject
 from scoreveil.mechanisms import loading
 from scoreveil.veil import Veil
@@ -55,10 +54,12 @@ OURS: tuple[Setting, ...] = (
     *(("optimal_sticky", e) for e in EPSILONS),
 )
 RIVALS: tuple[Setting, ...] = (("memguard", None), ("purification", None))
+SIMPLE: tuple[Setting, ...] = tuple((name, None) for name in ("top_3", "rounding_1", "temperature_5", "gaussian"))
 ROWS: tuple[Setting, ...] = (
     UNDEFENDED,
     *(("published", e) for e in PAPER_EPSILONS),
     *RIVALS,
+    *SIMPLE,
     ("phase_2_alone", 0.1),
     *study.BESIDE,
     *OURS,
@@ -66,13 +67,6 @@ ROWS: tuple[Setting, ...] = (
 ENDS: tuple[Setting, ...] = (UNDEFENDED, ("published", 0.1), ("published", 2.0))  # of the paper's ε
 INVERTED: tuple[Setting, ...] = (*ENDS, *RIVALS, ("isotonic_all_reference", 2.0), ("optimal", 4.0))
 LIKELIHOOD: tuple[Setting, ...] = (*ENDS, *OURS)
-
-# named one by one: what a profile claims is about these, whatever attacks are added to the audit
-ATTACKS = (
-    *("ml_leaks", "nsh", "max_confidence", "entropy", "true_confidence", "modified_entropy"),
-    *("random_forest", "random_forest_known", "gradient_boosting", "gradient_boosting_known"),
-    *("gap", "augmentation", "label_floor", "label_floor_known", "ranking_floor", "ranking_floor_known"),
-)
 
 
 @dataclass(frozen=True)
@@ -96,7 +90,7 @@ class Profile:
     shadows: Mapping[str, int] = field(default_factory=dict)
     settings: tuple[Setting, ...] = ROWS
     inverted: tuple[Setting, ...] = INVERTED
-    attacks: tuple[str, ...] = ATTACKS
+    attacks: tuple[str, ...] = tuple(attacks.ATTACKS)
     overlapping: bool = False
     recipes: tuple[str, ...] = ()
     canaries: int = 0
@@ -141,13 +135,6 @@ PROFILES: dict[str, Profile] = {
     ),
 }
 
-# the optimal veil beside no defense and beside the label alone: what docs/which-veil.md shows
-PROFILES["optimal"] = replace(
-    PROFILES["standard"],
-    settings=(UNDEFENDED, *study.BESIDE, ("isotonic", 2.0), *OPTIMAL, ("optimal_sticky", 4.0)),
-    inverted=(("optimal", 4.0),),
-)
-
 # defenses in training, which are many and must be trained many times: smaller, on images and on a table
 PROFILES["defenses"] = Profile(
     size=2_500,
@@ -157,7 +144,6 @@ PROFILES["defenses"] = Profile(
     inversion={},
     datasets=("fashion-mnist", "cifar10", "adult"),
     shadows={**_each(8), "adult": 8},
-    attacks=tuple(attacks.ATTACKS),
     recipes=tuple(recipes.RECIPES),
     canaries=200,
 )
@@ -250,15 +236,16 @@ def subject_of(classifiers: ClassifierCache, parts: Parts, jobs: int, progress: 
     both = joblib.Parallel(n_jobs=min(jobs, 2), return_as="generator")(
         joblib.delayed(classifiers.train)(*each) for each in (target, shadow)
     )
+    has_many = bool(profile.shadows.get(classifiers.dataset))
     for done, _ in enumerate(both, 1):
-        progress("a classifier", done, 2)
+        progress("a classifier", done, 2 if not has_many else 10)
     asked, drawn = parts.shadow_train, parts.target_test
     return Subject(
         target=Membership(*(classifiers.records(*target, each) for each in (parts.target_train, parts.target_test))),
         shadow=Membership(*(classifiers.records(*shadow, each) for each in (parts.shadow_train, parts.shadow_test))),
         reference=classifiers.records(*target, parts.reference),
         notes=(OVERLAP,) if profile.overlapping else (),
-        many=many(classifiers, parts, jobs, progress) if profile.shadows.get(classifiers.dataset) else None,
+        many=many(classifiers, parts, jobs, part(progress, 0.2, 1.0)) if has_many else None,
         pictures=Pictures(asked, classifiers.scores(*target, asked), drawn, classifiers.scores(*target, drawn)),
         title=f"{asked.name}: the paper's classifier, {len(parts.target_train):,} training images",
     )
@@ -276,18 +263,18 @@ def reproduce(
     """One dataset's study: trained, attacked and timed, or read from the cache as far as it is there."""
     parts = parts_of(benchmarks.load(dataset, data_dir), profile)
     classifiers = ClassifierCache(profile, dataset, cache_dir)
-    subject = subject_of(classifiers, parts, jobs, progress)
+    training = 0.4 if profile.shadows.get(dataset) else 0.1  # of the time, about
+    subject = subject_of(classifiers, parts, jobs, part(progress, 0.0, training))
     plan = study.StudyPlan(
         settings=profile.settings,
         attacks=profile.attacks,
-        comparisons=COMPARISONS,
         likelihood=LIKELIHOOD,
         inverted=profile.inverted,
         inversion=profile.inversion[dataset],
         seed=profile.seed,
         jobs=jobs,
     )
-    found = study.run(subject, plan, command, cache_dir, progress)
+    found = study.run(subject, plan, command, cache_dir, part(progress, training, 1.0))
     times = cache.kept_json(
         "times",
         cache.key("times", subject.digest, profile.settings),

@@ -9,13 +9,14 @@ from scoreveil.audit.paper.printed import TABLE_2
 from scoreveil.audit.report import page
 from scoreveil.audit.report.charts.png import png
 from scoreveil.audit.report.charts.svg import svg
-from scoreveil.audit.study.results import Study
+from scoreveil.audit.study.results import Study, lean, to_json
 
 
 def write(studies: Mapping[str, Study], folder: Path, command: str) -> Path:
     """All of it; the path of tables.md, which is written last."""
     for name, study in studies.items():
         page.write(study, folder / name)
+        atomic.write(folder / name / "results.json", to_json(lean(study)))
         sheets = {
             "epsilon": figures.epsilon_curves(study, TABLE_2.get(name, {})),
             "reconstructions-all": figures.reconstructions(study),

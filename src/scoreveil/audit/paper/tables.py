@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from scoreveil.audit.attacks import COMPARISONS
 from scoreveil.audit.paper.printed import TABLE_2, PrintedRow
 from scoreveil.audit.report.wording import NOTHING, attack, attack_list, number, seconds, setting_in_words, words
 from scoreveil.audit.study.results import (
@@ -34,8 +35,8 @@ def markdown(studies: Mapping[str, Study], command: str) -> str:
         made, printed = study.meta, TABLE_2.get(name, {})
         parts += [
             f"## {NAMES.get(name, name)}",
-            f"{made.get('title', name)}. [Report with all figures]({name}/report.html), "
-            f"[results]({name}/results.json). {made.get('machine', '')}, {made.get('date', '')}.",
+            f"{made.get('title', name)}. Every number is in [results.json]({name}/results.json), every figure in the "
+            f"report.html that the command puts beside it. {made.get('machine', '')}, {made.get('date', '')}.",
             "### Table 2, and our rows below it",
             table_2(study, printed),
             "### What an attacker who adapts makes of the same scores",
@@ -47,7 +48,7 @@ def markdown(studies: Mapping[str, Study], command: str) -> str:
             overhead(study, printed),
         ]
         if any(r.attack in LIKELIHOOD for r in study.results):
-            parts += ["### LiRA and RMIA", likelihood(study)]
+            parts += ["### LiRA, RMIA and their kin", likelihood(study)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -198,16 +199,25 @@ def overhead(study: Study, printed: Mapping[Setting, PrintedRow]) -> str:
 
 
 def likelihood(study: Study) -> str:
-    """For each setting the four attacks: AUC and members found at 1 % false positives."""
+    """For each setting the attacks from many shadows: AUC and members found at 1 % false positives."""
+    kin = [name for name in COMPARISONS if name not in LIKELIHOOD]
 
     def cells(one: Setting, reads: str) -> list[str]:
         found = [best(study, one, attack=name, reads=reads) for name in LIKELIHOOD]
-        return [f"{_auc(r)}, {_percent(r.tpr_at_1pct)} %" if r else NOTHING for r in found]
+        shown = [f"{_auc(r)}, {_percent(r.tpr_at_1pct)} %" if r else NOTHING for r in found]
+        other = _best_of(study, one, kin, reads)
+        return [*shown, f"{_auc(other)}, {_percent(other.tpr_at_1pct)} % ({words(other.attack)})" if other else NOTHING]
 
     attacked = [d.setting for d in study.defenses if best(study, d.setting, attack=LIKELIHOOD[0])]
     rows = [[setting_in_words(one), *cells(one, "scores")] for one in attacked]
     rows.append(["**the label alone**", *cells(UNDEFENDED, "label")])
-    return grid(("", *(f"{words(name)}: AUC, TPR at 1 %" for name in LIKELIHOOD)), rows)
+    return grid(("", *(f"{words(name)}: AUC, TPR at 1 %" for name in LIKELIHOOD), "the best of their kin"), rows)
+
+
+def _best_of(study: Study, one: Setting, names: Iterable[str], reads: str) -> AttackResult | None:
+    """The best of these attacks on a setting."""
+    found = (r for name in names if (r := best(study, one, attack=name, reads=reads)))
+    return max(found, key=lambda r: r.auc, default=None)
 
 
 # What was to be shown
@@ -296,16 +306,11 @@ def _at_the_floor(study: Study, one: Setting, told: bool) -> Claim:
 
 
 def _likelihood_at_the_floor(study: Study, one: Setting) -> Claim:
-    """The best of LiRA and RMIA, beside the best of them that is given labels alone."""
-    attacked, alone = (
-        max(
-            (r for name in LIKELIHOOD if (r := best(study, setting, attack=name, reads=reads))),
-            key=lambda r: r.auc,
-            default=None,
-        )
-        for setting, reads in ((one, "scores"), (UNDEFENDED, "label"))
-    )
-    return _above(f"{setting_in_words(one)}: best AUC of LiRA and RMIA, beside theirs on labels", attacked, alone)
+    """The best of the attacks from many shadows, beside the best of them that is given labels alone."""
+    attacked = _best_of(study, one, COMPARISONS, "scores")
+    alone = _best_of(study, UNDEFENDED, COMPARISONS, "label")
+    what = f"{setting_in_words(one)}: best AUC of LiRA, RMIA and their kin, beside theirs on labels"
+    return _above(what, attacked, alone)
 
 
 def _above(what: str, attacked: AttackResult | None, alone: AttackResult | None) -> Claim:

@@ -27,7 +27,7 @@ from scoreveil.audit.recipes import RECIPES
 from scoreveil.audit.study import run as study
 from scoreveil.audit.study.exposed import Crowd, leave_one_out, most_exposed
 from scoreveil.audit.study.results import LABEL, UNDEFENDED, MembershipMetrics, Setting, Study
-from scoreveil.audit.study.shadows import Progress, many_shadows, silent
+from scoreveil.audit.study.shadows import Progress, many_shadows, part, silent
 from scoreveil.audit.study.subjects import Subject
 
 VEILED: Setting = ("optimal", 4.0)
@@ -148,7 +148,7 @@ def study_recipe(
     lied = mislabelled(canaries, profile.seed)
     seconds = _timed(classifiers, parts[0], lied, cache_dir)
     everyone = {each: replace(classifiers, recipe=RECIPES[each]) for each in {PLAIN, name}}
-    trained = {each: _train(of, Parts(*parts), lied, jobs, progress) for each, of in everyone.items()}
+    trained = {each: _train(of, Parts(*parts), lied, jobs, part(progress, 0.0, 0.6)) for each, of in everyone.items()}
     own, plain = trained[name], trained[PLAIN]
     settings = SETTINGS + AFTERWARDS if name == PLAIN else SETTINGS
     plan = study.StudyPlan(
@@ -159,7 +159,7 @@ def study_recipe(
         seed=profile.seed,
         jobs=jobs,
     )
-    found = study.run(own.subject, plan, "", cache_dir, progress)
+    found = study.run(own.subject, plan, "", cache_dir, part(progress, 0.6, 1.0))
     promise = RECIPES[name].promise(profile.size + profile.canaries // 2, classifiers.settings(profile.seed))
     rows = {
         setting: Row(

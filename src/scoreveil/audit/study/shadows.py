@@ -24,6 +24,15 @@ def silent(what: str, done: int, total: int) -> None:
     """Progress that nobody is told."""
 
 
+def part(progress: Progress, first: float, last: float) -> Progress:
+    """Progress of a part of the work, from one fraction of the whole to another."""
+
+    def told(what: str, done: int, total: int) -> None:
+        progress(what, round(1000 * (first + (last - first) * done / total)), 1000)
+
+    return told
+
+
 @dataclass(frozen=True, eq=False)
 class ManyShadows:
     """Undefended scores of the target's records, members first, and of a population that nobody was trained on."""
