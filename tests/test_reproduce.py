@@ -164,9 +164,9 @@ def test_a_folder_holds_reports_figures_and_tables(made, tmp_path):
     kept = from_json((tmp_path / "out" / "mnist" / "results.json").read_text(encoding="utf-8"))
     assert replace(kept, results=()) == replace(study, results=())
     assert [replace(r, roc=()) for r in kept.results] == [replace(r, roc=()) for r in study.results]
-    curves = {(r.setting, r.attack, r.form, r.features): r.roc for r in study.results}
+    curves = {(r.setting, r.attack, r.form, r.features, r.reads): r.roc for r in study.results}
     drawn = [r for r in kept.results if r.roc]
-    assert all(r.roc == curves[r.setting, r.attack, r.form, r.features] for r in drawn)
+    assert all(r.roc == curves[r.setting, r.attack, r.form, r.features, r.reads] for r in drawn)
     assert {r.setting for r in drawn} == {r.setting for r in study.results}
     assert len(drawn) < len(kept.results) / 2
 
