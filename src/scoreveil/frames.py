@@ -80,11 +80,14 @@ def veiled(veil: Veiled, frame: Any, columns: Sequence[Any] | str | None = None,
 
 def _looking_raw(scores: Rows, others: Callable[[slice], list[Column]]) -> list[Any]:
     """What looks like raw scores, in the first rows or anywhere; `others` gives the other numbers of some rows."""
-    first = slice(LOOKED_AT)
-    found = looking_raw(scores[first], others(first))
+    part = slice(LOOKED_AT)
+    beside = others(part)
+    found = looking_raw(scores[part], beside)
     for start in range(0, 0 if found else len(scores), LOOKED_AT):
-        part = slice(start, start + LOOKED_AT)
-        found += looking_raw_anywhere(scores[part], others(part))
+        if start:
+            part = slice(start, start + LOOKED_AT)
+            beside = others(part)
+        found += looking_raw_anywhere(scores[part], beside)
     return list(dict.fromkeys(found))
 
 

@@ -73,7 +73,8 @@ def looking_raw_anywhere(scores: NDArray[Any], others: Sequence[tuple[Any, str, 
             if RAW.search(name):
                 found[column] = start + int(there.argmax())
                 continue
-            for chosen in (there, there & (part != _filler(part[there]))):
+            filler = _filler(part[there])
+            for chosen in (there,) if math.isnan(filler) else (there, there & (part != filler)):
                 if chosen.sum() < JUDGED:
                     continue
                 whole = chosen.all()

@@ -237,8 +237,9 @@ def subject_of(classifiers: ClassifierCache, parts: Parts, jobs: int, progress: 
         joblib.delayed(classifiers.train)(*each) for each in (target, shadow)
     )
     has_many = bool(profile.shadows.get(classifiers.dataset))
+    two = part(progress, 0.0, 0.2 if has_many else 1.0)
     for done, _ in enumerate(both, 1):
-        progress("a classifier", done, 2 if not has_many else 10)
+        two("a classifier", done, 2)
     asked, drawn = parts.shadow_train, parts.target_test
     return Subject(
         target=Membership(*(classifiers.records(*target, each) for each in (parts.target_train, parts.target_test))),

@@ -22,7 +22,15 @@ from scoreveil.audit.data import benchmarks
 from scoreveil.audit.data.images import Images, Parts, split
 from scoreveil.audit.data.records import Membership
 from scoreveil.audit.defenses import DEFENSES
-from scoreveil.audit.paper.experiments import POPULATION, SHADOW_SEED, ClassifierCache, Profile, joined
+from scoreveil.audit.paper.experiments import (
+    POPULATION,
+    RIVALS,
+    SHADOW_SEED,
+    SIMPLE,
+    ClassifierCache,
+    Profile,
+    joined,
+)
 from scoreveil.audit.recipes import RECIPES
 from scoreveil.audit.study import run as study
 from scoreveil.audit.study.exposed import Crowd, leave_one_out, most_exposed
@@ -39,7 +47,8 @@ AFTERWARDS: tuple[Setting, ...] = (
     *(("isotonic", epsilon) for epsilon in (2.0, 8.0)),
     ("isotonic_all_reference", 2.0),
     *(("published", epsilon) for epsilon in (0.1, 2.0)),
-    *((name, None) for name in ("memguard", "purification", "top_3", "rounding_1", "temperature_5", "gaussian")),
+    *RIVALS,
+    *SIMPLE,
     ("temperature_scaled", None),
 )
 EXPOSED = 0.05  # the share of the records that count as most exposed
