@@ -148,7 +148,7 @@ def attack(name: str, model_name: str, seed: int) -> dict[str, Any]:
     known = [half[: len(half) // 2] for half in (training, others)]
     asked = [half[len(half) // 2 :] for half in (training, others)]
     scores, spread = model.predict_proba(x), x.std(axis=0)
-    fitted = fit(4.0, out_of_fold, y[training], scores[training], y[training], advantage=0.02, rng=rng)
+    fitted = fit(out_of_fold, y[training], scores[training], y[training], epsilon=4.0, rng=rng)
     veils = {"isotonic": Veil(2.0).mechanism, "fitted": fitted.mechanism}
     secrets = [rng.bytes(32) for _ in range(SECRETS)]
     keyings = [

@@ -55,8 +55,10 @@ def measure(data_dir: str | None) -> dict[str, Cost]:
     column = (outside[ALONE].to_numpy(), truth[:, one], inside[ALONE].to_numpy(), known[:, one])
     return {
         "breast cancer": breast_cancer(),
-        "Fashion-MNIST": cost(EPSILON, outside, truth, inside, known, shape=ManyLabels(), rng=np.random.default_rng(0)),
-        f"Fashion-MNIST, {ALONE}": cost(EPSILON, *column, shape=OneColumn(), rng=np.random.default_rng(0)),
+        "Fashion-MNIST": cost(
+            outside, truth, inside, known, epsilon=EPSILON, shape=ManyLabels(), rng=np.random.default_rng(0)
+        ),
+        f"Fashion-MNIST, {ALONE}": cost(*column, epsilon=EPSILON, shape=OneColumn(), rng=np.random.default_rng(0)),
     }
 
 
@@ -65,7 +67,7 @@ def breast_cancer() -> Cost:
     x, y = load_breast_cancer(return_X_y=True)
     model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=500))
     scores = cross_val_predict(model, x, y, cv=5, method="predict_proba")[:, 1]
-    return cost(EPSILON, scores, y, shape=OneColumn(), rng=np.random.default_rng(0))
+    return cost(scores, y, epsilon=EPSILON, shape=OneColumn(), rng=np.random.default_rng(0))
 
 
 def main() -> None:

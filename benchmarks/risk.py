@@ -14,7 +14,7 @@ from scoreveil.audit.data.records import Membership
 from scoreveil.audit.study.results import Setting, setting_name
 from scoreveil.audit.study.risk import risk
 
-SETTINGS: tuple[Setting, ...] = (("none", None), ("optimal", 4.0))
+SETTINGS: tuple[Setting, ...] = (("none", None), ("regions", 4.0))
 
 
 def main() -> None:

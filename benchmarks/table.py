@@ -34,7 +34,7 @@ EXPONENTIALS = Published(EPSILON).m + 1  # the published mechanism's, for each s
 LIMITS = {
     "published": ("argsort", "exp, 6 a score", "draws, 1 a score"),
     "isotonic keep=1": ("argmax", "exp, 1 a row", "draws, 1 a row"),
-    "optimal": ("argmax", "draws, 1 a row"),
+    "regions": ("argmax", "draws, 1 a row"),
     "isotonic keep=all": ("argsort", "exp, 1 a score", "draws, 1 a score"),
 }
 
@@ -48,7 +48,7 @@ def veil(mechanism: str, k: int, threads: int = 1) -> Veil:
     if mechanism == "isotonic keep=1":
         return Veil(EPSILON, threads=threads)
     held_out = scores(max(8, min(HELD_OUT_ROWS, (1 << 20) // k)), k, "float64", seed=2)
-    return Veil(fit(EPSILON, held_out, rng=np.random.default_rng(4)).mechanism, threads=threads)
+    return Veil(fit(held_out, epsilon=EPSILON, rng=np.random.default_rng(4)).mechanism, threads=threads)
 
 
 # The limit

@@ -12,7 +12,7 @@ PAGE = Path(__file__).parent / "reference" / "cli.md"
 HEAD = """# Command line
 
 What `scoreveil COMMAND --help` says, made by `python docs/commands.py`. Errors are one line on stderr, with exit code
-2; a gate that shuts exits with 3.
+2; a gate that shuts exits with 3, and so does `verify` where records exceed a promise.
 """
 
 

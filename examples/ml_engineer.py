@@ -18,7 +18,7 @@ x, x_test, y, y_test = train_test_split(x, y, test_size=0.5, random_state=0)
 forest = RandomForestClassifier(random_state=0).fit(x, y)
 
 # the same forest behind a veil, which is fitted by cross-validation
-veiled = VeiledClassifier(RandomForestClassifier(random_state=0), epsilon=4.0).fit(x, y)
+veiled = VeiledClassifier(RandomForestClassifier(random_state=0)).fit(x, y)
 
 raw, answer = forest.predict_proba(x_test), veiled.predict_proba(x_test)
 same = np.array_equal(answer, veiled.predict_proba(x_test))

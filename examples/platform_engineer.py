@@ -1,8 +1,9 @@
 """For platform engineers: a gateway with a model inside, asked over HTTP.
 
-Trains a classifier on scikit-learn's digits, stores it with skops, starts `scoreveil serve` on it and asks it twice.
+Trains a classifier on scikit-learn's digits, stores it with skops, fits a veil for it, starts `scoreveil serve` on both
+and asks it twice. This veil has no ε, so the gateway keeps no ledger and needs no secret.
 
-    pip install 'scoreveil[serve,sklearn,skops]'
+    pip install 'scoreveil[fit,serve,sklearn,skops]'
     python examples/platform_engineer.py
 """
 
@@ -20,6 +21,8 @@ import numpy as np
 import skops.io
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
+
+from scoreveil import fit
 
 
 def free_port():
@@ -50,12 +53,15 @@ def ask(url, record):
 
 x, y = load_digits(return_X_y=True)
 classifier = LogisticRegression(C=1e-4, max_iter=50, tol=0.1).fit(x[:1000], y[:1000])
+inside, outside = classifier.predict_proba(x[:1000]), classifier.predict_proba(x[1000:])
+veil = fit(nonmembers=outside, nonmember_labels=y[1000:], members=inside, member_labels=y[:1000])
 record = x[1500]
 
 with tempfile.TemporaryDirectory() as folder:
     skops.io.dump(classifier, Path(folder) / "digits.skops")
+    veil.save(Path(folder) / "veil.json")
     port, admin_port = free_port(), free_port()
-    command = [str(Path(sys.executable).with_name("scoreveil")), "serve", "digits.skops", "--epsilon", "2"]
+    command = [str(Path(sys.executable).with_name("scoreveil")), "serve", "digits.skops", "--veil", "veil.json"]
     command += ["--port", str(port), "--admin-port", str(admin_port)]
     with (Path(folder) / "log").open("wb") as log:
         gateway = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)

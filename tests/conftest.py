@@ -139,7 +139,7 @@ class Compiled:
 
     def __init__(self, mechanism: Mechanism) -> None:
         self.mechanism = mechanism
-        self.draws = mechanism.draws
+        self.draws, self.together = mechanism.draws, mechanism.together
 
     def perturb(self, rows: Any, uniforms: Any) -> Any:
         kernel = loading.kernel(self.mechanism, rows.shape[1])

@@ -1,4 +1,4 @@
-"""Small models whose scores are not vectors, written to files."""
+"""Small models whose scores are not vectors, written to files; and records to fit veils on."""
 
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,18 @@ def sigmoid(z: np.ndarray) -> np.ndarray:
 
 def softmax(z: np.ndarray) -> np.ndarray:
     return np.exp(z) / np.exp(z).sum(axis=-1, keepdims=True)
+
+
+def two_sides(classes: int, records: int = 3000, seed: int = 0) -> tuple[np.ndarray, ...]:
+    """Scores and labels of records that a model was not trained on, then of ones that it was, and knows better."""
+    rng = np.random.default_rng(seed)
+    found: list[np.ndarray] = []
+    for known in (0.0, 1.5):
+        labels = rng.integers(0, classes, records)
+        logits = 1.5 * rng.normal(size=(records, classes))
+        logits[np.arange(records), labels] += 2 + known + rng.normal(size=records)
+        found += [softmax(logits), labels]
+    return tuple(found)
 
 
 def onnx_file(path: Path, columns: int, *nodes: Any, outputs: dict[str, tuple[Any, list[Any]]]) -> Path:

@@ -140,7 +140,7 @@ def make_study(n=40_000, epsilons=EPSILONS, leak=1.0, rivals=RIVALS, title="CIFA
     families = {  # the ε at which half of it shows, distortion from and to, AUROC from and to, AUC it ends at
         "published": (0.1, (0.84, 0.70), (0.55, 0.56), (0.80, 0.83)),
         "isotonic": (14.0, (0.50, 0.16), (0.50, 0.72), (0.74, 0.79)),
-        "optimal": (14.0, (0.20, 0.08), (0.52, 0.73), (0.73, 0.785)),
+        "regions": (14.0, (0.20, 0.08), (0.52, 0.73), (0.73, 0.785)),
         "isotonic_all": (22.0, (0.50, 0.16), (0.50, 0.70), (0.69, 0.745)),
         "isotonic_all_reference": (22.0, (0.20, 0.08), (0.52, 0.71), (0.68, 0.74)),
     }
@@ -159,7 +159,7 @@ def make_study(n=40_000, epsilons=EPSILONS, leak=1.0, rivals=RIVALS, title="CIFA
         inversion("none", None, "adaptive", "log_ratios", (0.0281, 0.61, 0.412), pictures(0.9)),
         inversion("published", 0.5, "paper", "scores", (0.0702, 0.11, 0.003), pictures(-0.6)),
         inversion("published", 0.5, "adaptive", "log_ratios", (0.0343, 0.52, 0.297), pictures(0.7)),
-        inversion("optimal", 2.0, "adaptive", "log_ratios", (0.0409, 0.44, 0.011), pictures(0.05)),
+        inversion("regions", 2.0, "adaptive", "log_ratios", (0.0409, 0.44, 0.011), pictures(0.05)),
         inversion("none", None, "floor", "ranking", (0.0322, 0.55, 0.308), pictures(0.75)),
         inversion("none", None, "floor", "label", (0.0402, 0.45, 0.010), pictures(0.0)),
     )

@@ -56,7 +56,7 @@ def test_what_training_on_a_record_adds_is_told(bare):
 
 
 def test_a_broken_promise_is_told(bare):
-    kept = canary("optimal", 2.0, guessed(80, 1.1), 2.0)
+    kept = canary("regions", 2.0, guessed(80, 1.1), 2.0)
     undefended = canary("none", None, guessed(90, 1.6), None)
     (said,) = asked.sentences(replace(bare, canaries=(undefended, kept)))
     assert "guesses 99 of 100 rightly from the undefended model" in said

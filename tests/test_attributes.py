@@ -49,7 +49,7 @@ def memorised():
 
 
 def test_what_a_model_memorised_is_found_of_members_alone(memorised):
-    found = infer(*memorised, ["optimal", "label_only"])
+    found = infer(*memorised, ["regions", "label_only"])
     members, others = (found["none", side, False] for side in ("members", "nonmembers"))
     assert members.success_low > 0.8
     assert others.gain_low < 0 < others.gain_high
@@ -57,7 +57,7 @@ def test_what_a_model_memorised_is_found_of_members_alone(memorised):
     # who has the answer about the true record looks which value gives the same one: no training is needed for that
     assert found["none", "nonmembers", True].success_low > 0.9
     # a veil and the label alone leave nothing of what was memorised
-    for defense in ("optimal", "label_only"):
+    for defense in ("regions", "label_only"):
         assert found[defense, "members", False].gain_high < 0.1
 
 
@@ -65,7 +65,7 @@ def test_a_column_that_the_model_never_saw_is_not_found():
     data = world(lambda x, rng: (x[:, 0] + 0.5 * rng.normal(size=len(x)) > 0).astype(np.int64))
     blind = np.array([0, 1, 3, 4, 5])
     model = RandomForestClassifier(30, random_state=0).fit(data[0][0][:, blind], data[0][1])
-    found = infer(lambda x: model.predict_proba(x[:, blind]), data, ["optimal"])
+    found = infer(lambda x: model.predict_proba(x[:, blind]), data, ["regions"], epsilons=(None,))
     for result in found.values():
         assert result.gain_low < 0.02
         assert result.success_low < 0.36

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from typing import Any
 
@@ -11,6 +12,9 @@ import pytest
 import torch
 
 from scoreveil import Veil
+from scoreveil.fitting.records import read
+from scoreveil.mechanisms.scores import BadRow
+from scoreveil.shapes import MoreAxes, OneColumn
 
 SECRET = b"a secret of sufficient length"
 MECHANISMS = (
@@ -35,11 +39,13 @@ BAD_ROWS = {
     "sum off by little more than allowed": [0.123456, 0.3, 0.577744],
     "negative but summing to 1": [-0.123456, 0.323456, 0.8],
     "all zero": [0.0, 0.0, 0.0],
+    "percentages": [12.3456, 30.0, 57.6544],
+    "logits above 0": [0.123456, 3.0, 5.5],
 }
 
 
 # what was found, or what was expected and what came
-FAULT = r"(a score is|\d+ of the scores are|the scores sum to)"
+FAULT = r"(a score is|some of the scores are|the scores sum to|the scores look like)"
 FAULTS = rf"^Row \d+(, place [\d, ]+)?(, column \d+)?: {FAULT}|^Expected .*, got "
 
 
@@ -233,9 +239,7 @@ def test_a_reference_of_another_number_of_classes_is_refused(path: str) -> None:
 def test_a_reference_with_a_bad_row_is_refused(keep: Any, case: str, row: list[float]) -> None:
     reference = good_scores(40, 3)
     reference[17] = row
-    with pytest.raises(
-        ValueError, match=r"^Row 17(, column \d)?: (a score is|\d+ of the scores are|the scores sum to)"
-    ) as caught:
+    with pytest.raises(ValueError, match=rf"^Row 17(, column \d)?: {FAULT}") as caught:
         Veil(1.0, keep=keep, reference=reference)
     assert "123456" not in str(caught.value)
 
@@ -291,3 +295,75 @@ def test_a_veil_that_refused_still_answers_good_rows(path: str) -> None:
         veil = Veil(1.0, **options)
         refusal(veil, np.array(BAD_ROWS["nan"]))
         assert abs(veil(np.array([0.2, 0.3, 0.5])).sum() - 1) < 1e-9
+
+
+# What was probably meant
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy, array_api_strict.asarray])
+def test_percentages_are_refused_and_the_way_out_is_to_divide_by_100(path: str, kind: Any) -> None:
+    rows = good_scores(50, 4)
+    for given in (rows * 100, np.round(rows * 100, 1), rows[:1] * 100, rows[0] * 100):
+        message = refusal(Veil(2.0), kind(given))
+        assert message.startswith("Row 0: the scores look like percentages; divide them by 100.")
+        assert "softmax" not in message
+        assert "shape" not in message
+    with pytest.raises(ValueError, match=r"^members: Row 0: the scores look like percentages; divide them by 100"):
+        read(kind(rows * 100), None, "members")
+    assert "divide percentages by 100" in refusal(Veil(2.0), kind(np.round(rows * 100).astype(np.int64)))
+    with pytest.raises(BadRow, match="Row 0, place 0: the scores look like percentages; divide them by 100"):
+        Veil(0.5, shape=MoreAxes())(rows.reshape(10, 5, 4) * 100)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy, list])
+@pytest.mark.parametrize("records", [3, 199, 300])
+def test_one_column_of_probabilities_is_refused_and_the_way_out_is_its_shape(
+    path: str, kind: Any, records: int
+) -> None:
+    column = np.linspace(0.05, 0.96, records)  # 199 of them sum to about 100, and are no percentages
+    for message in (refusal(Veil(2.0), kind(column)), refusal(Veil(2.0, secret=SECRET), kind(column))):
+        assert f"not {records} classes of one record but one column" in message
+        assert "say shape=OneColumn()" in message
+        assert "percent" not in message
+    for given in (column, column.reshape(-1, 1)):
+        with pytest.raises(ValueError, match=r"^nonmembers: .*shape=OneColumn\(\)"):
+            read(kind(given), None, "nonmembers")
+    assert "needs shape=OneColumn()" in refusal(Veil(2.0), column.reshape(-1, 1))
+    assert Veil(2.0, shape=OneColumn())(column).shape == (records,)
+    assert len(read(column, None, "nonmembers", shape=OneColumn())) == records
+
+
+def test_one_vector_that_sums_to_1_is_taken_as_one(path: str) -> None:
+    vector = good_scores(1, 300)[0]
+    assert Veil(2.0)(vector).shape == (300,)
+    assert read(vector, None, "nonmembers").scores.shape == (1, 300)
+
+
+def test_many_bad_rows_are_one_sentence_on_the_first_and_one_on_the_others(path: str) -> None:
+    scores = good_scores(300, 4)
+    first = "Row {}: the scores sum to more than 1, by over 0.001."
+    labels = "If each column is a yes or no of its own, say shape=ManyLabels()."
+    everywhere = scores + 0.05
+    assert refusal(Veil(2.0), everywhere) == f"{first.format(0)} The next 299 rows are bad too. {labels}"
+    some = np.where(np.arange(300)[:, None] % 3 == 1, everywhere, scores)
+    assert refusal(Veil(2.0), some) == f"{first.format(1)} 99 of the next 298 rows are bad too."
+    two = np.where(np.arange(300)[:, None] >= 298, everywhere, scores)
+    assert refusal(Veil(2.0), two) == f"{first.format(298)} The next row is bad too."
+    one = np.where(np.arange(300)[:, None] == 7, everywhere, scores)
+    assert refusal(Veil(2.0), one) == first.format(7)
+
+
+def test_the_way_out_fits_what_the_rows_look_like(path: str) -> None:
+    scores = good_scores(60, 5)
+    assert refusal(Veil(2.0), np.log(scores) + 60).endswith("If these are logits, apply softmax first.")
+    assert refusal(Veil(2.0), np.log(scores)).startswith("Row 0: some of the scores are negative (logits? apply soft")
+    assert refusal(Veil(2.0), scores * 0.99).endswith("If they were rounded, divide each row by its sum.")
+    with pytest.raises(ValueError, match=r"^members: Row 0.*The next 59 rows.*say shape=ManyLabels\(\)\.$"):
+        read(scores * 0.7, None, "members")
+
+
+def test_a_bad_row_travels_with_its_advice() -> None:
+    with pytest.raises(BadRow) as caught:
+        Veil(2.0)(good_scores(5, 3) + 0.1)
+    assert "The next 4 rows" in caught.value.advice
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)

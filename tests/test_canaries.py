@@ -86,7 +86,7 @@ def test_guesses_are_counted():
 
 
 def test_what_promises_beyond_the_order_promises_nothing_beyond_the_label():
-    settings = [("isotonic_all", 2.0), ("optimal", 2.0), ("optimal_sticky", 2.0), ("label_constant", None)]
+    settings = [("isotonic_all", 2.0), ("regions", 2.0), ("regions", None), ("label_constant", None)]
     found = released(Sure, settings, count=40)
     assert [found[one].promised for one in settings] == [None, 2.0, None, 0.0]
 

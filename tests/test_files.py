@@ -86,10 +86,10 @@ def test_bad_rows_are_listed_by_number_and_without_scores(tmp_path, monkeypatch,
     lines = str(caught.value).splitlines()
     assert lines[0].startswith(f"in{suffix} has 23 rows that are not score vectors.")
     assert re.fullmatch(r"  row 3: column (1|'\w+'): a score is NaN", lines[1])
-    assert lines[2].startswith("  row 17: 1 of the scores are negative")
+    assert lines[2].startswith("  row 17: some of the scores are negative")
     assert re.fullmatch(r"  row 30: column (4|'\w+'): a score is infinite", lines[3])
-    assert lines[4].startswith("  row 100: the scores sum to ")
-    assert (len(lines), lines[-1]) == (12, "  and 13 more")
+    assert lines[4].startswith("  row 100, row 101, row 102 and 17 more: the scores sum to more than 1")
+    assert len(lines) == 5
     for digits in ("011317", "022943", "033871", "044689", "88718", "016975"):
         assert digits not in str(caught.value)
     assert leftovers(tmp_path, source.name) == []
@@ -99,10 +99,18 @@ def test_reading_stops_after_very_many_bad_rows(tmp_path, monkeypatch):
     small_batches(monkeypatch)
     monkeypatch.setattr(cleaning, "COUNTED", 20)
     np.save(tmp_path / "in.npy", make_scores() * 2)
-    with pytest.raises(
-        BadRows, match=r"at least 21 rows that are not score vectors.*\n(.*\n){10}  and at least 11 more"
-    ):
+    told = r"at least 21 rows that are not score vectors.*\n  row 0, row 1, row 2 and at least 18 more: .*$"
+    with pytest.raises(BadRows, match=told):
         files.protect(tmp_path / "in.npy", tmp_path / "out.npy", Veil(2.0))
+
+
+def test_no_more_than_ten_faults_are_listed():
+    bad = [(row, f"fault {row // 4}") for row in range(46)]
+    lines = str(BadRows("in.csv", bad, True, "")).splitlines()
+    assert lines[1] == "  row 0, row 1, row 2 and 1 more: fault 0"
+    assert (len(lines), lines[-1]) == (12, "  and 6 more rows with other faults")
+    lines = str(BadRows("in.csv", bad[2:6], False, "")).splitlines()
+    assert lines[1:] == ["  row 2: fault 0", "  row 3: fault 0", "  row 4: fault 1", "  row 5: fault 1"]
 
 
 def test_nulls_in_columns_are_bad_rows(tmp_path):

@@ -10,6 +10,7 @@ import pytest
 from scoreveil import Veil, files
 from scoreveil.cli import main
 from scoreveil.files import BadRows, Cleaning
+from scoreveil.fitting.records import read as read_records
 from scoreveil.shapes import ManyLabels, OneColumn, Shape, TopK
 
 SECRET = bytes(range(32))
@@ -213,3 +214,69 @@ def test_options_that_do_not_fit_are_one_error_and_write_nothing(
     assert code != 0
     assert message in err
     assert not (tmp_path / "out.csv").exists()
+
+
+# Files that were meant otherwise
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz"])
+def test_an_array_of_one_axis_is_one_vector_or_the_way_out_is_its_shape(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], suffix: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    columns = "p" if suffix == ".npz" else None
+
+    def save(name: str, array: np.ndarray) -> str:
+        path = tmp_path / f"{name}{suffix}"
+        np.savez(path, p=array) if columns else np.save(path, array)
+        return str(path)
+
+    column, vector = np.linspace(0.05, 0.96, 200), np.full(200, 1 / 200)
+    told = (
+        rf"col{suffix} has 1 row that is not a score vector. It has one dimension, and was read as one vector of 200 "
+        r"classes. If it is one column, .*--shape one_column, in Python shape=OneColumn\(\)"
+    )
+    with pytest.raises(ValueError, match=f"^members: {told}"):
+        read_records(save("col", column), None, "members", columns)
+    with pytest.raises(BadRows, match=f"^{told}"):
+        files.protect(save("col", column), tmp_path / f"out{suffix}", Veil(2.0), columns)
+    assert read_records(save("col", column), None, "members", columns, OneColumn()).scores.shape == (200, 2)
+    assert read_records(save("one", vector), None, "members", columns).scores.shape == (1, 200)
+    named = f"--columns {columns}" if columns else ""
+    code, _, err = command(f"fit --nonmembers col{suffix} {named} -e 2 -o veil.npz", capsys)
+    assert (code, "--shape one_column" in err) == (2, True)
+    code, _, err = command(f"protect col{suffix} {named} -o out{suffix} -e 2 --shape one_column", capsys)
+    assert code == 0, err
+
+
+def test_a_file_in_percent_is_refused_once_and_the_way_out_is_to_divide_or_rescale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    scores = np.random.default_rng(0).dirichlet(np.ones(3), 40) * 100
+    write_csv(tmp_path / "in.csv", scores)
+    once = "  row 0, row 1, row 2 and 37 more: the scores look like percentages; divide them by 100"
+    code, _, err = command("protect in.csv -o out.csv -e 2 --columns a,b,c", capsys)
+    assert (code, err.count("look like percentages")) == (2, 1)
+    assert f"{once}\nRounded, or in percent: --rescale. Single rows" in err
+    with pytest.raises(ValueError, match=r"^members: in.csv has 40 rows") as caught:
+        read_records(tmp_path / "in.csv", None, "members", "a,b,c")
+    assert str(caught.value).splitlines()[1:] == [once]
+    write_csv(tmp_path / "in.csv", scores[:, :1].repeat(3, axis=1))
+    with pytest.raises(ValueError, match=r"the score is more than 1.*\nIn percent: divide them by 100\.$"):
+        read_records(tmp_path / "in.csv", None, "members", "a")
+
+
+def test_what_else_the_rows_of_a_file_may_be_is_said_where_most_are_bad(tmp_path: Path) -> None:
+    scores = np.random.default_rng(0).dirichlet(np.ones(3), 40)
+
+    def told(rows: np.ndarray) -> str:
+        with pytest.raises(ValueError, match=r"not (a score vector|score vectors)\.") as caught:
+            read_records(write_csv(tmp_path / "in.csv", rows), None, "members", "a,b,c")
+        return str(caught.value).splitlines()[-1]
+
+    many = "Each column a yes or no of its own: --shape many_labels, in Python shape=ManyLabels()."
+    assert told(labels()) == many
+    assert told(scores * 0.98) == "Rounded: divide each row by its sum."
+    scores[7] = 0.9
+    assert told(scores) == "  row 7: the scores sum to more than 1, by over 0.001"

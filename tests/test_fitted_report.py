@@ -2,58 +2,91 @@
 
 import json
 import re
+import warnings
 
 import numpy as np
 import pytest
 
-from channel_tools import Population, make_channel
 from scoreveil import Veil
-from scoreveil.accounting import advantage_after
 from scoreveil.audit.report import fitted
+from scoreveil.audit.report.charts import regions as chart
 from scoreveil.fitting.cost import LEAST_OF_GROUP, reliability
-from scoreveil.fitting.frontier import Trial, fit_and_measure, frontier, smallest_better
-
-POPULATION = Population(classes=3)
+from scoreveil.fitting.frontier import Trial, fit_and_measure, frontier
 
 
-def given(count: int = 400) -> dict:
+def draw(lead: float, count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Scores and labels of a model that is the surer the larger the lead."""
+    labels = rng.integers(0, 3, count)
+    logits = 1.5 * rng.normal(size=(count, 3))
+    logits[np.arange(count), labels] += 2 + lead
+    scores = np.exp(logits)
+    return scores / scores.sum(axis=1, keepdims=True), labels
+
+
+def given(count: int = 500) -> dict:
     rng = np.random.default_rng(2)
-    (others, y_out), (members, y_in) = POPULATION.draw(0, count, rng), POPULATION.draw(1, count, rng)
+    (others, y_out), (members, y_in) = draw(0.0, count, rng), draw(1.0, count, rng)
     return {"nonmembers": others, "nonmember_labels": y_out, "members": members, "member_labels": y_in}
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A veil, its trials, and the folder of its report."""
+    """A veil with ε, its trials, and the folder of its report."""
     records = {**given(), "advantage": 0.1}
     veil, own = fit_and_measure(4.0, **records)
-    trials = (*frontier((0.5,), **records), own)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # with a small ε, and few records, an answer may tell the label alone
+        trials = (*frontier((None,), **records), own, *frontier((0.5,), **records))
     folder = tmp_path_factory.mktemp("fitted")
-    fitted.write(veil, trials, "veil.npz", folder)
+    fitted.write(veil, trials, "veil.json", folder)
     return veil, trials, folder
+
+
+def read_page(folder) -> str:
+    return (folder / "report.html").read_text(encoding="utf-8").replace("\N{NO-BREAK SPACE}", " ")
+
+
+def test_the_page_leads_with_the_regions(made):
+    veil, _, folder = made
+    page = read_page(folder)
+    places = [page.index(f'<section id="{name}"') for name in ("regions", "promise", "cost", "reliability", "frontier")]
+    assert places == sorted(places)
+    rows = veil.mechanism.rows()
+    assert f"<h1>A veil of {len(rows)} regions and ε = 4</h1>" in page
+    part = page[places[0] : places[1]]
+    for row in rows:
+        assert f"<td>{row.words}</td>" in part
+        assert f"{row.right:.3f}".removeprefix("0") in part
+        assert f"{row.announced[0]:.3f}".removeprefix("0") in part
+    assert part.count('class="chart ') == 2, "a wide drawing and a narrow one"
+    assert "How often a region announces each confidence" in part
 
 
 def test_the_page_says_what_is_promised_and_what_it_costs(made):
     veil, trials, folder = made
-    page = (folder / "report.html").read_text(encoding="utf-8").replace("\N{NO-BREAK SPACE}", " ")
-    assert "within a factor e^4 of each other" in page
+    page = read_page(folder)
+    assert "by a factor of at most e^4 beyond the label" in page
+    assert f"<b>{veil.guarantee.advantage_alone:.3f}".replace(">0.", ">.") in page
+    assert "holds however often a record is asked about" in page
+    assert "Asked again" not in page
     for measure in trials[1].cost.nll.values():
         assert f"{measure.value:.3f}".removeprefix("0") in page
-    assert f"{advantage_after(veil.guarantee, 10):.3f}".removeprefix("0") in page
-    for words in ("raw, temperature scaled", "scoreveil verify veil.npz", "this veil", "Reliability"):
+    for words in ("raw, temperature scaled", "scoreveil verify veil.json", "this veil", "Reliability", "without ε"):
         assert words in page
-    for confidence in veil.mechanism.announced[:, 0]:
-        assert f'scope="col">{confidence:.3f}'.replace(">0.", ">.") in page
-    assert page.count('<th scope="row">') == len(veil.mechanism.table)
 
 
 def test_the_json_has_the_same_numbers(made):
     veil, trials, folder = made
-    found = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-    assert found["promise"]["advantage"] == veil.guarantee.advantage == found["after"]["1"]
-    assert [each["epsilon"] for each in found["cost"]] == [0.5, 4.0]
+    text = (folder / "results.json").read_text(encoding="utf-8")
+    assert "Infinity" not in text
+    assert "NaN" not in text
+    found = json.loads(text)
+    assert found["promise"]["advantage_alone"] == veil.guarantee.advantage_alone
+    assert [each["epsilon"] for each in found["cost"]] == [None, 4.0, 0.5]
     assert found["cost"][1]["cost"]["useful"]["veiled"]["value"] == trials[1].cost.useful["veiled"].value
-    assert np.array_equal(np.array(found["table"]["chances"]) * 2**32, veil.mechanism.table)
+    rows = found["regions"][0]["rows"]
+    assert np.array_equal(np.array([row["answers"] for row in rows]) * 2**32, veil.mechanism.table)
+    assert [row["others"] for row in rows] == [row.others for row in veil.mechanism.rows()]
 
 
 def test_no_score_of_a_record_is_in_it(made):
@@ -84,34 +117,61 @@ def test_groups_of_like_confidence_hold_many_records_each_and_all_together():
 
 
 def test_without_labels_it_says_what_is_missing(tmp_path):
-    records = {"nonmembers": given()["nonmembers"]}
-    veil, own = fit_and_measure(4.0, **records)
-    page = fitted.write(veil, [own], "veil.npz", tmp_path).read_text(encoding="utf-8")
+    records = {name: given()[name] for name in ("nonmembers", "members")}
+    veil, own = fit_and_measure(None, **records)
+    page = fitted.write(veil, [own], "veil.json", tmp_path).read_text(encoding="utf-8")
     assert "--nonmember-labels" in page
     assert "for want of labels" in page
     assert "Reliability" not in page
     assert json.loads((tmp_path / "results.json").read_text())["cost"][0]["cost"] is None
 
 
-def test_names_are_escaped(tmp_path):
-    veil = Veil(make_channel(), model="<b>name</b>")
-    page = fitted.html(veil, [Trial(2.0, veil.guarantee, None)], "<i>.npz")
+def test_a_veil_that_announces_a_constant_says_so_and_is_not_recommended(tmp_path):
+    records = {name: given()[name] for name in ("nonmembers", "members")}
+    with pytest.warns(UserWarning, match="same confidence for every answer"):
+        veil, own = fit_and_measure(None, **records, regions=1)
+    page = fitted.html(veil, [own], "veil.json")
+    assert "This veil announces the same confidence for every answer" in page
+    assert "scoreveil verify veil.json" in page
+    assert "scoreveil protect" not in page
+
+
+def test_names_are_escaped(made):
+    veil = Veil(made[0].mechanism, model="<b>name</b>")
+    page = fitted.html(veil, [Trial(4.0, veil.guarantee, None)], "<i>.json")
     assert "<b>name" not in page
-    assert "<i>.npz" not in page
+    assert "<i>.json" not in page
     assert "&lt;b&gt;name" in page
 
 
 def test_only_a_fitted_veil_has_such_a_page():
     veil = Veil(2.0)
     with pytest.raises(ValueError, match="Expected a fitted veil, got one of the isotonic"):
-        fitted.html(veil, [Trial(2.0, veil.guarantee, None)], "veil.npz")
+        fitted.html(veil, [Trial(2.0, veil.guarantee, None)], "veil.json")
 
 
-def test_the_smallest_better_epsilon_is_none_without_costs(made):
-    veil, trials, _ = made
-    assert smallest_better([Trial(2.0, veil.guarantee, None)]) is None
-    better = [trial.epsilon for trial in trials if trial.cost.beats_label]
-    assert smallest_better(trials) == (min(better) if better else None)
+# The picture
+
+
+def test_every_piece_of_the_map_is_drawn_in_its_region(made):
+    """Read back from the marks: the colour at a score is that of the region that the veil finds there."""
+    it = chart.read(made[0])[0]
+    drawing, left = chart.sheet(it), chart.left_of(it)
+    pieces = [
+        mark for mark in drawing.marks
+        if isinstance(mark, chart.Line) and mark.tone.startswith("r") and mark.points[0][0] >= left
+        and mark.points[1][0] < chart.PLANE
+    ]  # fmt: skip
+    ends = sorted(point[0] for piece in pieces for point in piece.points)
+    assert ends[0] == left
+    assert ends[-1] == chart.PLANE - 14
+    ticks = {m.text: m.at[0] for m in drawing.marks if isinstance(m, chart.Text) and m.anchor == "middle"}
+    for tick in (".5", ".9", ".99"):
+        score = float(tick)
+        row = np.array([[score, (1 - score) * 0.6, (1 - score) * 0.4]])
+        _, region = it.mechanism.read(row)
+        there = [piece.tone for piece in pieces if piece.points[0][0] <= ticks[tick] + 0.01 < piece.points[1][0]]
+        assert chart.tone(it, int(region[0])) in there
 
 
 # In a browser
@@ -129,7 +189,10 @@ def test_it_opens_without_errors_requests_or_sideways_scrolling(browser, made, s
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(15, 18, 22)"
     assert dark == (scheme == "dark")
-    shares = page.locator(".heat td").evaluate_all("cells => cells.map(c => getComputedStyle(c).backgroundColor)")
-    assert len(set(shares)) > 1
+    shown = "wide" if width > 600 else "narrow"
+    assert page.locator(f"#regions .chart.{shown}").is_visible()
+    pieces = page.locator(f"#regions .chart.{shown} polyline[class*='t-r']")
+    colours = pieces.evaluate_all("all => all.map(each => getComputedStyle(each).stroke)")
+    assert len(set(colours)) == made[0].mechanism.size
     assert problems == []
     context.close()

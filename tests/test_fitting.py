@@ -1,303 +1,253 @@
-"""Fitted veils: the promises hold exactly, no table is better, and what is stated holds for new records."""
+"""The fit by regions: what it takes, what it gives, and whether what it states holds."""
 
-import itertools
 import math
-import time
-from fractions import Fraction
+import os
+import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from channel_tools import WHOLE, Population, check_epsilon, shown_advantage
+from populations import Population
 from scoreveil import Veil, fit
-from scoreveil.fitting import attackers, best_table, histograms, program, rounding
-from scoreveil.mechanisms import promises
-from scoreveil.mechanisms.channel import Channel
-from scoreveil.mechanisms.promises import Evidence
+from scoreveil.accounting import advantage_after
+from scoreveil.fitting import check_settings
+from scoreveil.fitting.cost import auroc, label_with_constant_confidence, log_loss
+from scoreveil.fitting.estimates import label_tilts
+from scoreveil.fitting.program import Attacker as Bounded
+from scoreveil.fitting.program import best_map, best_table
+from scoreveil.fitting.records import Scored
+from scoreveil.fitting.releases import clipped
+from scoreveil.mechanisms.promises import WHOLE, Attacker, exponential_below, worst_ratio
 
-POPULATION = Population(classes=3)
+SMOOTH = Population()
+FITS = int(os.environ.get("SCOREVEIL_FITS", "20"))  # of the study of coverage
 
 
-def fitted(epsilon: float = 4.0, count: int = 1000, seed: int = 0, population: Population = POPULATION, **more) -> Veil:
+def fitted(population=SMOOTH, count=2000, seed=0, **more):
     rng = np.random.default_rng(seed)
-    (others, other_labels), (members, member_labels) = (population.draw(side, count, rng) for side in (0, 1))
-    given = {"nonmember_labels": other_labels, "members": members, "member_labels": member_labels, **more}
-    return fit(epsilon, others, **given, rng=rng)
+    return fit(**{**population.records(count, rng), "rng": rng, "force": True, **more})
 
 
 @pytest.fixture(scope="module")
-def channel() -> Channel:
-    """A fit with records enough to tell labels apart."""
-    return fitted(count=6000).mechanism
+def veil():
+    return fitted(count=5000)
 
 
-# The promises
+# What comes out
 
 
-@pytest.mark.parametrize("epsilon", [0.01, 0.5, 2.0, 8.0, 16.0, 100.0])
-@pytest.mark.parametrize("more", [{}, {"members": None, "member_labels": None}, {"member_labels": None}, {"keep": 2}])
-def test_promises_hold_by_enumeration(epsilon, more):
-    found = fitted(epsilon, **more).mechanism
-    check_epsilon(found.table, epsilon)
-    found.verify()
-    evidence = found.evidence
-    if evidence is None:
-        assert found.guarantee().advantage is None
-        return
-    others, members = evidence.counts.sum(axis=(1, 2))
-    assert shown_advantage(others, members, found.table) <= Fraction(0.02)
+def test_the_label_stays_and_the_answer_is_a_function_of_label_and_region(veil):
+    scores, _ = SMOOTH.draw(0, 3000, np.random.default_rng(1))
+    label, region = veil.mechanism.read(scores)
+    answers = veil(scores)
+    assert np.array_equal(answers.argmax(axis=1), label)
+    for pair in {(int(a), int(b)) for a, b in zip(label, region, strict=True)}:
+        same = answers[(label == pair[0]) & (region == pair[1])]
+        assert (same == same[0]).all()
 
 
-def test_all_three_attackers_are_held_and_stated(channel):
-    evidence = channel.evidence
-    assert evidence.counts.shape[:3] == (2, 3, 2)
-    table = channel.table
-    labels = [
-        min(
-            Fraction(int(x.sum()), int(evidence.smoothed[0].sum())),
-            Fraction(int(y.sum()), int(evidence.smoothed[1].sum())),
-        )
-        * shown_advantage(x, y, table)
-        for x, y in zip(*evidence.smoothed, strict=True)
-    ]
-    assert sum(labels) <= Fraction(0.02)
-    # who is told the true label sees (right or wrong, answer): one long histogram over a table of blocks
-    others, members = evidence.counts.sum(axis=1)
-    blocks = np.zeros((2 * len(table), 2 * table.shape[1]), dtype=object)
-    blocks[: len(table), : table.shape[1]] = blocks[len(table) :, table.shape[1] :] = table
-    own = shown_advantage(others.ravel(), members.ravel(), np.repeat(np.eye(2, dtype=object), len(table), 0) * WHOLE)
-    assert shown_advantage(others.ravel(), members.ravel(), blocks) - own <= Fraction(0.02)
-    promise = channel.guarantee()
-    assert promise.advantage == evidence.stated[:2].max() > 0.02
-    assert promise.advantage_told == evidence.stated[2]
-    assert promise.confidence == 0.95
+def test_asking_a_thousand_times_tells_what_asking_once_tells(veil):
+    scores, _ = SMOOTH.draw(1, 50, np.random.default_rng(2))
+    assert (veil(np.repeat(scores, 1000, axis=0)) == np.repeat(veil(scores), 1000, axis=0)).all()
+    for answers in (1, 2, 1000):
+        assert advantage_after(veil.guarantee, answers) == veil.guarantee.advantage
+
+
+def test_announced_confidences_say_how_often_answers_are_right(veil):
+    scores, truth = SMOOTH.draw(0, 60_000, np.random.default_rng(3))
+    answers = veil(scores)
+    right = answers.argmax(axis=1) == truth
+    for confidence in np.unique(answers.max(axis=1)):
+        group = answers.max(axis=1) == confidence
+        error = math.sqrt(confidence * (1 - confidence) / max(group.sum(), 1))
+        assert abs(right[group].mean() - confidence) < 0.06 + 4 * error
+
+
+@pytest.mark.parametrize("kind", ["smooth", "pooled"])
+@pytest.mark.parametrize("epsilon", [None, 4.0])
+def test_the_confidence_is_worth_more_than_the_label_alone(kind, epsilon):
+    population = Population(kind)
+    veil = fitted(population, epsilon=epsilon)
+    rng = np.random.default_rng(4)
+    held_out, new = Scored(*population.draw(0, 2000, rng)), Scored(*population.draw(0, 20_000, rng))
+    alone = label_with_constant_confidence(held_out)(new.scores)
+    assert log_loss(veil(new.scores), new.labels).mean() < log_loss(alone, new.labels).mean() + 0.002
+
+
+def test_members_and_others_fall_into_each_region_alike():
+    veil = fitted(count=20_000)
+    rng = np.random.default_rng(5)
+    raw = [SMOOTH.draw(side, 20_000, rng)[0].max(axis=1) for side in (1, 0)]
+    assert auroc(*raw) > 0.65
+    exact = SMOOTH.exact(veil.mechanism, rng)
+    assert exact[Attacker.ALONE] < 0.05
+    assert exact[Attacker.LABEL] < 0.06
+
+
+def test_a_smaller_advantage_leaves_less_and_leaks_less():
+    rng = np.random.default_rng(6)
+    scores, truth = SMOOTH.draw(0, 40_000, rng)
+    right, worth, leaks = scores.argmax(axis=1) == truth, [], []
+    for advantage in (0.005, 0.05, 1.0):
+        veil = fitted(count=20_000, advantage=advantage)
+        sure = veil(scores).max(axis=1)
+        worth.append(auroc(sure[right], sure[~right]))
+        leaks.append(SMOOTH.exact(veil.mechanism, rng)[Attacker.ALONE])
+    assert worth[0] < worth[1] - 0.01 < worth[2] - 0.02
+    assert leaks[0] < leaks[1] < leaks[2] - 0.1
+
+
+def test_beyond_correctness_bounds_who_knows_what_is_right_and_leaves_more_to_who_does_not():
+    rng = np.random.default_rng(7)
+    label, correctness = (fitted(count=20_000, beyond=beyond) for beyond in ("label", "correctness"))
+    exact = {name: SMOOTH.exact(each.mechanism, rng) for name, each in (("label", label), ("right", correctness))}
+    assert exact["right"][Attacker.CORRECTNESS] < 0.05
+    assert exact["right"][Attacker.ALONE] > exact["label"][Attacker.ALONE]
+    scores, truth = SMOOTH.draw(0, 20_000, rng)
+    right = scores.argmax(axis=1) == truth
+    worth = [auroc(v(scores).max(axis=1)[right], v(scores).max(axis=1)[~right]) for v in (label, correctness)]
+    assert worth[1] > worth[0]
+
+
+def test_labels_that_leak_in_opposite_ways_are_held_each():
+    """Half of the labels with surer members, half with less sure: a map that looks at all labels together leaks .76."""
+    population, rng = Population("pooled"), np.random.default_rng(8)
+    veil = fitted(population, count=20_000)
+    exact = population.exact(veil.mechanism, rng)
+    assert exact[Attacker.LABEL] < 0.08
+    assert veil.guarantee.advantage >= exact[Attacker.LABEL]
+
+
+def test_the_map_never_has_more_regions_than_were_asked_for():
+    for regions in (2, 5, 8):
+        assert fitted(regions=regions).mechanism.size <= regions
+    with pytest.warns(UserWarning, match="same confidence for every answer"):
+        assert fitted(regions=1).is_constant
+
+
+@pytest.mark.filterwarnings("ignore:This veil announces the same confidence")
+def test_epsilon_holds_exactly_and_keeps_the_regions(veil):
+    for epsilon in (0.1, 1.0, 4.0, 12.0, 100.0):
+        layered = fitted(count=5000, epsilon=epsilon)
+        table = layered.mechanism.table
+        assert (table.sum(axis=1) == WHOLE).all()
+        assert worst_ratio(table) <= exponential_below(epsilon)
+        assert layered.guarantee.epsilon == epsilon
+        assert layered.guarantee.advantage == veil.guarantee.advantage  # post-processing
+
+
+def test_with_epsilon_fresh_answers_differ_and_tell_the_region_in_the_end():
+    veil = fitted(epsilon=2.0)
+    scores = np.repeat(SMOOTH.draw(0, 1, np.random.default_rng(9))[0], 2000, axis=0)
+    answers = veil(scores)
+    assert len(np.unique(answers, axis=0)) > 1
+
+
+# What is stated
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("classes", [2, 10])
+@pytest.mark.parametrize("count", [300, 2000])
+@pytest.mark.parametrize("kind", ["smooth", "xor", "pooled"])
+def test_what_is_stated_is_exceeded_in_at_most_eight_of_a_hundred_fits(kind, count, classes):
+    """SCOREVEIL_FITS=200 repeats the study of docs/derivations/regions.md; -s shows how often what was exceeded."""
+    population, rng, fits = Population(kind, classes), np.random.default_rng(count), FITS
+    exceeded = dict.fromkeys(Attacker, 0)
+    for _ in range(fits):
+        veil = fit(**population.records(count, rng), rng=rng, force=True)
+        evidence = veil.mechanism.evidence
+        exact = population.exact(veil.mechanism, rng, 20_000)
+        for attacker in evidence.attackers:
+            exceeded[attacker] += exact[attacker] > evidence.stated(attacker)
+    print(kind, count, classes, {attacker.name: number / fits for attacker, number in exceeded.items()})  # noqa: T201
+    # a true 5 %, and what chance adds in so few fits: 8 % of 200
+    assert max(exceeded.values()) <= 0.05 * fits + 2 * math.sqrt(0.05 * 0.95 * fits)
+
+
+def test_the_xor_of_label_and_being_right_is_stated():
+    """Members surer where (label = 0) ≠ right, others the reverse: who knows both learns much, and it is said."""
+    population, rng = Population("xor"), np.random.default_rng(10)
+    veil = fitted(population, count=20_000, beyond="label")
+    exact = population.exact(veil.mechanism, rng)[Attacker.LABEL_AND_CORRECTNESS]
+    assert veil.guarantee.advantage_given_truth >= exact
 
 
 def test_more_records_state_less():
-    stated = [fitted(count=count).guarantee.advantage for count in (300, 2000, 20_000)]
-    assert stated[0] > stated[1] > stated[2] < 0.08
+    stated = [fitted(count=count).guarantee.advantage_alone for count in (300, 3000, 20_000)]
+    assert stated[0] > stated[1] > stated[2] > 0.02
 
 
-def test_a_larger_epsilon_or_advantage_is_more_useful():
-    def brier(veil: Veil) -> float:
-        scores, labels = POPULATION.sides[0]
-        right, _ = scores.argmax(axis=1) == labels, None
-        chances = veil.mechanism.table[veil.mechanism.read(scores)[1]] / WHOLE
-        announced = veil.mechanism.announced[:, 0]
-        return float((chances * (announced - right[:, None]) ** 2).sum(axis=1).mean())
-
-    by_epsilon = [brier(fitted(epsilon, count=5000)) for epsilon in (0.1, 2.0, 8.0)]
-    assert by_epsilon[0] > by_epsilon[1] > by_epsilon[2]
-    by_advantage = [brier(fitted(8.0, count=5000, advantage=advantage)) for advantage in (0.005, 0.05, 0.5)]
-    assert by_advantage[0] > by_advantage[1] > by_advantage[2]
+def test_with_few_records_of_a_label_nothing_is_stated_about_labels_and_that_is_said_first():
+    promise = fitted(count=400).guarantee
+    assert promise.advantage is None
+    assert promise.advantage_given_truth is None
+    assert promise.advantage_alone > 0
+    assert promise.words.startswith("Nothing can be stated about an attack that reads each label's confidence")
 
 
-def test_the_stated_advantage_covers_the_population():
-    missed = np.zeros(3)
-    for seed in range(200):
-        found = fitted(count=1000, seed=seed).mechanism
-        missed += np.array(POPULATION.advantages(found)) > found.evidence.stated
-    assert np.all(missed <= 0.05 * 200), missed
+def test_certified_statements_come_from_records_that_the_map_was_not_chosen_on():
+    veil = fitted(count=6000, certify=0.5)
+    evidence = veil.mechanism.evidence
+    assert evidence.certified
+    assert evidence.sizes == (3000, 3000)
+    assert veil.guarantee.evidence_kind == "finite-sample"
+    assert "for every population" in veil.guarantee.words
+    assert veil.guarantee.fit_epsilon == pytest.approx((0.5, 2.5))
+    plain = fitted(count=6000)
+    assert plain.guarantee.evidence_kind == "estimate"
+    assert veil.guarantee.advantage_alone > plain.guarantee.advantage_alone
 
 
-def test_announced_confidences_mean_what_they_say():
-    veil = Veil(fitted(count=20_000).mechanism, rng=np.random.default_rng(0))
-    scores, labels = POPULATION.sides[0]
-    answers = veil(np.repeat(scores, 5, axis=0))
-    right = np.repeat(scores.argmax(axis=1) == labels, 5)
-    for value in veil.mechanism.announced[:, 0]:
-        these = np.isclose(answers.max(axis=1), value, atol=1e-6)
-        assert right[these].mean() == pytest.approx(value, abs=0.03)
+def test_what_a_guarantee_covers_is_said():
+    promise = fitted(count=5000).guarantee
+    assert promise.words.startswith("However often a record is asked about with the same scores")
+    assert math.isinf(promise.epsilon)
+    for what in ("slightly changed copies", "shadow models", "zero-out", "label-only attacks are not stopped"):
+        assert any(what in limit for limit in promise.limits), what
+    assert "fresh answers add up" in fitted(epsilon=4.0).guarantee.words
 
 
-# The solver
+# Few records
 
 
-def test_the_dual_value_is_the_value_of_the_table(channel):
-    outcome, evidence = outcomes(), channel.evidence
-    for held in (None, evidence):
-        rows = outcome if held is None else outcome[: channel.table.shape[0]]
-        solution = best_table(rows, 2.0, held)
-        shares, rates = rows.sum(axis=1) / rows.sum(), rates_of(rows)
-        value = float((solution.table * program.cost(shares, rates, solution.confidences)).sum())
-        assert solution.dual == pytest.approx(solution.value, abs=1e-7)
-        assert value == pytest.approx(solution.value, abs=1e-6)
+@pytest.mark.parametrize("accuracy", [0.7, 0.82, 0.95])
+def test_fits_of_two_hundred_records_are_not_constant(accuracy):
+    population, worth = Population(accuracy=accuracy), []
+    for seed in range(7):
+        rng = np.random.default_rng(seed)
+        given = population.records(200, rng)
+        given["members"], given["member_labels"] = population.draw(0, 200, rng)  # right as often as others
+        veil = fit(**given, rng=rng, force=True)
+        assert not veil.is_constant
+        scores, truth = population.draw(0, 20_000, rng)
+        right, sure = scores.argmax(axis=1) == truth, veil(scores).max(axis=1)
+        worth.append(auroc(sure[right], sure[~right]))
+    assert np.mean(worth) > 0.55
 
 
-def outcomes() -> np.ndarray:
-    rng = np.random.default_rng(3)
-    records, rate = rng.integers(40, 200, 24), np.linspace(0.3, 0.99, 24)
-    return np.stack([records * rate, records * (1 - rate)], axis=1)
-
-
-def rates_of(outcome: np.ndarray) -> np.ndarray:
-    records = outcome.sum(axis=1)
-    return histograms.monotone((outcome[:, 0] + 0.5) / (records + 1), records + 1)
-
-
-@given(
-    seed=st.integers(0, 10**6), epsilon=st.sampled_from([0.3, 1.0, 4.0]), advantage=st.sampled_from([0.01, 0.1, 1.0])
+@pytest.mark.parametrize("epsilon", [None, 1.0])
+@pytest.mark.parametrize(
+    "name", ["one record", "one class", "all right", "all wrong", "two classes", "certain", "ten thousand classes"]
 )
-@settings(max_examples=40, deadline=None)
-def test_no_random_table_that_keeps_the_promises_is_better(seed, epsilon, advantage):
-    rng = np.random.default_rng(seed)
-    outcome = outcomes()[:6]
-    members = rng.integers(1, 400, (1, 1, 1, 6))
-    counts = np.concatenate([np.rint(outcome.sum(axis=1)).astype(np.int64)[None, None, None], members])
-    zero = np.zeros((3, 3))
-    held = Evidence(np.zeros(2, np.int64), counts, counts.sum(axis=2), zero, np.ones(3), advantage, 0.95)
-    solution = best_table(outcome, epsilon, held)
-    shares, p = outcome.sum(axis=1) / outcome.sum(), solution.confidences
-    cost = program.cost(shares, rates_of(outcome), p)
-    weights = attackers(held)[0].weights
-    for _ in range(30):
-        # near the best table, or anywhere; drawn towards equal rows until it keeps both promises
-        table = rng.dirichlet(np.full(len(p), rng.choice([0.05, 1.0])), 6)
-        if rng.random() < 0.5:
-            table = solution.table + rng.uniform(0, 0.3) * (table - solution.table)
-        same = np.repeat(rng.dirichlet(np.full(len(p), 0.3))[None], 6, axis=0)
-        if rng.random() < 0.5:
-            same = np.repeat((shares @ solution.table)[None], 6, axis=0)
-        for blend in np.linspace(0, 1, 60):
-            mixed = (1 - blend) * table + blend * same
-            ratio = mixed.max(axis=0) <= math.exp(epsilon * (1 - 1e-6)) * mixed.min(axis=0)
-            if ratio.all() and np.abs(weights @ mixed).sum() / 2 <= advantage * (1 - 1e-5):
-                assert (mixed * cost).sum() >= solution.value - 1e-6
-                break
+def test_extreme_records_give_a_veil_with_finite_log_loss(name, epsilon):
+    scores, labels = extreme(name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        veil = fit(scores, labels, scores, labels, epsilon=epsilon, force=True, rng=np.random.default_rng(0))
+        alone = fit(scores, labels, epsilon=epsilon, force=True, rng=np.random.default_rng(0))
+    for each in (veil, alone):
+        answers = each(scores)
+        assert np.array_equal(answers.argmax(axis=1), scores.argmax(axis=1))
+        assert np.isfinite(np.log(answers)).all()
+        each.mechanism.verify()
 
 
-# Rounding
-
-
-@given(seed=st.integers(0, 10**6), epsilon=st.floats(0.01, 18))
-@settings(max_examples=100, deadline=None)
-def test_rounded_tables_keep_epsilon_exactly(seed, epsilon):
-    table = staircase(seed, epsilon)
-    whole = rounding.to_integers(table, epsilon)
-    if whole is not None:
-        check_epsilon(whole, epsilon)
-        assert np.abs(whole / WHOLE - table).max() < 1e-4
-
-
-def staircase(seed: int, epsilon: float) -> np.ndarray:
-    """A table whose columns use all of ε, but for a hair."""
-    rng = np.random.default_rng(seed)
-    low = rng.dirichlet(np.ones(6))
-    table = low * np.exp(epsilon * (1 - 1e-6) * rng.integers(0, 2, (8, 6)))
-    table[:, 0] = 0
-    table /= 2 * table.sum(axis=1).max()
-    table[:, 0] = 1 - table.sum(axis=1)
-    return table
-
-
-def test_rounding_in_the_wrong_direction_is_caught():
-    for seed in range(50):
-        low = np.random.default_rng(seed).integers(100, 10_000, 5) / WHOLE
-        table = np.stack([np.r_[low, 0], np.r_[math.e * low, 0]])
-        table[:, -1] = 1 - table.sum(axis=1)
-        promises.check_table(rounding.to_integers(table, 1.0), 1.0)
-        outwards = np.stack([np.floor(table[0] * WHOLE), np.ceil(table[1] * WHOLE)]).astype(np.int64)
-        outwards[:, -1] += WHOLE - outwards.sum(axis=1)
-        with pytest.raises(ValueError, match="breaks ε"):
-            promises.check_table(outwards, 1.0)
-
-
-def test_joining_answers_breaks_nothing(channel):
-    chances = channel.table / WHOLE
-    joined = rounding.join_answers(chances, outcomes()[: len(chances)])
-    assert joined.shape[1] <= chances.shape[1]
-    assert joined.sum(axis=1) == pytest.approx(1)
-    assert joined.max(axis=0).max() <= 1 + 1e-12
-    assert np.all(joined.max(axis=0) <= math.exp(4.0) * joined.min(axis=0) * (1 + 1e-12))
-
-
-def test_monotone_rates_are_the_nearest_that_do_not_fall():
-    from sklearn.isotonic import IsotonicRegression
-
+def extreme(name):
     rng = np.random.default_rng(0)
-    for _ in range(50):
-        rates, weights = rng.random(20), rng.uniform(0.5, 5, 20)
-        expected = IsotonicRegression().fit_transform(np.arange(20), rates, sample_weight=weights)
-        assert histograms.monotone(rates, weights) == pytest.approx(expected, abs=1e-12)
-
-
-# Privacy of the fit itself
-
-
-def test_the_noise_of_histograms_is_discrete_laplace():
-    rng = np.random.default_rng(0)
-    counts = np.full((400, 50), 1000 * histograms.UNIT)
-    noise = histograms.release(counts, rng.random) - 1000
-    assert noise.mean() == pytest.approx(0, abs=0.1)
-    assert np.abs(noise).mean() == pytest.approx(1 / histograms.NOISE, rel=0.02)
-
-
-def test_clipping_keeps_the_total_and_no_cell_is_negative():
-    rng = np.random.default_rng(0)
-    noisy = rng.laplace(0, 2, (30, 40)) + rng.integers(0, 3, (30, 40)) * rng.integers(0, 2, (30, 1)) * 10
-    for each, whole in zip(histograms.clipped(noisy, batch=1), noisy, strict=True):
-        assert each.min() >= 0
-        assert each.sum() == pytest.approx(max(whole.sum(), 1))
-        assert histograms.clipped(whole) == pytest.approx(each)
-
-
-def test_a_record_counts_once_in_each_histogram():
-    rng = np.random.default_rng(0)
-    scores, labels = POPULATION.draw(0, 50, rng)
-    from scoreveil.fitting.records import Scored
-
-    for by_label in (False, True):
-        weights = histograms.outcome_weights(Scored(scores, labels), 2, by_label)
-        assert weights.sum(axis=1) == pytest.approx(1)
-        cells = np.broadcast_to(np.arange(3), weights.shape)
-        assert histograms.counted(cells, (3,), weights).sum() <= 50 * histograms.UNIT
-
-
-# What it takes
-
-
-def test_arrays_tensors_frames_and_files_are_taken_alike(tmp_path):
-    rng = np.random.default_rng(0)
-    (others, other_labels), (members, member_labels) = (POPULATION.draw(side, 200, rng) for side in (0, 1))
-    np.save(tmp_path / "in.npy", members)
-    np.save(tmp_path / "in_labels.npy", member_labels)
-    np.savetxt(tmp_path / "labels.csv", other_labels, fmt="%d")
-    ways = [
-        (others, other_labels, members, member_labels),
-        (torch.asarray(others), torch.asarray(other_labels), torch.asarray(members), torch.asarray(member_labels)),
-        (pd.DataFrame(others), pd.Series(other_labels), pd.DataFrame(members), pd.Series(member_labels)),
-        (others.tolist(), other_labels.tolist(), tmp_path / "in.npy", str(tmp_path / "in_labels.npy")),
-        (others, tmp_path / "labels.csv", members, member_labels),
-    ]
-    tables = [fit(2.0, *way, rng=np.random.default_rng(1)).mechanism.table for way in ways]
-    assert all(np.array_equal(table, tables[0]) for table in tables)
-
-
-@pytest.mark.parametrize("keep", [1, 2, 3])
-@pytest.mark.parametrize("objective", ["calibration", "fidelity"])
-def test_both_objectives_with_any_number_of_kept_classes(keep, objective):
-    veil = fitted(keep=keep, objective=objective)
-    scores = POPULATION.sides[0][0][:500]
-    answers = veil(scores)
-    assert np.array_equal(answers.argmax(axis=1), scores.argmax(axis=1))
-    if keep > 1:
-        assert np.array_equal(np.argsort(-answers)[:, :keep], np.argsort(-scores)[:, :keep])
-
-
-def test_without_labels_announced_values_are_near_the_scores():
-    veil = fitted(16.0, count=5000, nonmember_labels=None, members=None, member_labels=None)
-    scores = POPULATION.sides[0][0]
-    assert np.abs(veil(scores).max(axis=1) - scores.max(axis=1)).mean() < 0.05
-    assert "ε alone is promised" in str(veil.guarantee)
-
-
-def extreme(name: str) -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(0)
-    scores, labels = POPULATION.draw(0, 400, rng)
+    scores, labels = Population(classes=3).draw(0, 400, rng)
     if name == "one record":
         return scores[:1], labels[:1]
     if name == "one class":
@@ -315,18 +265,148 @@ def extreme(name: str) -> tuple[np.ndarray, np.ndarray]:
     return rng.dirichlet(np.full(10_000, 0.001), 60), rng.integers(0, 10_000, 60)
 
 
-@pytest.mark.parametrize(
-    "name", ["one record", "one class", "all right", "all wrong", "two classes", "certain", "ten thousand classes"]
-)
-@pytest.mark.parametrize("with_members", [False, True])
-def test_extreme_records_give_a_veil_with_finite_log_loss(name, with_members):
-    scores, labels = extreme(name)
-    more = {"members": scores, "member_labels": labels} if with_members else {}
-    veil = fit(4.0, scores, labels, **more, rng=np.random.default_rng(0))
-    answers = veil(scores)
-    assert np.array_equal(answers.argmax(axis=1), scores.argmax(axis=1))
-    assert np.isfinite(np.log(answers)).all()
-    veil.mechanism.verify()
+def test_equal_vectors_stay_together_and_what_that_cost_is_said():
+    """A forest of ten trees: scores are tenths, and hundreds of records share one vector."""
+    rng = np.random.default_rng(11)
+
+    def forest(lead):
+        top = np.round(np.clip(rng.normal(0.75 + lead, 0.15, 3000), 0.4, 1.0), 1)
+        scores = np.stack([top, (1 - top) / 2, (1 - top) / 2], axis=1)
+        return scores, (rng.random(3000) > top).astype(int)
+
+    others, members = forest(0.0), forest(0.12)
+    veil = fit(*others, *members, rng=rng, force=True)
+    assert veil.mechanism.atoms > 0
+    # each tenth lies in one region, whatever its last bit
+    assert len(np.unique(veil(others[0]), axis=0)) <= veil.mechanism.size
+    for top in np.arange(0.4, 1.01, 0.1):
+        same = veil(np.array([[top, (1 - top) / 2, (1 - top) / 2]] * 3) + np.array([[0], [1e-12], [-1e-12]]).clip(0))
+        assert (same == same[0]).all()
+    shown = float(veil.mechanism.evidence.shown(Attacker.ALONE))
+    assert shown < 0.12
+
+
+# The parts
+
+
+def test_the_program_finds_the_best_map_of_two_bins_by_hand():
+    """Others lie in two bins half and half, members one in four and three in four: at most .02 of the gap may show."""
+    shares, rates = np.array([0.5, 0.5]), np.array([0.6, 0.9])
+    gap = np.array([[0.25 - 0.5, 0.75 - 0.5]])
+    free, _ = best_map(shares, rates, 2, [Bounded(gap, 1.0)], np.zeros(2, dtype=bool))
+    assert free.table.max(axis=1).tolist() == [1, 1]
+    assert free.table[0].argmax() != free.table[1].argmax()
+    held, _ = best_map(shares, rates, 2, [Bounded(gap, 0.02)], np.zeros(2, dtype=bool))
+    shown = np.abs(gap[0] @ held.table).sum() / 2
+    assert shown == pytest.approx(0.02, abs=1e-6)
+    whole, cost = best_map(shares, rates, 2, [Bounded(gap, 0.02)], np.ones(2, dtype=bool))
+    assert set(np.unique(whole.table)) <= {0.0, 1.0}
+    assert np.abs(gap[0] @ whole.table).sum() / 2 <= 0.02
+    assert cost > 0
+
+
+def test_a_corner_shares_few_bins():
+    rng = np.random.default_rng(12)
+    shares, rates = rng.dirichlet(np.ones(60)), np.sort(rng.uniform(0.3, 0.99, 60))
+    gap = (rng.dirichlet(np.ones(60)) - shares)[None]
+    solution, _ = best_map(shares, rates, 6, [Bounded(gap, 0.01)], np.zeros(60, dtype=bool))
+    assert np.abs(gap[0] @ solution.table).sum() / 2 <= 0.01 + 1e-7
+    assert (solution.table.max(axis=1) < 1 - 1e-6).sum() <= 14
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.5, 2.0, 8.0, 30.0])
+def test_no_random_table_that_keeps_epsilon_has_a_smaller_brier_score(epsilon):
+    rng = np.random.default_rng(13)
+    shares, rates = rng.dirichlet(np.ones(5)), np.sort(rng.uniform(0.3, 0.99, 5))
+
+    def brier(table):
+        """The table's own answers are announced as they are."""
+        mass, right = table.T @ shares, table.T @ (shares * rates)
+        p = right / np.maximum(mass, 1e-12)
+        return float((right * (1 - p) ** 2 + (mass - right) * p**2).sum())
+
+    best = brier(best_table(shares, rates, epsilon) / WHOLE)
+    for _ in range(200):
+        raw = rng.dirichlet(np.full(4, 0.3), 5)
+        low = raw.min(axis=0) + 1e-3
+        table = np.clip(raw, low, low * math.exp(epsilon))
+        table /= table.sum(axis=1, keepdims=True)
+        ratio = (table.max(axis=0) / table.min(axis=0)).max()
+        if ratio <= math.exp(epsilon):
+            assert brier(table) >= best - 1e-3
+
+
+def test_labels_that_differ_by_chance_are_not_told_apart():
+    rng = np.random.default_rng(14)
+    shape = np.arange(1, 13) / 78
+    by_chance = np.stack([rng.multinomial(500, shape, 10) for _ in range(2)]).astype(float)
+    assert np.abs(label_tilts(by_chance, (5.0, 5.0))).max() < 0.35
+    apart = by_chance.copy()
+    apart[1, :5] = apart[1, :5, ::-1]
+    assert np.abs(label_tilts(apart, (5.0, 5.0))).max() > 0.5
+    assert np.abs(label_tilts(by_chance, (0.05, 0.05))).max() < 0.35  # and noise is no difference either
+
+
+def test_clipping_keeps_the_total_and_no_cell_is_negative():
+    noisy = np.random.default_rng(15).normal(3, 8, (5, 7, 40))
+    for each in (clipped(noisy[0]), clipped(noisy, batch=1)):
+        assert each.min() >= 0
+    assert clipped(noisy[0]).sum() == pytest.approx(max(noisy[0].sum(), 1))
+
+
+# What it takes
+
+
+def test_arrays_tensors_frames_and_files_are_taken_alike(tmp_path):
+    given = Population(classes=3).records(200, np.random.default_rng(0))
+    others, other_labels, members, member_labels = given.values()
+    np.save(tmp_path / "in.npy", members)
+    np.save(tmp_path / "in_labels.npy", member_labels)
+    np.savetxt(tmp_path / "labels.csv", other_labels, fmt="%d")
+    ways = [
+        (others, other_labels, members, member_labels),
+        (torch.asarray(others), torch.asarray(other_labels), torch.asarray(members), torch.asarray(member_labels)),
+        (pd.DataFrame(others), pd.Series(other_labels), pd.DataFrame(members), pd.Series(member_labels)),
+        (others.tolist(), other_labels.tolist(), tmp_path / "in.npy", str(tmp_path / "in_labels.npy")),
+        (others, tmp_path / "labels.csv", members, member_labels),
+    ]
+    settings = [fit(*way, rng=np.random.default_rng(1)).mechanism.settings() for way in ways]
+    assert all(each == settings[0] for each in settings)
+
+
+def test_without_labels_a_region_announces_its_mean_top_score():
+    rng = np.random.default_rng(0)
+    with pytest.warns(UserWarning, match="No members were given"):
+        veil = fit(SMOOTH.draw(0, 5000, rng)[0], rng=rng)
+    scores, _ = SMOOTH.draw(0, 20_000, rng)
+    answers, top = veil(scores).max(axis=1), scores.max(axis=1)
+    for confidence in np.unique(answers):
+        assert top[answers == confidence].mean() == pytest.approx(confidence, abs=0.06)
+
+
+def test_without_members_nothing_is_promised_about_membership_and_it_is_said():
+    rng = np.random.default_rng(0)
+    for epsilon, bounded in ((None, "by nothing"), (2.0, "by ε alone")):
+        with pytest.warns(UserWarning, match=bounded):
+            veil = fit(*SMOOTH.draw(0, 500, rng), epsilon=epsilon, rng=rng)
+        assert veil.guarantee.advantage is veil.guarantee.advantage_alone is None
+        assert veil.guarantee.words.startswith("No members were given")
+
+
+@pytest.mark.filterwarnings("ignore:This veil announces the same confidence")
+def test_sides_that_seem_mixed_up_are_refused_until_forced():
+    rng = np.random.default_rng(0)
+    given = SMOOTH.records(1000, rng)
+    swapped = {
+        "nonmembers": given["members"], "nonmember_labels": given["member_labels"],
+        "members": given["nonmembers"], "member_labels": given["nonmember_labels"],
+    }  # fmt: skip
+    same = {**given, "members": given["nonmembers"], "member_labels": given["nonmember_labels"]}
+    shuffled = {**given, "nonmember_labels": rng.permutation(given["nonmember_labels"])}
+    for wrong, words in ((swapped, "swapped"), (same, "the same records"), (shuffled, "no more than by chance")):
+        with pytest.raises(ValueError, match=words):
+            fit(**wrong, rng=rng)
+        assert isinstance(fit(**wrong, rng=rng, force=True), Veil)
 
 
 @pytest.mark.parametrize(
@@ -348,75 +428,23 @@ def test_extreme_records_give_a_veil_with_finite_log_loss(name, with_members):
         ({"epsilon": 0.0}, "epsilon"),
         ({"epsilon": math.nan}, "epsilon"),
         ({"advantage": 0.0}, "advantage"),
+        ({"advantage": 1.01}, "advantage"),
         ({"advantage": math.nan}, "advantage"),
-        ({"keep": 4}, "keep"),
-        ({"keep": 0}, "keep"),
-        ({"objective": "beauty"}, "objective"),
-        ({"nonmember_labels": None, "member_labels": None, "objective": "calibration"}, "needs nonmember_labels"),
+        ({"regions": 0}, "regions"),
+        ({"regions": 9}, "regions"),
+        ({"regions": True}, "regions"),
+        ({"beyond": "beauty"}, "beyond"),
+        ({"certify": 0.0}, "certify"),
+        ({"certify": 1.0}, "certify"),
     ],
 )
 def test_what_cannot_be_fitted_is_refused_in_words(change, words):
-    rng = np.random.default_rng(0)
-    (others, other_labels), (members, member_labels) = (POPULATION.draw(side, 1000, rng) for side in (0, 1))
-    arguments = {
-        "epsilon": 2.0,
-        "nonmembers": others,
-        "nonmember_labels": other_labels,
-        "members": members,
-        "member_labels": member_labels,
-        **change,
-    }
+    given = Population(classes=3).records(1000, np.random.default_rng(0))
     with pytest.raises(ValueError, match=words):
-        fit(**arguments)
+        fit(**{**given, **change})
 
 
-def test_a_fitted_veil_is_a_small_file_that_loads_quickly(tmp_path):
-    veil = fitted(count=20_000, population=Population(classes=10))
-    veil.save(tmp_path / "veil.npz")
-    assert (tmp_path / "veil.npz").stat().st_size <= 100_000
-    start = time.perf_counter()
-    again = Veil.load(tmp_path / "veil.npz")
-    assert time.perf_counter() - start < 0.5  # 5 ms where nothing else runs
-    assert again.guarantee == veil.guarantee
-
-
-# Planted bugs are caught
-
-
-def test_the_advantage_of_another_histogram_is_caught(channel):
-    counts = channel.evidence.counts.copy()
-    counts[1] = counts[1][..., ::-1]  # members in the wrong bins
-    with pytest.raises(ValueError, match=r"breaks the advantage of 0\.02"):
-        with_evidence(channel, counts=counts).verify()
-    sides = channel.evidence.smoothed.copy()
-    sides[1] = sides[1][:, ::-1]
-    with pytest.raises(ValueError, match="the label and the answer"):
-        with_evidence(channel, smoothed=sides).verify()
-
-
-def test_an_advantage_stated_too_small_is_caught(channel):
-    for attacker in range(3):
-        stated = channel.evidence.stated.copy()
-        stated[attacker] = np.nextafter(stated[attacker], 0)
-        with pytest.raises(ValueError, match="too small"):
-            with_evidence(channel, stated=stated).verify()
-
-
-def test_swapped_rows_break_the_advantage(channel):
-    rows, caught = len(channel.table), 0
-    pairs = list(itertools.combinations(range(rows), 2))
-    for a, b in pairs:
-        table = channel.table.copy()
-        table[[a, b]] = table[[b, a]]
-        try:
-            with_evidence(channel, table=table).verify()
-        except ValueError as error:
-            caught += "advantage" in str(error)
-    assert caught > len(pairs) / 2
-
-
-def with_evidence(channel: Channel, table: np.ndarray | None = None, **change: np.ndarray) -> Channel:
-    evidence = Evidence(**{**vars(channel.evidence), **change})
-    table = channel.table if table is None else table
-    parts = (channel.edges, table, channel.announced, channel.table_of_class, channel.profile)
-    return Channel(channel.epsilon, channel.keep, *parts, evidence)
+def test_settings_are_checked_before_anything_is_trained():
+    assert check_settings().epsilon is None
+    with pytest.raises(ValueError, match="advantage"):
+        check_settings(advantage=2.0)

@@ -4,18 +4,24 @@ import numpy as np
 import pytest
 from sklearn.metrics import log_loss, roc_auc_score
 
-from channel_tools import Population
 from scoreveil.fitting import cost as measures
 from scoreveil.fitting.cost import WAYS, cost
 from scoreveil.fitting.records import Scored
 
-POPULATION = Population(classes=3)
+
+def draw(lead: float, count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Scores and labels of a model that is the surer the larger the lead."""
+    labels = rng.integers(0, 3, count)
+    logits = 1.5 * rng.normal(size=(count, 3))
+    logits[np.arange(count), labels] += 2 + lead + rng.normal(size=count)
+    scores = np.exp(logits)
+    return scores / scores.sum(axis=1, keepdims=True), labels
 
 
-def report(count: int, epsilon: float = 8.0, population: Population = POPULATION, same: bool = False) -> measures.Cost:
+def report(count: int, epsilon: float | None = 8.0, same: bool = False) -> measures.Cost:
     rng = np.random.default_rng(1)
-    others, members = population.draw(0, count, rng), population.draw(0 if same else 1, count, rng)
-    return cost(epsilon, *others, *members, advantage=0.1, rng=rng)
+    others, members = draw(0.0, count, rng), draw(0.0 if same else 1.5, count, rng)
+    return cost(*others, *members, epsilon=epsilon, advantage=0.1, rng=rng)
 
 
 def test_the_report_measures_four_ways_with_intervals():
@@ -72,9 +78,9 @@ def test_aurc_does_not_depend_on_the_order_of_ties():
 
 def test_what_cannot_be_measured_is_refused():
     with pytest.raises(ValueError, match="without nonmember_labels"):
-        cost(2.0, np.full((50, 2), 0.5), None)
+        cost(np.full((50, 2), 0.5), None)
     with pytest.raises(ValueError, match="at least 10 records"):
-        cost(2.0, np.full((5, 2), 0.5), np.zeros(5, dtype=int))
+        cost(np.full((5, 2), 0.5), np.zeros(5, dtype=int))
 
 
 def test_a_constant_veil_tells_nothing_though_each_fold_has_a_constant_of_its_own():

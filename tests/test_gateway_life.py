@@ -27,6 +27,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from gateway_servers import PIXELS, SCOREVEIL, SLOW, Answer, Gateway, free_ports, gateway, until
 from scoreveil import fit
+from shaped_models import two_sides
 
 pytestmark = pytest.mark.slow
 
@@ -156,8 +157,8 @@ def test_tls_and_tokens(tmp_path: Path, models: Path) -> None:
 
 @pytest.mark.parametrize("file", ["digits.onnx", "digits.skops"])
 def test_a_veil_for_other_classes_is_refused_at_the_start(tmp_path: Path, models: Path, file: str) -> None:
-    fit(4.0, np.random.default_rng(0).dirichlet(np.ones(3), 200)).save(tmp_path / "veil.npz")
-    command = [str(SCOREVEIL), "serve", str(models / file), "--veil", "veil.npz"]
+    fit(*two_sides(3)).save(tmp_path / "veil.json")
+    command = [str(SCOREVEIL), "serve", str(models / file), "--veil", "veil.json"]
     for option, port in zip(("--port", "--admin-port"), free_ports(2), strict=True):
         command += [option, str(port)]
     failed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120).stderr

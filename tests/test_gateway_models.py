@@ -477,7 +477,7 @@ def test_config_check_opens_what_the_file_names(tmp_path: Path) -> None:
     [
         ('onnx = "other.onnx"\nepsilon = 2', "models.m: ONNX Runtime cannot open"),
         ('onnx = "m.onnx"\nepsilon = 2\nscores = ["p"]', "has the outputs out; scores and passes name p"),
-        ('onnx = "m.onnx"\nveil = "veil.npz"', "veil.npz"),
+        ('onnx = "m.onnx"\nveil = "veil.json"', "veil.json"),
         ('onnx = "m.onnx"\nepsilon = 2\nkeep = 2\nreference = "r.npy"', "r.npy"),
         ('upstream = { url = "http://127.0.0.1:9" }\nepsilon = 2', "models.m: the upstream does not answer"),
     ],

@@ -10,9 +10,9 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 import api_cases
-from channel_tools import Population
 from gateway_servers import Gateway, gateway, light_model, until
 from scoreveil import Veil, fit
+from shaped_models import two_sides
 
 pytestmark = pytest.mark.slow
 
@@ -26,23 +26,28 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
 
 
 @pytest.fixture(scope="module")
-def fitted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Gateway, Veil]]:
-    """A gateway with one model behind a fitted veil, and one behind an isotonic one."""
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Gateway, dict[str, Veil]]]:
+    """A gateway with a model behind a veil fitted with ε, one behind a veil without, and one behind an isotonic one."""
     folder = tmp_path_factory.mktemp("fitted")
-    population, rng = Population(classes=10), np.random.default_rng(0)
-    veil = fit(4.0, *population.draw(0, 3000, rng), *population.draw(1, 3000, rng), advantage=0.05, rng=rng)
-    veil.save(folder / "veil.npz")
+    sides, veils = two_sides(10), {}
+    for name, epsilon in (("digits", 4.0), ("fixed", None)):
+        veils[name] = fit(*sides, epsilon=epsilon, advantage=0.05, rng=np.random.default_rng(0))
+        veils[name].save(folder / f"{name}.json")
     toml = """
 [models.digits]
 python = "light_model:make"
-veil = "veil.npz"
+veil = "digits.json"
+
+[models.fixed]
+python = "light_model:make"
+veil = "fixed.json"
 
 [models.plain]
 python = "light_model:make"
 epsilon = 2.0
 """
     with gateway(folder, toml, PYTHONPATH=light_model(folder)) as made:
-        yield made, veil
+        yield made, veils
 
 
 def opened(browser: Browser, server: Gateway, **options: Any) -> tuple[Page, list[str]]:
@@ -129,36 +134,44 @@ def test_a_bar_can_be_dragged(browser: Browser, server: Gateway) -> None:
     page.close()
 
 
-def test_a_fitted_veil_is_tried_with_its_promise_and_its_table(
-    browser: Browser, fitted: tuple[Gateway, Veil], tmp_path: Path
+@pytest.mark.parametrize("model", ["digits", "fixed"])
+def test_a_fitted_veil_is_tried_with_its_promise_and_its_regions(
+    browser: Browser, fitted: tuple[Gateway, dict[str, Veil]], model: str, tmp_path: Path
 ) -> None:
-    server, veil = fitted
+    server, veils = fitted
+    promise, mechanism = veils[model].guarantee, veils[model].mechanism
     page, problems = opened(browser, server)
-    choice = page.locator("input[data-model]")
-    expect(choice).to_have_count(1)
+    expect(page.locator("input[data-model]")).to_have_count(2)
     assert not page.is_visible("#table")
     with page.expect_response("**/api/veil"):
-        choice.check(force=True)
+        page.locator(f"input[data-model={model}]").check(force=True)
     expect(page.locator("#table")).to_be_visible()
     assert page.is_disabled("#epsilon")
     assert page.is_disabled("#keep")
-    assert page.inner_text("#epsilon-shown") == "4"
-    promise, channel = veil.guarantee, veil.mechanism
+    assert page.inner_text("#epsilon-shown") == ("4" if model == "digits" else "none")
     assert promise.words in page.inner_text("#promise")
-    assert f"advantage {promise.advantage:.3f}" in page.inner_text("#promise .big")
+    big = page.inner_text("#promise .big")
+    assert f"advantage {promise.advantage:.3f}" in big
+    assert ("ε = 4" in big) == (model == "digits")
     announced = [float(each) for each in page.locator("#announced th").all_inner_texts()[1:]]
-    assert announced == [pytest.approx(each, abs=5e-4) for each in np.sort(channel.announced[:, 0])]
-    bins, answers = channel.table.shape
-    expect(page.locator("#chances td")).to_have_count(bins * answers)
-    # another vector, its place in the table, and an answer that the table has
+    assert announced == [pytest.approx(each, abs=5e-4) for each in mechanism.announced[0]]
+    expect(page.locator("#chances td")).to_have_count(mechanism.size * len(announced))
+    names = page.locator("#chances th").all_inner_texts()
+    assert names[::-1] == [row.words for row in mechanism.rows()]
+    if model == "fixed":
+        cells = page.locator("#chances td").all_inner_texts()
+        assert sorted(set(cells)) == ["", "always"]
+        assert cells.count("always") == mechanism.size
+    # another vector, its region, and an answer that the veil has
     with page.expect_response("**/api/veil") as answer:
         page.fill("#vector", "0, 97, 1, 1, 1, 0, 0, 0, 0, 0")
     found = answer.value.json()
-    assert found["table"]["bin"] == int(np.searchsorted(channel.edges, 0.97, side="right"))
-    assert min(abs(max(found["after"]) - channel.announced[:, 0])) < 1e-9
+    (region,) = mechanism.read(np.array([[0, 97, 1, 1, 1, 0, 0, 0, 0, 0.0]]) / 100)[1]
+    assert found["table"]["region"] == region
+    assert min(abs(max(found["after"]) - mechanism.announced[0])) < 1e-9
     expect(page.locator("#chances tr.here")).to_have_count(1)
     place = page.locator("#chances tr").evaluate_all("rows => rows.findIndex((row) => row.className === 'here')")
-    assert place == bins - 1 - found["table"]["bin"]
+    assert place == mechanism.size - 1 - region
     page.fill("#vector", "1, 2")
     expect(page.locator("#problem")).to_have_text("This veil was fitted for 10 classes; these scores have 2.")
     page.screenshot(path=str(tmp_path / "page.png"), full_page=True)
@@ -168,16 +181,20 @@ def test_a_fitted_veil_is_tried_with_its_promise_and_its_table(
     assert page.is_enabled("#epsilon")
     # the browser's own line about the answer 400
     assert [each for each in problems if "400" not in each] == []
+    shown = page.locator(".model h3").all_inner_texts()
+    assert ["fitted" in each for each in shown] == [True, True, False]
+    assert ["no ε" in each for each in shown] == [False, True, False]
+    assert "inf" not in page.inner_text("body").lower().replace("information", "")
     page.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_the_table_fits_and_can_be_read(
-    browser: Browser, fitted: tuple[Gateway, Veil], scheme: Any, width: int
+    browser: Browser, fitted: tuple[Gateway, dict[str, Veil]], scheme: Any, width: int
 ) -> None:
     page, problems = opened(browser, fitted[0], color_scheme=scheme, viewport={"width": width, "height": 844})
-    page.locator("input[data-model]").check(force=True)
+    page.locator("input[data-model=digits]").check(force=True)
     expect(page.locator("#table")).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     worst = page.evaluate(CONTRAST)
@@ -186,7 +203,7 @@ def test_the_table_fits_and_can_be_read(
     page.close()
 
 
-def test_the_playground_refuses_models_without_a_fitted_veil(fitted: tuple[Gateway, Veil]) -> None:
+def test_the_playground_refuses_models_without_a_fitted_veil(fitted: tuple[Gateway, dict[str, Veil]]) -> None:
     scores = [0.1] * 10
     for asked in (
         {"scores": scores, "model": "plain"},

@@ -16,9 +16,10 @@ from sklearn.neighbors import KNeighborsClassifier
 from scoreveil import Veil, fit
 from scoreveil.gateway import config_file, embedded, lists, opening
 from scoreveil.gateway.config import Config, ConfigError, Model
+from scoreveil.gateway.ledger_link import load_keys
 from scoreveil.gateway.probabilities import probabilities
 from scoreveil.shapes import ManyLabels, OneColumn, TopK
-from shaped_models import LABELS, WEIGHTS, X, made_models, sigmoid
+from shaped_models import LABELS, WEIGHTS, X, made_models, sigmoid, two_sides
 
 
 def test_a_list_tells_its_order_beyond_the_top_by_nothing() -> None:
@@ -44,8 +45,8 @@ def test_the_opening_says_what_a_whole_answer_spends(tmp_path: Path) -> None:
     words = said(tmp_path, onnx="tags.onnx", epsilon=0.5, shape="many_labels")
     assert "output  p FP32 [-1, 3]: veiled as scores, many labels\n" in words
     assert "ε = 0.5 is that of a label; an answer holds 3 of them and spends ε = 1.5." in words
-    words = said(tmp_path, onnx="places.onnx", epsilon=30.0)
-    assert "that of a place; an answer holds up to 2 of them and spends up to ε = 60. Something is promised" in words
+    words = said(tmp_path, onnx="places.onnx", epsilon=15.0)
+    assert "that of a place; an answer holds up to 2 of them and spends up to ε = 30. Something is promised" in words
     words = said(tmp_path, onnx="list.onnx", epsilon=2.0, shape="top_k", scores=["values"], passes=["indices"])
     assert "indices INT64 [-1, 5]: passed, in the order of the veiled scores" in words
 
@@ -104,8 +105,8 @@ def test_what_contradicts_itself_in_the_file_is_refused(table: dict[str, Any], w
 
 @pytest.mark.parametrize("shape", [OneColumn(threshold=0.3), ManyLabels(threshold=(0.3, 0.6)), OneColumn(logits=True)])
 def test_a_saved_veil_brings_its_shape(shape: Any, tmp_path: Path) -> None:
-    Veil(2.0, shape=shape).save(tmp_path / "veil.npz")
-    table: dict[str, Any] = {"veil": "veil.npz", "outputs": "logits", **UPSTREAM}
+    Veil(2.0, shape=shape).save(tmp_path / "veil.json")
+    table: dict[str, Any] = {"veil": "veil.json", "outputs": "logits", **UPSTREAM}
     made = config_file.parse({"models": {"m": table}}, tmp_path).models["m"]
     assert made.make_veil(bytes(32), "m/1/scores").shape == shape
     raw = np.array([[0.7391, -0.2]])[:, : 1 if isinstance(shape, OneColumn) else 2]
@@ -115,23 +116,86 @@ def test_a_saved_veil_brings_its_shape(shape: Any, tmp_path: Path) -> None:
         config_file.parse({"models": {"m": {**table, "shape": shape.name, "threshold": 0.4}}}, tmp_path)
     if shape.logits:
         with pytest.raises(ConfigError, match='say outputs = "logits"'):
-            config_file.parse({"models": {"m": {"veil": "veil.npz", **UPSTREAM}}}, tmp_path)
+            config_file.parse({"models": {"m": {"veil": "veil.json", **UPSTREAM}}}, tmp_path)
 
 
-def test_a_fitted_veil_of_several_labels_is_served_and_counted(tmp_path: Path) -> None:
+def tags_veil(epsilon: float | None, labels: int = 3) -> Veil:
+    """For yes from 0.4 on."""
+    sides = [two_sides(2, seed=i) for i in range(labels)]
+    scores, truth = (
+        [np.stack([each[at][:, 1] for each in sides], axis=1) for at in (0, 2)],
+        [np.stack([each[at] for each in sides], axis=1) for at in (1, 3)],
+    )
+    shape = ManyLabels(threshold=0.4)
+    return fit(scores[0], truth[0], scores[1], truth[1], epsilon=epsilon, shape=shape, rng=np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("epsilon", [None, 4.0])
+def test_a_fitted_veil_of_several_labels_is_served_and_counted(epsilon: float | None, tmp_path: Path) -> None:
     made_models(tmp_path)
     raw = sigmoid(X @ WEIGHTS[:, :3].astype(np.float64))
-    fit(4.0, nonmembers=raw, nonmember_labels=LABELS, shape=ManyLabels(threshold=0.4)).save(tmp_path / "veil.npz")
-    words = said(tmp_path, onnx="tags.onnx", veil="veil.npz", shape="many_labels")
+    tags_veil(epsilon).save(tmp_path / "veil.json")
+    words = said(tmp_path, onnx="tags.onnx", veil="veil.json", shape="many_labels")
     assert "veiled as scores, many labels" in words
-    assert "an answer holds 3 of them and spends ε = 12." in words
-    behind = config_file.parse({"models": {"m": {"veil": "veil.npz", **UPSTREAM}}}, tmp_path).models["m"]
+    spent = "what is promised is about a label; an answer holds 3 of them." if epsilon is None else "spends ε = 12."
+    assert spent in words
+    assert "inf" not in words
+    behind = config_file.parse({"models": {"m": {"veil": "veil.json", **UPSTREAM}}}, tmp_path).models["m"]
     assert behind.answer_releases == 3
     with pytest.raises(ConfigError, match="the veil is for 3 labels"):
-        config_file.parse({"models": {"m": {"veil": "veil.npz", "releases": 4, **UPSTREAM}}}, tmp_path)
+        config_file.parse({"models": {"m": {"veil": "veil.json", "releases": 4, **UPSTREAM}}}, tmp_path)
     veil = behind.make_veil(bytes(32), "m/1/scores")
-    z = veil.answers(raw, veil.outcomes(raw, [bytes([i]) for i in range(len(raw))]))
-    assert ((z >= 0.4) == (raw >= 0.4)).all()
+    assert ((veil(raw) >= 0.4) == (raw >= 0.4)).all()
+    if epsilon is not None:
+        z = veil.answers(raw, veil.outcomes(raw, [bytes([i]) for i in range(len(raw))]))
+        assert ((z >= 0.4) == (raw >= 0.4)).all()
+    tags_veil(epsilon, labels=2).save(tmp_path / "veil.json")
+    with pytest.raises(ConfigError, match="This veil was fitted for 2 labels; the model has 3"):
+        said(tmp_path, onnx="tags.onnx", veil="veil.json", releases=2)
+
+
+def test_a_veil_fitted_on_whole_vectors_takes_lists_of_the_largest(tmp_path: Path) -> None:
+    made_models(tmp_path)
+    fit(*two_sides(6)).save(tmp_path / "veil.json")
+    table: dict[str, Any] = {"onnx": "list.onnx", "scores": ["values"], "passes": ["indices"], "veil": "veil.json"}
+    words = said(tmp_path, **table, shape="top_k")
+    assert "values FP32 [-1, 5]: veiled, top k" in words
+    for more in ({"shape": "top_k"}, {"shape": "top_k", "classes": 6}):
+        model = config_file.parse({"models": {"m": {**table, **more}}}, tmp_path).models["m"]
+        assert model.bare_veil.shape == TopK(6)
+    wrong = {"the veil was fitted for 6 classes": {"classes": 7}, "serve probabilities": {"outputs": "logits"}}
+    for message, more in wrong.items():
+        with pytest.raises(ConfigError, match=message):
+            config_file.parse({"models": {"m": {**table, "shape": "top_k", **more}}}, tmp_path)
+    with pytest.raises(ConfigError, match="the veil was fitted for score vectors; remove shape"):
+        config_file.parse({"models": {"m": {**table, "shape": "many_labels"}}}, tmp_path)
+
+
+def test_a_veil_without_epsilon_needs_no_memory_and_no_secret(tmp_path: Path) -> None:
+    sides = two_sides(3)
+    fit(*sides).save(tmp_path / "fixed.json")
+    fit(*sides, epsilon=4.0).save(tmp_path / "drawn.json")
+    models = {
+        "fixed": {"onnx": "m.onnx", "veil": "fixed.json"},
+        "drawn": {"onnx": "m.onnx", "veil": "drawn.json"},
+        "plain": {"onnx": "m.onnx", "epsilon": 2.0},
+        "published": {"onnx": "m.onnx", "epsilon": 2.0, "mechanism": "published"},
+        "behind": {"veil": "drawn.json", **UPSTREAM},
+    }
+    made = {name: config_file.parse({"models": {name: table}}, tmp_path) for name, table in models.items()}
+    needs = {name: (config.remembers, config.needs_secret) for name, config in made.items()}
+    assert needs == {
+        "fixed": (False, False),
+        "drawn": (True, True),
+        "plain": (True, True),
+        "published": (False, True),
+        "behind": (False, True),  # the same scores get the same answer, and records are not known
+    }
+    assert load_keys(made["fixed"]) is None
+    assert opening.kept(made["fixed"]) == []
+    for name in ("fixed", "published"):
+        with pytest.raises(ConfigError, match=r"memory means nothing without an ε\. Remove repeats and total"):
+            config_file.parse({"models": {"m": {**models[name], "repeats": "budget", "total": 5.0}}}, tmp_path)
 
 
 SEVERAL = [

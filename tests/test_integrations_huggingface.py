@@ -78,6 +78,39 @@ def test_the_same_text_gets_the_same_answer_with_a_secret():
     assert veiled(TEXTS, top_k=None) == veiled(TEXTS, top_k=None)
 
 
+def with_last(bare, last):
+    """The pipeline of a model that takes the softmax or sigmoid itself."""
+    ask = bare.model.forward
+
+    def forward(*args, **named):
+        answer = ask(*args, **named)
+        answer.logits = last(answer.logits)
+        return answer
+
+    bare.model.forward = forward
+    return bare
+
+
+def test_a_model_that_gives_probabilities_already_is_refused():
+    told = "The model gives probabilities already, and not logits. .* take that last layer out of the model"
+    with pytest.raises(ValueError, match=told):
+        VeiledPipeline(with_last(make(), lambda z: z.softmax(-1)), 2.0)(TEXTS[0])
+    many = VeiledPipeline(with_last(make(40, **MANY), torch.sigmoid), 0.1)
+    with pytest.raises(ValueError, match=told):
+        many(TEXTS)
+    tokens = with_last(make(task="token-classification"), lambda z: z.softmax(-1))
+    with pytest.raises(ValueError, match=told):
+        VeiledTokenPipeline(tokens, 0.5)(TEXTS[0])
+
+
+@pytest.mark.parametrize("config", [{}, {"problem_type": "multi_label_classification"}], ids=str)
+def test_raw_scores_are_those_of_the_pipeline(config):
+    bare = make(**config)
+    by_label = [{entry["label"]: entry["score"] for entry in answer} for answer in bare(TEXTS, top_k=None)]
+    raw = [[scores[f"LABEL_{i}"] for i in range(3)] for scores in by_label]
+    np.testing.assert_allclose(VeiledPipeline(bare, 2.0)._ask(TEXTS), raw, rtol=1e-6)
+
+
 # Several labels a text, and one
 
 MANY = {"problem_type": "multi_label_classification"}

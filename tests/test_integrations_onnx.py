@@ -24,14 +24,24 @@ def model() -> bytes:
     return to_onnx(CLASSIFIER, X[:1], options={"zipmap": False}).SerializeToString()
 
 
-def two_outputs() -> bytes:
-    """Logits, and the features they are made of."""
+def ending_in(last: str) -> bytes:
+    """Logits, and what a last layer makes of them."""
+    return two_outputs(helper.make_node(last, ["logits"], ["last"]))
+
+
+def two_outputs(*more) -> bytes:
+    """Logits, and the features they are made of; or what more nodes make of the logits."""
     weights = helper.make_tensor("w", TensorProto.FLOAT, (4, 3), CLASSIFIER.coef_.T.ravel().astype(np.float32))
     bias = helper.make_tensor("b", TensorProto.FLOAT, (3,), CLASSIFIER.intercept_.astype(np.float32))
     nodes = [helper.make_node("MatMul", ["x", "w"], ["inner"]), helper.make_node("Add", ["inner", "b"], ["logits"])]
-    floats = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (None, 3)) for name in ("inner", "logits")]
+    names = ("logits", "last") if more else ("inner", "logits")
+    floats = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (None, 3)) for name in names]
     graph = helper.make_graph(
-        nodes, "two", [helper.make_tensor_value_info("x", TensorProto.FLOAT, (None, 4))], floats, [weights, bias]
+        [*nodes, *more],
+        "two",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (None, 4))],
+        floats,
+        [weights, bias],
     )
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     return made.SerializeToString()
@@ -91,6 +101,27 @@ def test_logits_and_probabilities_give_the_same_answer(model):
     (b,) = VeiledSession(model, 2.0, secret=SECRET).run(None, {"X": X})
     # a cell's border may lie between two roundings of the same score
     assert np.mean(np.all(np.isclose(a, b, atol=1e-6), axis=1)) > 0.98
+
+
+@pytest.mark.parametrize(("last", "shape"), [("Softmax", None), ("Sigmoid", ManyLabels())], ids=["softmax", "sigmoid"])
+def test_probabilities_are_refused_where_logits_are_expected(last, shape):
+    told = r'The output last gives probabilities already, and not logits\. Leave outputs="logits" out'
+    with pytest.raises(ValueError, match=told):
+        VeiledSession(ending_in(last), 0.5, scores="last", outputs="logits", shape=shape).run(None, {"x": X})
+    (z,) = VeiledSession(ending_in(last), 0.5, scores="last", shape=shape).run(None, {"x": X})
+    (same,) = VeiledSession(ending_in(last), 0.5, scores="logits", outputs="logits", shape=shape).run(None, {"x": X})
+    if shape is None:
+        assert np.array_equal(z.argmax(axis=1), same.argmax(axis=1))
+    else:
+        assert np.array_equal(z >= 0.5, same >= 0.5)
+
+
+def test_one_row_of_probabilities_is_refused_and_a_few_yes_or_no_are_not():
+    session = VeiledSession(ending_in("Softmax"), 0.5, scores="last", outputs="logits")
+    with pytest.raises(ValueError, match="gives probabilities already"):
+        session.run(None, {"x": X[:1]})
+    few = VeiledSession(ending_in("Sigmoid"), 0.5, scores="last", outputs="logits", shape=ManyLabels())
+    assert few.run(None, {"x": X[:1]})[0].shape == (1, 3)  # logits may all lie from 0 to 1 by chance
 
 
 def test_what_does_not_fit_is_refused(model):

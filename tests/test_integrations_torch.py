@@ -64,6 +64,129 @@ def test_yes_and_no_go_through_the_sigmoid(outputs, secret):
     assert torch.equal(z >= 0.3, raw[:, 0] >= 0.3)
 
 
+# Probabilities where logits are expected
+
+
+class Ending(torch.nn.Module):
+    """A network whose last step is not a layer."""
+
+    def __init__(self, last):
+        super().__init__()
+        self.network, self.last = network(), last
+
+    def forward(self, x):
+        return self.last(self.network(x))
+
+
+class WithLayer(torch.nn.Module):
+    """A network of one's own, with a last layer that is used or not."""
+
+    def __init__(self, last, is_used=True):
+        super().__init__()
+        self.network, self.last, self.is_used = network(), last, is_used
+
+    def forward(self, x):
+        return self.last(self.network(x)) if self.is_used else self.network(x)
+
+
+@pytest.mark.parametrize("last", [torch.nn.Softmax(dim=1), torch.nn.Sigmoid()], ids=["softmax", "sigmoid"])
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda last: torch.nn.Sequential(network(), last),
+        lambda last: torch.nn.Sequential(network(), torch.nn.Sequential(torch.nn.Identity(), last)),
+        WithLayer,
+    ],
+    ids=["sequential", "sequential within", "own"],
+)
+@pytest.mark.parametrize("shape", [None, ManyLabels()], ids=str)
+def test_a_module_whose_last_layer_gives_probabilities_is_refused_as_it_is_wrapped(made, last, shape):
+    module = made(last).eval()
+    kind = type(last).__name__
+    with pytest.raises(ValueError, match=rf'last layer of the module is a {kind}: .*Say outputs="prob') as caught:
+        VeiledModule(module, 0.5, shape=shape)
+    assert ("ManyLabels()" in str(caught.value)) == (kind == "Sigmoid" and shape is None)
+    if kind == "Softmax" or shape is not None:
+        z = VeiledModule(module, 0.5, outputs="probabilities", shape=shape)(RECORDS)
+        raw = module(RECORDS)
+        assert torch.equal(z.argmax(1), raw.argmax(1)) if shape is None else torch.equal(z >= 0.5, raw >= 0.5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("secret", [None, SECRET])
+def test_probabilities_are_refused_at_the_first_answer(dtype, secret):
+    module = Ending(lambda z: torch.softmax(z, dim=1).to(dtype)).eval()
+    with pytest.raises(ValueError, match=r'The module gives probabilities already, and not logits\. Say outputs="p'):
+        VeiledModule(module, 2.0, secret=secret)(RECORDS)
+    places = Ending(lambda z: torch.softmax(z, dim=1).to(dtype)[:, None]).eval()
+    with pytest.raises(ValueError, match='Say outputs="probabilities"'):
+        VeiledModule(places, 0.5, shape=MoreAxes(), secret=secret)(RECORDS)
+
+
+def test_even_one_row_of_probabilities_is_refused():
+    module = Ending(lambda z: torch.softmax(z, dim=-1)).eval()
+    for records in (RECORDS[:1], RECORDS[:2]):
+        with pytest.raises(ValueError, match='Say outputs="probabilities"'):
+            VeiledModule(module, 2.0)(records)
+    vector = Ending(lambda z: torch.softmax(z, dim=-1)[0]).eval()
+    with pytest.raises(ValueError, match='Say outputs="probabilities"'):
+        VeiledModule(vector, 2.0)(RECORDS[:1])
+
+
+@pytest.mark.parametrize(("shape", "taken"), [(ManyLabels(), slice(None)), (OneColumn(), 0)], ids=str)
+def test_probabilities_of_yes_are_refused_once_there_are_enough(shape, taken):
+    module = Ending(lambda z: torch.sigmoid(z)[:, taken]).eval()
+    veiled = VeiledModule(module, 0.5, shape=shape)
+    veiled(RECORDS[:4])  # so few logits may all lie from 0 to 1
+    with pytest.raises(ValueError, match='Say outputs="probabilities"'):
+        veiled(RECORDS)
+    assert VeiledModule(module, 0.5, shape=shape, outputs="probabilities")(RECORDS).shape == module(RECORDS).shape
+
+
+def test_logits_that_lie_from_0_to_1_by_chance_are_taken():
+    logits = torch.tensor([[0.2, 0.9, 0.4], [0.1, 0.3, 0.1]])
+    assert torch.equal(VeiledModule(torch.nn.Identity(), 2.0)(logits).argmax(1), logits.argmax(1))
+    for row in logits:
+        assert VeiledModule(torch.nn.Identity(), 2.0)(row[None]).shape == (1, 3)
+        assert VeiledModule(torch.nn.Identity(), 0.5, shape=ManyLabels())(row[None]).shape == (1, 3)
+        assert VeiledModule(torch.nn.Identity(), 0.5, shape=OneColumn())(row).shape == (3,)
+    copies = torch.full((64,), 0.3)  # as whoever warms a model up asks
+    assert VeiledModule(torch.nn.Identity(), 0.5, shape=OneColumn())(copies).shape == (64,)
+
+
+def test_once_logits_were_seen_a_row_that_looks_like_probabilities_is_taken():
+    veiled = VeiledModule(torch.nn.Identity(), 2.0)
+    unlucky = torch.tensor([[0.25, 0.5, 0.25]])
+    veiled(torch.tensor([[-1.0, 3.0, 0.5]]))
+    assert veiled(unlucky).shape == (1, 3)
+    with pytest.raises(ValueError, match='Say outputs="probabilities"'):
+        VeiledModule(torch.nn.Identity(), 2.0)(unlucky)
+
+
+def test_answers_without_finite_rows_settle_nothing():
+    veiled = VeiledModule(torch.nn.Identity(), 2.0)
+    with pytest.raises(ValueError, match="Row 0"):
+        veiled(torch.full((2, 3), torch.nan))
+    assert veiled(torch.empty(0, 3)).shape == (0, 3)
+    with pytest.raises(ValueError, match='Say outputs="probabilities"'):
+        veiled(torch.tensor([[0.25, 0.5, 0.25]]))
+
+
+def test_logarithms_of_probabilities_are_logits():
+    logs = VeiledModule(torch.nn.Sequential(network(), torch.nn.LogSoftmax(dim=1)).eval(), 2.0, secret=SECRET)
+    plain = VeiledModule(network(), 2.0, secret=SECRET)
+    assert torch.equal(logs(RECORDS).argmax(1), plain(RECORDS).argmax(1))
+    assert torch.allclose(logs(RECORDS), plain(RECORDS), atol=1e-5)
+
+
+def test_a_last_layer_that_answers_do_not_go_through_has_a_way_out_too():
+    unused = WithLayer(torch.nn.Sigmoid(), is_used=False).eval()
+    with pytest.raises(ValueError, match=r"wrap it: nn.Sequential\(module, nn.Identity\(\)\)"):
+        VeiledModule(unused, 2.0)
+    z = VeiledModule(torch.nn.Sequential(unused, torch.nn.Identity()), 2.0)(RECORDS)
+    assert torch.equal(z.argmax(1), network()(RECORDS).argmax(1))
+
+
 class Column(torch.nn.Module):
     """The first number of each row."""
 

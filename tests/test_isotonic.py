@@ -1,6 +1,8 @@
 """The isotonic mechanism is ε-DP given the kept classes, and its sampler draws from what it claims."""
 
 import itertools
+import math
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -24,6 +26,7 @@ from scoreveil.randomness import KeyedDraws, secure_uniforms
 
 CASES = [(k, keep) for k in range(2, 6) for keep in range(1, k + 1)]
 DRAWS = 1_000_000
+WHOLE = 2**52  # how many different draws there are
 
 
 @pytest.mark.parametrize("with_reference", [False, True])
@@ -38,7 +41,8 @@ def test_same_kept_classes_lose_at_most_epsilon(classes, keep, with_reference):
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0, 64.0])
 def test_keep_1_meets_epsilon_with_equality_on_the_full_grid(classes, epsilon):
     plan = Isotonic(epsilon).plan(classes)
-    assert plan.worst_loss == pytest.approx(epsilon, abs=1e-6)
+    low = isotonic.lowest_top(classes, False, plan.step)
+    assert isotonic.worst_loss(plan.measure[:, 0], plan.scale, low, grain=0.0) == pytest.approx(epsilon, abs=1e-6)
     low, grid = 1 / classes, np.linspace(0, 1, 32)
     tops = np.unique(np.r_[np.clip(grid, low, 1), low, 1.0])
     rows = np.concatenate([tops[:, None], np.repeat((1 - tops[:, None]) / (classes - 1), classes - 1, axis=1)], axis=1)
@@ -74,6 +78,32 @@ def test_the_sensitivity_is_the_diameter_of_the_top_entries(classes):
         tops = extreme[:, :keep]
         diameter = np.abs(tops[:, None] - tops[None]).sum(axis=-1).max()
         assert isotonic.sensitivity(keep, classes, False, 1 / 31) == pytest.approx(diameter)
+
+
+@pytest.mark.parametrize("levels", [3, 7, 32])
+@pytest.mark.parametrize(("classes", "keep"), [(2, 2), (5, 2), (5, 3), (5, 5)])
+def test_the_sensitivity_of_snapped_scores_counts_a_step_more(classes, keep, levels):
+    step = 1 / (levels - 1)
+    counted = isotonic.sensitivity(keep, classes, True, step)
+    assert counted == pytest.approx(isotonic.sensitivity(keep, classes, False, step) + step, rel=1e-12)
+    plan = Isotonic(1.5, keep, levels).keyed().plan(classes)
+    assert plan.sensitivity == counted
+    assert plan.scale == pytest.approx(1.5 / (2 * counted), rel=1e-12)
+
+
+@pytest.mark.parametrize(("classes", "levels", "low"), [(2, 4, 2 / 3), (5, 6, 0.2), (3, 32, 10 / 31), (1000, 32, 0.0)])
+def test_the_sensitivity_of_one_snapped_score_reaches_down_to_the_level_of_1_over_k(classes, levels, low):
+    assert isotonic.sensitivity(1, classes, True, 1 / (levels - 1)) == pytest.approx(1 - low, rel=1e-12)
+
+
+def test_from_3_to_256_levels_are_taken():
+    for levels in (3, 256):
+        mechanism = Isotonic(1.0, levels=levels)
+        assert mechanism.plan(10).measure.shape == (1, 1, levels)
+        assert Veil(mechanism)(np.array([0.6, 0.3, 0.1])).sum() == pytest.approx(1)
+    for levels in (2, 257, 0, -3, 32.0, True, "32"):
+        with pytest.raises(ValueError, match="Expected levels to be a whole number from 3 to 256, got"):
+            Isotonic(1.0, levels=levels)
 
 
 @pytest.mark.parametrize(("classes", "keep"), CASES)
@@ -151,7 +181,7 @@ def test_an_epsilon_half_again_too_large_is_caught(keep):
 def test_a_lost_factor_2_is_caught(keep, monkeypatch):
     true = isotonic.sensitivity
     monkeypatch.setattr(isotonic, "sensitivity", lambda *given: true(*given) / 2)
-    monkeypatch.setattr(isotonic, "calibrate_scale", lambda measure, low, epsilon, at_least: np.full(1, 2 * at_least))
+    monkeypatch.setattr(isotonic, "calibrate_scale", lambda *given: np.full(1, 2 * given[3]))  # 3: what is safe
     plan = make_plan(2.0, 4, keep, 6, with_reference=False)
     with pytest.raises(AssertionError, match="exceeds"):
         check_loss(claim(2.0, plan), np.random.default_rng(0))
@@ -222,6 +252,143 @@ def test_the_range_of_the_loss_is_what_zcdp_counts():
         assert widest <= plan.range + 1e-9
         promise = mechanism.guarantee(classes=4)
         assert promise.rho == pytest.approx(min(plan.range, 4.0) ** 2 / 8)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.5, 2.0])
+def test_rho_covers_every_renyi_divergence_and_a_quarter_of_it_would_not(epsilon):
+    # of 3 levels, 2 can be drawn for 2 classes: randomised response, the worst that ε allows
+    mechanism = Isotonic(epsilon, levels=3)
+    p, q = (naive_probabilities(np.array([top, 1 - top]), mechanism.plan(2)) for top in (1.0, 0.5))
+    orders = 1 + np.geomspace(1e-3, 1e2, 200)
+    rho = max(np.log((q * (p / q) ** order).sum()) / (order - 1) / order for order in orders)
+    for promise in (mechanism.guarantee(), mechanism.guarantee(2)):
+        assert promise.rho / 4 < rho <= promise.rho
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 2.0, 8.0, 20.0])
+def test_rho_of_one_kept_class_is_half_of_epsilon_squared_for_any_number_of_classes(epsilon):
+    for classes in (None, 2, 10, 1000):
+        for mechanism in (Isotonic(epsilon), Isotonic(epsilon).keyed()):
+            assert mechanism.guarantee(classes).rho == pytest.approx(epsilon**2 / 2, rel=1e-12)
+
+
+# Draws have 52 bits
+
+
+def count_draws(levels_of, inputs, levels):
+    """How many of the 2^52 draws give each level to each input: (inputs, levels). Levels rise with the draw."""
+    low, high = np.zeros((inputs, levels), np.int64), np.full((inputs, levels), WHOLE)
+    while np.any(low < high):  # how many draws give less than this level
+        middle = (low + high) // 2
+        below = levels_of(np.minimum(middle, WHOLE - 1) / WHOLE) < np.arange(levels)
+        low, high = np.where((low < high) & below, middle + 1, low), np.where((low < high) & ~below, middle, high)
+    return np.diff(low, axis=1, append=WHOLE)
+
+
+def actual_loss(mechanism, classes, is_kernel):
+    """The worst loss of the draws themselves, over top scores on every level and between them."""
+    plan, levels = mechanism.plan(classes), mechanism.levels
+    tops = np.clip(np.r_[np.linspace(0, 1, levels), np.random.default_rng(0).uniform(0, 1, 9)], 1 / classes, 1)
+    rows = np.column_stack([tops, *[(1 - tops) / (classes - 1) * (1 - 1e-15)] * (classes - 1)])
+    many = np.repeat(rows, levels, axis=0)
+    order, values = isotonic.top_scores(many, plan)
+    assert np.all(order[:, -1] == 0)
+    every = np.repeat(order[:1], levels, axis=0)
+    released = isotonic.release(np.arange(levels)[:, None], every, plan, np.dtype(np.float64))[:, 0]
+    possible = plan.measure[0, 0] > 0
+    assert np.all(np.diff(released[possible]) > 1e-6)
+    borders = (released[possible][1:] + released[possible][:-1]) / 2
+    assert not is_kernel or loading.wait()
+    kernel, out = loading.kernel(mechanism, classes), np.empty_like(many)
+
+    def levels_of(uniforms):
+        if not is_kernel:
+            return isotonic.choose(values, order[:, -1], plan, uniforms.reshape(-1, 1)).reshape(uniforms.shape)
+        assert kernel(many, uniforms.reshape(-1, 1), out) == -1
+        return (np.searchsorted(borders, out[:, 0]) + possible.argmax()).reshape(uniforms.shape)
+
+    counts = count_draws(levels_of, len(rows), levels)[:, possible]
+    assert np.all(counts.sum(axis=1) == WHOLE)
+    if counts.min() == 0:
+        return Decimal("Infinity")
+    return max(Decimal(int(c.max())).ln() - Decimal(int(c.min())).ln() for c in counts.T)
+
+
+@pytest.mark.parametrize("is_kernel", [False, True])
+@pytest.mark.parametrize(("classes", "levels"), [(2, 32), (10, 32), (1000, 32), (10, 5)])
+@pytest.mark.parametrize("epsilon", [0.01, 2.0, 8.0, 20.0, 25.0, 30.0, 33.0, 36.0, 64.0])
+def test_the_actual_draws_lose_no_more_than_is_stated(epsilon, classes, levels, is_kernel):
+    mechanism = Isotonic(epsilon, levels=levels)
+    loss, promise = actual_loss(mechanism, classes, is_kernel), mechanism.guarantee(classes)
+    assert loss <= Decimal(promise.worst_loss) <= Decimal(promise.epsilon)
+    assert promise.epsilon <= mechanism.guarantee().epsilon
+    assert float(loss) > 0.98 * epsilon
+
+
+@pytest.mark.parametrize("epsilon", [2.0, 8.0, 20.0])
+def test_a_scale_without_room_for_the_grain_is_caught(epsilon, monkeypatch):
+    assert actual_loss(Isotonic(epsilon), 10, is_kernel=False) <= Decimal(epsilon)
+    monkeypatch.setattr(isotonic, "GRAIN", 0.0)
+    assert actual_loss(Isotonic(epsilon), 10, is_kernel=False) > Decimal(epsilon)
+
+
+@pytest.mark.parametrize("epsilon", [8.0, 20.0, 25.0, 30.0, 33.0])
+def test_the_worst_loss_counts_a_grain_of_2_to_the_minus_50_on_both_sides(epsilon):
+    plan = Isotonic(epsilon).plan(10)
+    tops = np.clip(np.linspace(0, 1, 32), 0.1, 1)
+    chances = np.array([naive_probabilities(np.r_[top, np.full(9, (1 - top) / 9)], plan) for top in tops])
+    by_hand = np.log((chances.max(axis=0) + 2.0**-50) / (chances.min(axis=0) - 2.0**-50)).max()
+    assert plan.worst_loss == pytest.approx(by_hand, rel=1e-9, abs=0)  # the grain adds 4e-6 of it at 25, 1e-2 at 33
+
+
+def test_a_chance_that_is_no_larger_than_the_grain_makes_the_loss_infinite():
+    measure, flat = np.full((1, 4), 0.25), np.zeros(1)
+    assert isotonic.worst_loss(measure, flat, 0.0, grain=0.0) == 0
+    assert isotonic.worst_loss(measure, flat, 0.0, grain=0.125) == pytest.approx(math.log(0.375 / 0.125))
+    assert np.isfinite(isotonic.worst_loss(measure, flat, 0.0, grain=math.nextafter(0.25, 0)))
+    assert isotonic.worst_loss(measure, flat, 0.0, grain=0.25) == np.inf
+
+
+def test_up_to_20_epsilon_is_what_was_asked_for_and_above_it_is_larger():
+    above = math.nextafter(20.0, math.inf)
+    for classes in (None, 2, 10, 1000):
+        for make in (Isotonic, lambda epsilon: Isotonic(epsilon).keyed()):
+            assert make(20.0).guarantee(classes).epsilon == 20.0
+            assert make(above).guarantee(classes).epsilon > above + 1e-7
+        assert Isotonic(20.0, keep=2).guarantee(classes).epsilon == 20.0
+        assert Isotonic(above, keep=2).guarantee(classes).epsilon == above
+    for keep in (1, 2, "all"):
+        assert "52 bits" not in str(Isotonic(20.0, keep).guarantee())
+        assert "Above ε = 20 the 52 bits of a draw" in str(Isotonic(above, keep).guarantee())
+    assert "too few to prove it" in str(Isotonic(above, 2).guarantee())
+    assert "includes that" in str(Isotonic(above).guarantee())
+
+
+def test_an_epsilon_too_large_for_52_bits_promises_nothing_and_says_so():
+    for promise in (Isotonic(1e9).guarantee(), Isotonic(1e9).guarantee(10), Isotonic(36.0).guarantee(10)):
+        assert promise.epsilon == promise.rho == math.inf
+        assert "promises nothing" in promise.words
+    assert Isotonic(1e9).guarantee(10).worst_loss == math.inf
+    # without the number of classes: where e^-ε of a chance of 1/32 is the grain, 2^-45 in all
+    assert isotonic.largest_loss(45 * math.log(2), 32) == math.inf
+    assert isotonic.largest_loss(44 * math.log(2), 32) == pytest.approx(45 * math.log(2))
+    assert isotonic.largest_loss(43 * math.log(2), 32) == pytest.approx(43 * math.log(2) + math.log(4 / 3))
+
+
+def test_an_epsilon_below_the_grain_is_not_promised():
+    for classes in (None, 2, 10):
+        promise = Isotonic(1e-20).guarantee(classes)
+        assert 2.0**-50 < promise.epsilon <= 64 * 2.0**-50 * (1 + 1e-9)
+    assert Isotonic(1e-20).plan(10).scale == 0
+    assert Isotonic(1e-12).guarantee(10).epsilon == Isotonic(1e-12).guarantee().epsilon == 1e-12
+
+
+@pytest.mark.parametrize("epsilon", [1e3, 1e9])
+def test_a_very_large_epsilon_rounds_to_the_nearest_level(epsilon):
+    rows = np.array([[0.49, 0.3, 0.21], [0.9, 0.06, 0.04], [0.34, 0.33, 0.33]])
+    for _ in range(20):
+        nearest = np.rint(rows[:, 0] * 31) / 31
+        assert Veil(epsilon)(rows)[:, 0] == pytest.approx(nearest, abs=1e-3)
 
 
 def test_the_release_depends_on_levels_and_kept_classes_alone():

@@ -328,9 +328,9 @@ def test_the_integrations_take_it(toy: Coin) -> None:
 # --- nobody else knows which mechanisms there are
 
 
-MODULES = {f"scoreveil.mechanisms.{name}" for name in ("isotonic", "published", "channel", "kernels")}
-CLASSES = {"Isotonic", "IsotonicPlan", "Published", "Channel"}
-NAMES = {"isotonic", "published", "channel"}
+MODULES = {f"scoreveil.mechanisms.{name}" for name in ("isotonic", "published", "regions", "per_label", "kernels")}
+CLASSES = {"Isotonic", "IsotonicPlan", "Published", "Regions", "PerLabel"}
+NAMES = {"isotonic", "published", "regions", "per_label"}
 # where mechanisms are imported or told apart: the types of the options that `Veil` takes, and what is about the paper
 KNOWS_MECHANISMS = {"veil.py", "tuning.py", "audit/", "fitting/"}
 # where they are called by name: what compares them

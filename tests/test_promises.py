@@ -109,11 +109,11 @@ def test_too_few_of_one_kind_prove_nothing():
 def test_a_study_holds_each_promise_against_attacks(tmp_path, monkeypatch):
     target, _ = world(4, 700)
     subject = from_scores(target.members, target.nonmembers)
-    settings = run.grid(("isotonic", "optimal", "published"), (0.5,))
+    settings = run.grid(("isotonic", "regions", "published"), (0.5,))
     plan = run.StudyPlan(settings, ("max_confidence", "label_floor"), jobs=1)
     found = run.run(subject, plan, cache=tmp_path)
     promised = {d.defense: d.promised_epsilon for d in found.defenses}
-    assert promised == {"none": None, "isotonic": 0.5, "optimal": 0.5, "published": None}
+    assert promised == {"none": None, "isotonic": 0.5, "regions": 0.5, "published": None}
     assert not any(d.breaks_promise for d in found.defenses)
     assert run.run(subject, plan, cache=tmp_path).defenses == found.defenses
     assert from_json(to_json(found)).defenses == found.defenses
@@ -123,7 +123,7 @@ def test_a_study_holds_each_promise_against_attacks(tmp_path, monkeypatch):
     monkeypatch.setitem(DEFENSES, "isotonic", lying)
     caught = {d.defense: d for d in run.run(subject, plan).defenses}
     assert caught["isotonic"].breaks_promise
-    assert not caught["optimal"].breaks_promise
+    assert not caught["regions"].breaks_promise
 
 
 def test_the_command_ends_with_a_broken_promise(tmp_path, monkeypatch, capsys):
@@ -147,7 +147,7 @@ def with_proofs(**proved):
     study = make_study(n=2000, rivals={})
     defenses = tuple(
         replace(d, promised_epsilon=d.epsilon, proved_epsilon=proved.get(d.defense, 0.01))
-        if d.defense in ("isotonic", "optimal")
+        if d.defense in ("isotonic", "regions")
         else d
         for d in study.defenses
     )
@@ -155,14 +155,14 @@ def with_proofs(**proved):
 
 
 def test_a_kept_promise_is_a_line_of_evidence_and_a_row():
-    study = with_proofs(optimal=0.07)
+    study = with_proofs(regions=0.07)
     said = verdict(study)
     assert said.recommended is not None
-    assert any(f"Of the ε = {said.recommended[1]:g} that optimal" in s and "prove .07" in s for s in said.sentences)
+    assert any(f"Of the ε = {said.recommended[1]:g} that regions" in s and "prove .07" in s for s in said.sentences)
     assert broken_promises(study) == []
     table = evidence.promises(study, said.recommended)
     assert {cells[3].text for cells in table.rows} == {"not contradicted"}
-    assert table.rows[table.marked][0].text == "optimal"
+    assert table.rows[table.marked][0].text == "regions"
     assert 'class="broken"' not in page.html(study, said)
     assert evidence.promises(make_study(n=2000), None) is None
 

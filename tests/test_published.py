@@ -9,6 +9,7 @@ import pytest
 from privacy_checks import chi_square
 from scoreveil import Veil, accounting
 from scoreveil.mechanisms import loading, published
+from scoreveil.mechanisms.guarantee import Relation
 from scoreveil.mechanisms.published import Published
 from scoreveil.randomness import secure_uniforms
 from scoreveil.tuning import epsilon_star
@@ -144,7 +145,10 @@ def test_the_borders_tell_neighbours_apart():
     settings = Published(0.1)
     assert settings.loss(np.array([0.2, 0.3, 0.5]), np.array([0.2, 0.31, 0.49])) == np.inf
     promise = Veil(0.1, "published").guarantee
-    assert promise.epsilon == np.inf
+    assert promise.epsilon == promise.rho == np.inf
+    assert promise.relation is Relation.SAME_RANKING
+    assert promise.relation_words == "any two score vectors with the same ranking of all classes"
+    assert promise.advantage is None
     with pytest.raises(ValueError, match="promises none"):
         accounting.query_bound(promise, total=10.0)
 

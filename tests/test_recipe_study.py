@@ -47,7 +47,7 @@ def test_there_is_a_row_alone_one_behind_the_veil_and_one_of_the_label(made):
     rows, _, _ = made
     assert [(row.recipe, row.defense, row.epsilon) for row in rows] == [
         ("label_smoothing", "none", None),
-        ("label_smoothing", "optimal", 4.0),
+        ("label_smoothing", "regions", None),
         ("label_smoothing", "label_constant", None),
     ]
     assert rows[0].test_accuracy == rows[1].test_accuracy == rows[2].test_accuracy > 0.5
@@ -150,7 +150,7 @@ def test_the_spread_of_usefulness_is_that_of_simulated_records():
 
 
 def test_a_rival_must_surely_leak_less_and_leave_more():
-    ours = row("optimal", 4.0, auc=0.60, useful=0.70)
+    ours = row("regions", 4.0, auc=0.60, useful=0.70)
     assert frontier.beats(row("memguard", auc=0.58, useful=0.80), ours, frontier.everyone)
     assert not frontier.beats(row("memguard", auc=0.595, useful=0.80), ours, frontier.everyone)  # within the error
     assert not frontier.beats(row("memguard", auc=0.58, useful=0.71), ours, frontier.everyone)
@@ -158,12 +158,12 @@ def test_a_rival_must_surely_leak_less_and_leave_more():
 
 
 def test_a_claim_names_the_rival_that_wins():
-    rows = [row("none", auc=0.7, useful=0.9), row("optimal", 4.0), row("label_constant", auc=0.55, useful=0.5)]
+    rows = [row("none", auc=0.7, useful=0.9), row("regions"), row("label_constant", auc=0.55, useful=0.5)]
     told, alone = frontier.claims_of(rows, "adult")
     assert told.met
     assert alone.met
     told, alone = frontier.claims_of([*rows, row("memguard", auc=0.5, useful=0.9)], "adult")
-    assert told.measured == alone.measured == "MemGuard (beside ε = 4)"
+    assert told.measured == alone.measured == "MemGuard (beside regions)"
     assert not told.met
 
 
@@ -175,11 +175,11 @@ def test_an_attacker_who_may_choose_takes_the_better_of_each():
 
 
 def test_without_plain_training_nothing_is_claimed_of_defenses_of_the_scores():
-    rows = [row("none", recipe="dp_sgd"), row("optimal", 4.0, recipe="dp_sgd")]
+    rows = [row("none", recipe="dp_sgd"), row("regions", recipe="dp_sgd")]
     (only,) = frontier.claims_of(rows, "adult")
     assert only.what == "DP-SGD behind the veil, beside DP-SGD"
     assert only.met
-    (only,) = frontier.claims_of([rows[0], row("optimal", 4.0, auc=0.63, recipe="dp_sgd")], "adult")
+    (only,) = frontier.claims_of([rows[0], row("regions", auc=0.63, recipe="dp_sgd")], "adult")
     assert not only.met
 
 

@@ -166,25 +166,40 @@ def test_a_study_without_labels_epsilons_and_pictures_has_a_report_too(study):
 def test_the_largest_epsilon_that_is_shown_to_hold_is_recommended(study):
     said = verdict(study)
     assert said.excess.outcome == LEAKS
-    assert said.recommended == ("optimal", 2.0)
-    assert excess(leaks(study, ("optimal", 2.0))).outcome == NO_MORE
-    assert excess(leaks(study, ("optimal", 4.0))).outcome == LEAKS
+    assert said.recommended == ("regions", 2.0)
+    assert excess(leaks(study, ("regions", 2.0))).outcome == NO_MORE
+    assert excess(leaks(study, ("regions", 4.0))).outcome == LEAKS
     assert said.undefended.auc == 0.83
     assert [f.auc for f in said.floors] == [0.503, 0.692]
-    assert said.remaining == best(study, ("optimal", 2.0))
     assert said.sentences[0].startswith("The scores leak. The AUC of the best attack lies .30 above")
     assert (
         "the best attack (random forest on log-ratios) tells members from non-members with AUC .80 (.80–.80)"
         in said.sentences[1]
     )
-    assert "Take optimal, ε = 2: of the ε tried (0.5, 1, 2, 4, 8, 16, 32)" in said.sentences[3]
-    assert "At ε = 4, 8, 16, 32 it leaks." in said.sentences[3]
+    assert "Take regions, ε = 2: of the veils tried (regions, ε = 32; regions, ε = 16;" in said.sentences[3]
+    assert "What leaks: regions, ε = 32; regions, ε = 16; regions, ε = 8; regions, ε = 4." in said.sentences[3]
+
+
+def test_no_epsilon_is_one_of_the_settings(study):
+    """A veil without ε is tried first, and taken where it holds, unless it is constant."""
+    rows = tuple(replace(r, epsilon=None) for r in study.results if r.setting == ("regions", 2.0))
+    plain = replace(study.costs["regions", 2.0], epsilon=None, nll=0.1)
+    both = replace(study, results=study.results + rows, defenses=(*study.defenses, plain))
+    said = verdict(both)
+    assert said.recommended == ("regions", None)
+    assert "Take regions: of the veils tried (regions; regions, ε = 32;" in said.sentences[3]
+    assert "that takes an ε" in said.sentences[5]
+    Page(report.html(both, said))
+    less_useful = replace(both, defenses=(*study.defenses, replace(plain, nll=0.9)))
+    assert verdict(less_useful).recommended == ("regions", 2.0)
+    constant = replace(both, defenses=(*study.defenses, replace(plain, confidences=1, beats_label=None)))
+    assert verdict(constant).recommended == ("regions", 2.0)
 
 
 def test_the_worth_of_the_confidence_stands_beside_calibration_and_beside_the_label(study):
-    ways = (("none", None), ("temperature_scaled", None), ("optimal", 2.0), LABEL)
+    ways = (("none", None), ("temperature_scaled", None), ("regions", 2.0), LABEL)
     said, page = verdict(study).sentences[4], report.html(study, verdict(study))
-    named = ("undefended", "after temperature scaling", "optimal, ε = 2", "the label with a constant confidence")
+    named = ("undefended", "after temperature scaling", "regions, ε = 2", "the label with a constant confidence")
     for field in ("auroc_of_confidence", "nll", "ece"):
         written = (number(getattr(study.costs[way], field), 3) for way in ways)
         assert ", ".join(f"{v} ({name})" for v, name in zip(written, named, strict=True)) in said
@@ -198,7 +213,7 @@ def test_the_worth_of_the_confidence_stands_beside_calibration_and_beside_the_la
 def test_the_page_says_what_to_do_with_three_numbers(study):
     said = verdict(study)
     assert [card["value"] for card in report.numbers(study, said)] == [".80", ".51", ".53"]
-    assert report.advice(study, said) == "Put a veil between the model and whoever asks: optimal, ε = 2."
+    assert report.advice(study, said) == "Put a veil between the model and whoever asks: regions, ε = 2."
     calm, small = quiet(40_000), quiet(400, 0.53)
     assert report.advice(calm, verdict(calm)).startswith("Nothing to do")
     assert [card["value"] for card in report.numbers(calm, verdict(calm))] == [".50", ".50"]
@@ -211,15 +226,18 @@ def test_where_the_label_is_as_good_it_says_return_the_label(study):
     costs = tuple(replace(d, beats_label=False) for d in study.defenses)
     said = verdict(replace(study, defenses=costs))
     assert said.recommended == LABEL
-    assert said.sentences[3].startswith("Return the label, with a constant confidence or none: at no ε tried")
+    assert said.sentences[3].startswith("Return the label, with a constant confidence or none: no fitted veil tried")
     Page(report.html(replace(study, defenses=costs), said))
+    constant = verdict(replace(study, defenses=tuple(replace(d, confidences=1) for d in study.defenses)))
+    assert constant.recommended == LABEL
+    assert "it announces one confidence for all answers with the same label. With more records" in constant.sentences[3]
 
 
 def test_where_every_veil_leaks_it_says_return_the_label():
     leaky = make_study(leak=40.0, epsilons=(1.0, 4.0))
     said = verdict(leaky)
     assert said.recommended == LABEL
-    assert "the optimal veil leaks more than the label at every ε tried (1, 4)" in said.sentences[3]
+    assert "every fitted veil tried (regions, ε = 4; regions, ε = 1) leaks more than the label" in said.sentences[3]
     assert "Recommended" not in report.html(leaky, said)
 
 
@@ -229,37 +247,37 @@ def everywhere(study, name, aucs, **more):
 
 
 def test_an_attacker_who_knows_the_label_can_rule_a_setting_out(study):
-    worse = everywhere(study, "lira_known", {("optimal", 2.0): 0.75}, knows_label=True)
-    assert verdict(replace(study, results=study.results + worse)).recommended == ("optimal", 1.0)
+    worse = everywhere(study, "lira_known", {("regions", 2.0): 0.75}, knows_label=True)
+    assert verdict(replace(study, results=study.results + worse)).recommended == ("regions", 1.0)
 
 
 @pytest.mark.parametrize("form", ["averaging", "adaptive", "paper"])
 def test_every_form_of_attack_counts(study, form):
-    worse = attack_result("optimal", 2.0, "entropy", 0.61, form=form)
-    assert verdict(replace(study, results=(*study.results, worse))).recommended == ("optimal", 1.0)
+    worse = attack_result("regions", 2.0, "entropy", 0.61, form=form)
+    assert verdict(replace(study, results=(*study.results, worse))).recommended == ("regions", 1.0)
 
 
 def test_an_attack_that_is_given_labels_alone_raises_the_floor_of_its_own_form(study):
     """LiRA finds much in a label; on a veil it is judged by what it finds beyond that."""
-    aucs = {("none", None): 0.9, ("optimal", 2.0): 0.75}
+    aucs = {("none", None): 0.9, ("regions", 2.0): 0.75}
     lira = everywhere(study, "lira_online", aucs, knows_label=True)
     label = attack_result("none", None, "lira_online", 0.75, reads="label", knows_label=True)
-    assert verdict(replace(study, results=study.results + lira)).recommended == ("optimal", 1.0)
-    assert verdict(replace(study, results=(*study.results, *lira, label))).recommended == ("optimal", 2.0)
+    assert verdict(replace(study, results=study.results + lira)).recommended == ("regions", 1.0)
+    assert verdict(replace(study, results=(*study.results, *lira, label))).recommended == ("regions", 2.0)
 
 
-def test_without_an_optimal_veil_there_is_no_advice(study):
-    others = replace(study, results=tuple(r for r in study.results if r.defense != "optimal"))
+def test_without_a_fitted_veil_there_is_no_advice(study):
+    others = replace(study, results=tuple(r for r in study.results if r.defense != "regions"))
     said = verdict(others)
     assert (said.excess.outcome, said.recommended) == (LEAKS, None)
-    assert "No optimal veil was studied" in said.sentences[3]
+    assert "No fitted veil was studied" in said.sentences[3]
 
 
 def quiet(n, auc=0.5):
     """A study of scores that give away what the label does."""
     rows = [
         row
-        for setting in (("none", None), ("optimal", 0.0001))
+        for setting in (("none", None), ("regions", 0.0001))
         for row in (
             attack_result(*setting, "entropy", auc, n),
             attack_result(*setting, "label_floor", 0.5, n, reads="label"),
@@ -342,24 +360,24 @@ def test_what_leaks_is_found_and_what_does_not_is_cleared_with_records_enough():
 
 def test_settings_are_compared_by_the_attacks_that_were_run_on_all_of_them(study):
     """RMIA on ε = 2 and 8 alone must not put them above ε = 32, which it was not run on."""
-    strong = [attack_result("optimal", e, "rmia_online", 0.95, knows_label=True) for e in (2.0, 8.0)]
+    strong = [attack_result("regions", e, "rmia_online", 0.95, knows_label=True) for e in (2.0, 8.0)]
     mixed = replace(study, results=(*study.results, *strong))
-    assert verdict(mixed).recommended == verdict(study).recommended == ("optimal", 2.0)
+    assert verdict(mixed).recommended == verdict(study).recommended == ("regions", 2.0)
     for draw in (figures.frontier, figures.sweeps):
         assert draw(mixed) == draw(study)
     assert figures.roc(mixed, verdict(mixed)) == figures.roc(study, verdict(study))
     best_of = {one: best(shared(mixed), one).auc for one in figures.settings(study)}
-    assert best_of["optimal", 8.0] < best_of["optimal", 32.0]
+    assert best_of["regions", 8.0] < best_of["regions", 32.0]
 
 
 def test_what_is_left_out_of_the_comparison_is_said(study):
-    strong = attack_result("optimal", 8.0, "rmia_online", 0.95, knows_label=True)
+    strong = attack_result("regions", 8.0, "rmia_online", 0.95, knows_label=True)
     mixed = replace(study, results=(*study.results, strong))
     assert "rmia" not in " ".join(figures.compared_by(study)).lower()
     assert figures.compared_by(mixed)[1] == "Left out, since run on some settings only: RMIA."
     said = verdict(mixed).sentences[-1]
     assert "not every setting was attacked with them: RMIA." in said
-    assert "AUC .95 (.95–.95) on optimal, ε = 8" in said
+    assert "AUC .95 (.95–.95) on regions, ε = 8" in said
     for line in figures.compared_by(mixed):
         assert line in report.html(mixed, verdict(mixed))
         assert all(
@@ -371,9 +389,9 @@ def test_what_is_left_out_of_the_comparison_is_said(study):
 
 def test_an_attack_on_all_settings_that_can_be_recommended_counts_for_the_verdict(study):
     """MemGuard is too slow for shadows: that it was left out must not take LiRA out of the verdict."""
-    aucs = {("optimal", 2.0): 0.75}
+    aucs = {("regions", 2.0): 0.75}
     lira = tuple(r for r in everywhere(study, "lira_online", aucs, knows_label=True) if r.defense != "memguard")
-    assert verdict(replace(study, results=study.results + lira)).recommended == ("optimal", 1.0)
+    assert verdict(replace(study, results=study.results + lira)).recommended == ("regions", 1.0)
 
 
 # Floors, and members found at few false alarms
@@ -427,7 +445,7 @@ def test_members_found_are_left_out_where_there_are_too_few_nonmembers():
 
 def test_roc_curves_show_the_recommended_veil(study):
     for panel in figures.roc(study, verdict(study)):
-        assert any(s.name.endswith("optimal, ε = 2") and not s.dash for s in panel.series)
+        assert any(s.name.endswith("regions, ε = 2") and not s.dash for s in panel.series)
 
 
 # The gate
@@ -452,12 +470,12 @@ def test_the_gate_goes_by_the_bounds_of_the_best_attack():
 
 def test_every_attack_counts_for_the_gate(study):
     assert not gate(study, ("none", None), fail_over="tpr@1%=0.05")[0].passes
-    early = attack_result("optimal", 2.0, "lira", 0.5, tpr_at_01pct=0.4)
+    early = attack_result("regions", 2.0, "lira", 0.5, tpr_at_01pct=0.4)
     found = replace(study, results=(*study.results, early))
-    assert gate(study, ("optimal", 2), fail_over="TPR@0.1% = .3")[0].passes
-    assert not gate(found, ("optimal", 2), fail_over="TPR@0.1% = .3")[0].passes
-    assert not gate(found, ("optimal", 2), fail_unless_under="tpr@0.1%=.4")[0].passes
-    assert gate(found, ("optimal", 2), fail_unless_under="tpr@0.1%=.41")[0].passes
+    assert gate(study, ("regions", 2), fail_over="TPR@0.1% = .3")[0].passes
+    assert not gate(found, ("regions", 2), fail_over="TPR@0.1% = .3")[0].passes
+    assert not gate(found, ("regions", 2), fail_unless_under="tpr@0.1%=.4")[0].passes
+    assert gate(found, ("regions", 2), fail_unless_under="tpr@0.1%=.41")[0].passes
 
 
 @pytest.mark.parametrize("bad", ["", "auc", "auc=", "auc=x", "auc=nan", "auc=1.5", "auc=-1", "tpr@5%=0.1", "auc=.5=.6"])
@@ -467,8 +485,8 @@ def test_a_limit_with_bad_syntax_is_refused(bad):
 
 
 def test_the_gate_refuses_a_setting_that_was_not_studied(study):
-    with pytest.raises(ValueError, match=r"Expected a setting of the study \(.*\), got optimal, ε = 3\."):
-        gate(study, ("optimal", 3.0), fail_over="auc=0.55")
+    with pytest.raises(ValueError, match=r"Expected a setting of the study \(.*\), got regions, ε = 3\."):
+        gate(study, ("regions", 3.0), fail_over="auc=0.55")
 
 
 # Figures, numbers, files

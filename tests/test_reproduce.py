@@ -34,7 +34,7 @@ SETTINGS = (
     ("published", 0.1),
     ("purification", None),
     ("phase_2_alone", 0.1),
-    ("optimal", 4.0),
+    ("regions", None),
     ("isotonic_all_reference", 2.0),
 )
 TINY = replace(
@@ -85,14 +85,14 @@ def test_every_row_of_the_plan_is_there(made):
     assert [(d.defense, d.epsilon) for d in study.defenses] == list(SETTINGS)
     assert {(i.defense, i.form) for i in study.inversions} == {
         *(("none", form) for form in ("paper", "adaptive", "floor")),
-        *((name, form) for name in ("published", "optimal") for form in ("paper", "adaptive")),
+        *((name, form) for name in ("published", "regions") for form in ("paper", "adaptive")),
     }
     assert len(study.originals) == 10
     attacked = {(r.defense, r.attack) for r in study.results}
-    for defense in ("none", "published", "optimal"):
+    for defense in ("none", "published", "regions"):
         assert {(defense, name) for name in ("lira_online", "rmia_offline", "augmentation")} <= attacked
     assert best(study, ("none", None), attack="rmia_online", reads="label")
-    ours = [d for d in study.defenses if d.defense in ("published", "optimal", "isotonic_all_reference")]
+    ours = [d for d in study.defenses if d.defense in ("published", "regions", "isotonic_all_reference")]
     assert all(d.ratio_to_numpy is not None and d.ratio_to_numpy > 0 for d in ours)
     assert study.meta["records"]["shadow models"] == 4
 

@@ -61,9 +61,9 @@ def bare(given):
 
 @pytest.fixture(scope="module")
 def risks(given, bare):
-    veiled = risk(given, ("optimal", 2.0), ATTACKS["max_confidence"])
+    veiled = risk(given, ("regions", 2.0), ATTACKS["max_confidence"])
     by_label = risk(given, ("none", None), ATTACKS["label_floor_known"])
-    return RecordRisks(given, "max_confidence", bare, by_label, ("optimal", 2.0), "max_confidence", veiled)
+    return RecordRisks(given, "max_confidence", bare, by_label, ("regions", 2.0), "max_confidence", veiled)
 
 
 def assert_calibrated(stated, truth):
@@ -97,7 +97,7 @@ def test_it_is_at_even_odds_however_many_there_are_of_each_side():
     assert np.abs(risk(uneven, ("none", None), ATTACKS["max_confidence"]).value - posterior(uneven)).mean() < 0.06
 
 
-@pytest.mark.parametrize("setting", [("optimal", 4.0), ("isotonic", 8.0)])
+@pytest.mark.parametrize("setting", [("regions", 4.0), ("isotonic", 8.0)])
 def test_behind_a_veil_what_is_stated_after_one_answer_is_calibrated_too(given, bare, setting):
     veiled = risk(given, setting, ATTACKS["max_confidence"])
     assert_calibrated(veiled.after_one, given.truth)
@@ -147,10 +147,10 @@ def test_no_record_is_asked_about_behind_a_veil_or_by_an_attack_that_was_fitted_
 
         return score
 
-    monkeypatch.setitem(DEFENSES, "optimal", replace(DEFENSES["optimal"], make=make, is_random=False))
+    monkeypatch.setitem(DEFENSES, "regions", replace(DEFENSES["regions"], make=make, is_random=False))
     rng = np.random.default_rng(6)
     few = Membership(*(Records(rng.dirichlet(np.ones(3), 120)) for _ in range(2)))
-    risk(few, ("optimal", 1.0), Attack("spy", fit))
+    risk(few, ("regions", 1.0), Attack("spy", fit))
     assert len(fitted) == len(practised) == len(asked) == 3
     for veil, attack, part in zip(fitted, practised, asked, strict=True):
         assert len(part) == 80
@@ -172,7 +172,7 @@ def test_a_risk_rests_on_enough_records_and_equal_scores_share_one():
 def test_few_records_are_enough_to_say_little():
     rng = np.random.default_rng(4)
     few = Membership(side(rng, 100, sure), side(rng, 100, unsure))
-    found = risk(few, ("optimal", 1.0), ATTACKS["gradient_boosting_known"])
+    found = risk(few, ("regions", 1.0), ATTACKS["gradient_boosting_known"])
     assert (found.high - found.low).mean() > 0.1
     assert not np.isnan(found.value).any()
 
@@ -233,7 +233,7 @@ def test_both_files_say_the_same_and_no_score(written, given, risks):
     assert table.column_names == list(rows[0])
     assert [float(row["risk"]) for row in rows] == table["risk"].to_pylist()
     assert [row["right"] == "true" for row in rows] == table["right"].to_pylist() == given.records.is_right.tolist()
-    assert table.schema.metadata[b"veiled by"] == "optimal, ε = 2".encode()
+    assert table.schema.metadata[b"veiled by"] == "regions, ε = 2".encode()
     assert table["side"].to_pylist() == ["member"] * 3000 + ["nonmember"] * 3000
     raw = {repr(float(v)) for v in given.records.scores[:200].ravel()}
     for file in written.glob("*.*"):
@@ -266,7 +266,7 @@ def test_the_page_shows_the_twenty_most_exposed_members_by_row(written, risks):
     assert risks.undefended.place[risks.most_exposed(20)[0]] == risks.undefended.place[tied].max()
     text = (written / "report.html").read_text()
     assert "The members most at risk" in text
-    assert "risk behind optimal, ε = 2" in text
+    assert "risk behind regions, ε = 2" in text
     assert "Class by class" in text
 
 
@@ -292,7 +292,7 @@ def test_the_summary_follows_its_schema(written, risks):
     assert found["schema"] == SCHEMA["$id"] == vulnerability.SCHEMA
     assert [r["row"] for r in found["most_exposed"]] == risks.most_exposed(20).tolist()
     assert found["verdict"]["outcome"] == "leaks"
-    assert {s["defense"] for s in found["settings"]} >= {"none", "optimal", "isotonic"}
+    assert {s["defense"] for s in found["settings"]} >= {"none", "regions", "isotonic"}
     bad = {**found, "scores": [[0.1, 0.9]]}
     with pytest.raises(jsonschema.ValidationError, match="scores"):
         jsonschema.validate(bad, SCHEMA)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
+import math
 import os
 import pickle
 import re
@@ -14,7 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scoreveil import Veil
+from scoreveil import Veil, fit
+from scoreveil.mechanisms.mechanism import Mechanism
 
 SECRET = b"a secret that is never written!!"
 CONFIGURATIONS: dict[str, dict[str, Any]] = {
@@ -24,6 +27,8 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "published": {"mechanism": "published"},
     "printed": {"mechanism": "published", "reading": "printed"},
     "model": {"model": "ResNet, version 2 — “ε”"},
+    "fitted": {"fitted": None},
+    "fitted with ε": {"fitted": 1.25, "model": "m"},
     "reference": {"reference": True, "keep": 2},
     "reference and keep 3": {"reference": True, "keep": 3, "model": "m"},
     "reference and keep all": {"reference": True, "keep": "all"},
@@ -36,59 +41,69 @@ def sample(n: int, seed: int = 0) -> np.ndarray:
 
 def make(name: str, **more: Any) -> Veil:
     options = dict(CONFIGURATIONS[name])
+    if "fitted" in options:
+        return Veil(mechanism(options.pop("fitted")), **options, **more)
     if options.pop("reference", False):
         options["reference"] = sample(200, seed=1)
     return Veil(1.25, **options, **more)
 
 
-def paths(name: str, folder: Path) -> list[Path]:
-    """Every kind of file that holds such a veil."""
-    return [folder / "veil.npz"] + ([] if "reference" in name else [folder / "veil.json"])
+@functools.cache
+def mechanism(epsilon: float | None) -> Mechanism:
+    """A fitted one."""
+    rng = np.random.default_rng(2)
+    scores = sample(1200, seed=2)
+    labels = np.array([rng.choice(5, p=row) for row in scores])
+    return fit(scores[:600], labels[:600], scores[600:], labels[600:], epsilon=epsilon, rng=rng).mechanism
+
+
+def file(name: str, folder: Path) -> Path:
+    """The file that such a veil is saved as."""
+    return folder / f"veil.{'npz' if 'reference' in name else 'json'}"
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_a_loaded_veil_gives_the_same_answers_with_the_same_secret(name: str, tmp_path: Path) -> None:
     scores = sample(300)
-    veil = make(name, secret=SECRET)
-    for path in paths(name, tmp_path):
-        veil.save(path)
-        for given_path in (path, str(path)):
-            loaded = Veil.load(given_path, secret=SECRET)
-            assert loaded(scores).tobytes() == veil(scores).tobytes()
-            assert loaded.epsilon == 1.25
-            assert loaded.guarantee == veil.guarantee
-            assert repr(loaded) == repr(veil)
-        other = Veil.load(path, secret=b"another secret of enough bytes")
-        assert other(scores).tobytes() != veil(scores).tobytes()
+    veil, path = make(name, secret=SECRET), file(name, tmp_path)
+    veil.save(path)
+    for given_path in (path, str(path)):
+        loaded = Veil.load(given_path, secret=SECRET)
+        assert loaded(scores).tobytes() == veil(scores).tobytes()
+        assert loaded.epsilon == (math.inf if name == "fitted" else 1.25)
+        assert loaded.guarantee == veil.guarantee
+        assert repr(loaded) == repr(veil)
+    other = Veil.load(path, secret=b"another secret of enough bytes")
+    is_same = other(scores).tobytes() == veil(scores).tobytes()
+    assert is_same == (name == "fitted"), "without ε nothing is drawn"
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_a_loaded_veil_without_a_secret_draws_afresh(name: str, tmp_path: Path) -> None:
     scores = sample(300)
-    for path in paths(name, tmp_path):
-        make(name, secret=SECRET).save(path)
-        loaded = Veil.load(path)
-        released = loaded(scores)
-        assert np.array_equal(released.argmax(axis=1), scores.argmax(axis=1))
-        if name != "printed":  # nearly deterministic by construction
-            assert released.tobytes() != loaded(scores).tobytes()
+    path = file(name, tmp_path)
+    make(name, secret=SECRET).save(path)
+    loaded = Veil.load(path)
+    released = loaded(scores)
+    assert np.array_equal(released.argmax(axis=1), scores.argmax(axis=1))
+    if name != "printed":  # nearly deterministic by construction
+        assert (released.tobytes() == loaded(scores).tobytes()) == (name == "fitted")
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_what_was_loaded_saves_to_the_same_again(name: str, tmp_path: Path) -> None:
     scores = sample(100)
-    for path in paths(name, tmp_path):
-        make(name).save(path)
-        again = path.with_stem("again")
-        Veil.load(path).save(again)
-        assert Veil.load(again, secret=SECRET)(scores).tobytes() == make(name, secret=SECRET)(scores).tobytes()
+    path = file(name, tmp_path)
+    make(name).save(path)
+    again = path.with_stem("again")
+    Veil.load(path).save(again)
+    assert Veil.load(again, secret=SECRET)(scores).tobytes() == make(name, secret=SECRET)(scores).tobytes()
 
 
 def test_saving_over_an_older_file_replaces_it(tmp_path: Path) -> None:
-    for path in (tmp_path / "veil.json", tmp_path / "veil.npz"):
-        Veil(1.0).save(path)
-        Veil(2.0, keep="all").save(path)
-        assert Veil.load(path).epsilon == 2.0
+    Veil(1.0).save(tmp_path / "veil.json")
+    Veil(2.0, keep="all").save(tmp_path / "veil.json")
+    assert Veil.load(tmp_path / "veil.json").epsilon == 2.0
 
 
 def test_threads_are_taken_from_the_caller(tmp_path: Path) -> None:
@@ -104,17 +119,17 @@ def test_threads_are_taken_from_the_caller(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_the_secret_is_never_in_the_file(name: str, tmp_path: Path) -> None:
-    for path in paths(name, tmp_path):
-        make(name, secret=SECRET).save(path)
-        # what is compressed is looked through unpacked
-        contents = [path.read_bytes()]
-        if path.suffix == ".npz":
-            with np.load(path) as archive:
-                contents += [archive[entry].tobytes() for entry in archive.files]
-                contents += [str(archive[entry]).encode() for entry in archive.files]
-        for content in contents:
-            for form in (SECRET, SECRET.hex().encode(), SECRET.decode().encode("utf-32-le")):
-                assert form not in content
+    path = file(name, tmp_path)
+    make(name, secret=SECRET).save(path)
+    # what is compressed is looked through unpacked
+    contents = [path.read_bytes()]
+    if path.suffix == ".npz":
+        with np.load(path) as archive:
+            contents += [archive[entry].tobytes() for entry in archive.files]
+            contents += [str(archive[entry]).encode() for entry in archive.files]
+    for content in contents:
+        for form in (SECRET, SECRET.hex().encode(), SECRET.decode().encode("utf-32-le")):
+            assert form not in content
 
 
 def test_scores_of_the_reference_are_never_in_the_file(tmp_path: Path) -> None:
@@ -132,11 +147,11 @@ def test_scores_that_were_veiled_are_never_in_the_file(tmp_path: Path) -> None:
     for name in CONFIGURATIONS:
         veil = make(name, secret=SECRET)
         veil(scores)
-        for path in paths(name, tmp_path):
-            veil.save(path)
-            content = path.read_bytes()
-            assert scores[:, :1].tobytes() not in content
-            assert b"0.1234" not in content
+        path = file(name, tmp_path)
+        veil.save(path)
+        content = path.read_bytes()
+        assert scores[:, :1].tobytes() not in content
+        assert b"0.1234" not in content
 
 
 # --- no code is run
@@ -252,6 +267,28 @@ def test_a_damaged_json_file_is_refused(case: str, good: tuple[Settings, Setting
         Veil.load(tmp_path / "veil.json")
 
 
+def test_a_fitted_map_that_was_changed_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "veil.json"
+    make("fitted with ε").save(path)
+    good = json.loads(path.read_text())
+    table = good["table"]
+    changes: dict[str, Any] = {
+        "epsilon": 0.5,
+        "announced": [[each / 2 for each in good["announced"][0]]],
+        "table": [[table[0][0] + 1, *table[0][1:]], *table[1:]],
+        "counts": [[count + 16 for count in row] for row in good["counts"]],
+        "map": good["map"][::-1],
+        "evidence": {**good["evidence"], "records": [10**6, 10**6]},
+    }
+    for key, value in changes.items():
+        path.write_text(json.dumps(with_other(good, **{key: value})))
+        if value != good[key]:
+            with pytest.raises(ValueError):
+                Veil.load(path)
+    path.write_text(json.dumps(good))
+    assert Veil.load(path).epsilon == 1.25
+
+
 @pytest.mark.parametrize("left", [0, 1, 2, 40, -2, -10])
 def test_a_truncated_json_file_is_refused(left: int, good: tuple[Settings, Settings], tmp_path: Path) -> None:
     (tmp_path / "veil.json").write_text(json.dumps(good[0])[:left])
@@ -267,16 +304,12 @@ def test_a_json_file_of_other_bytes_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("case", DAMAGED)
 def test_damaged_settings_in_an_npz_file_are_refused(
-    case: str, good: tuple[Settings, Settings], tmp_path: Path
+    case: str, good: tuple[Settings, Settings], saved: dict[str, np.ndarray], tmp_path: Path
 ) -> None:
-    for veil in (Veil(1.0, keep=2), Veil(1.0, "published")):
-        veil.save(tmp_path / "good.npz")
-        with np.load(tmp_path / "good.npz") as archive:
-            entries = {entry: archive[entry] for entry in archive.files}
-        assert json.loads(str(entries["veil"])) in good
-        np.savez(tmp_path / "veil.npz", **entries | {"veil": np.array(json.dumps(DAMAGED[case](*good)))})
-        with pytest.raises(ValueError, match=r"is damaged, or was not written by Veil\.save"):
-            Veil.load(tmp_path / "veil.npz")
+    damaged = DAMAGED[case](json.loads(str(saved["veil"])), good[1])
+    np.savez(tmp_path / "veil.npz", **saved | {"veil": np.array(json.dumps(damaged))})
+    with pytest.raises(ValueError, match=r"is damaged, or was not written by Veil\.save"):
+        Veil.load(tmp_path / "veil.npz")
 
 
 @pytest.mark.parametrize("left", [0, 1, 4, 100, 0.3, 0.5, 0.9, -1, -10, -30])
@@ -365,12 +398,14 @@ def test_a_reference_that_was_tampered_with_is_refused_before_it_answers(
         Veil.load(tmp_path / "veil.npz")(sample(3))
 
 
-def test_a_reference_needs_npz_and_other_names_are_refused(tmp_path: Path) -> None:
+def test_a_reference_needs_npz_all_else_json_and_other_names_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"has tables, which \.json cannot hold; save it as veil\.npz"):
         make("reference").save(tmp_path / "veil.json")
-    for name in ("veil", "veil.txt", "veil.pkl"):
-        with pytest.raises(ValueError, match=rf"\.json or \.npz; {re.escape(name)} ends in neither"):
+    for name in ("veil", "veil.txt", "veil.pkl", "veil.npz"):
+        with pytest.raises(ValueError, match=rf"This veil is saved as veil\.json, got {re.escape(name)}\."):
             Veil(1.0).save(tmp_path / name)
+    with pytest.raises(ValueError, match=r"This veil is saved as veil\.npz, got veil\.txt\."):
+        make("reference").save(tmp_path / "veil.txt")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -19,7 +19,7 @@ from scoreveil.audit.study.subjects import ModelOptions, from_model
 
 pytestmark = pytest.mark.slow
 
-SETTINGS = grid(("optimal", "label_only"), (0.5,))
+SETTINGS = grid(("regions", "label_only"), (0.5,))
 RNG = np.random.default_rng(0)
 
 
@@ -102,7 +102,7 @@ def test_lira_and_rmia_find_what_the_model_knows_by_heart(found):
         assert undefended.auc > 0.75
         # the same attack on labels alone is its floor, and the veil brings it down to that
         floor = best(found, ("none", None), attack=name, reads="label")
-        veiled = best(found, ("optimal", 0.5), attack=name)
+        veiled = best(found, ("regions", 0.5), attack=name)
         assert veiled.auc < max(0.5, floor.auc) + 0.02 + (veiled.auc_high - veiled.auc_low) / 2
     assert not [r for r in found.results if r.defense == "label_only" and "lira" in r.attack]
 
@@ -117,11 +117,11 @@ def test_scores_redraw_more_than_the_label_and_the_veil_brings_it_back(found):
     assert set(mse) == {
         *(("none", "paper", "log_scores"), ("none", "adaptive", "all")),
         *(("none", "floor", "label"), ("none", "floor", "ranking")),
-        *(("optimal", "paper", "log_scores"), ("optimal", "adaptive", "all")),
+        *(("regions", "paper", "log_scores"), ("regions", "adaptive", "all")),
     }
     label = mse["none", "floor", "label"]
     assert mse["none", "adaptive", "all"] < 0.95 * label
-    assert mse["optimal", "adaptive", "all"] > 0.97 * label
+    assert mse["regions", "adaptive", "all"] > 0.97 * label
     assert len(found.originals) == 10
 
 

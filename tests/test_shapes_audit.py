@@ -39,7 +39,7 @@ def sides():
 def found(sides):
     inside, y_in, outside, y_out = sides
     tables = (pd.DataFrame(each, columns=NAMES) for each in (inside, outside))
-    return audit.run(*tables, y_in, y_out, shape=ManyLabels(), epsilons=(0.5,), jobs=1)
+    return audit.run(*tables, y_in, y_out, shape=ManyLabels(), epsilons=(None, 4.0), jobs=1)
 
 
 def test_the_label_that_leaks_comes_first_and_the_other_does_not_leak(found):
@@ -52,22 +52,22 @@ def test_the_label_that_leaks_comes_first_and_the_other_does_not_leak(found):
     assert "The worst label is 'leaky'" in str(found)
 
 
-@pytest.fixture(scope="module")
-def worth_it(found):
-    """The same audit, had the confidence been worth more than yes or no alone behind so thick a veil."""
-    worth = tuple(replace(each, beats_label=True) for each in found.study.worth)
-    return audit.LabelsAudit(replace(found.study, worth=worth), found.subject)
-
-
-def test_behind_the_veil_less_leaks_and_the_veil_to_take_is_that_of_all_labels(worth_it, sides):
-    assert worth_it.recommended == ("optimal", 0.5)
-    before = {each.name: each.excess.value for each in worth_it.verdict.every}
-    behind = {name: each.excess.value for name, each in worth_it.verdict.behind.items()}
+def test_behind_the_veil_less_leaks_and_the_veil_to_take_is_that_of_all_labels(found, sides):
+    assert found.recommended == ("regions", None)
+    before = {each.name: each.excess.value for each in found.verdict.every}
+    behind = {name: each.excess.value for name, each in found.verdict.behind.items()}
     assert behind["leaky"] < before["leaky"] / 2
     assert behind[report.WHOLE] < before[report.WHOLE] / 2
-    assert isinstance(worth_it.veil.shape, ManyLabels)
-    assert ((worth_it.veil(sides[0]) >= 0.5) == (sides[0] >= 0.5)).all()
-    assert any("ε = 0.5 for each label, 1 for an answer" in sentence for sentence in worth_it.sentences)
+    assert isinstance(found.veil.shape, ManyLabels)
+    assert ((found.veil(sides[0]) >= 0.5) == (sides[0] >= 0.5)).all()
+
+
+def test_with_an_epsilon_its_sum_is_said(found):
+    worth = tuple(replace(each, beats_label=each.setting[1] == 4.0) for each in found.study.worth)
+    said = report.verdict(replace(found.study, worth=worth))
+    assert said.recommended == ("regions", 4.0)
+    assert any("ε = 4 for each label, 8 for an answer" in sentence for sentence in said.sentences)
+    assert report.verdict(replace(found.study, worth=worth, constant=(said.recommended,))).recommended == LABEL
 
 
 def test_where_the_veil_is_worth_no_more_than_yes_or_no_these_are_recommended(found):
@@ -84,15 +84,15 @@ def test_bounds_are_wider_where_more_verdicts_are_given(found):
     assert shared.low < one.low < one.high < shared.high
 
 
-def test_it_writes_one_page_and_the_veil(worth_it, tmp_path):
-    page = worth_it.write(tmp_path / "seen").read_text(encoding="utf-8")
+def test_it_writes_one_page_and_the_veil(found, tmp_path):
+    page = found.write(tmp_path / "seen").read_text(encoding="utf-8")
     assert "1 of 2 labels leak." in page
     assert page.index("all labels together</td>") < page.index(">leaky</td>") < page.index(">safe</td>")
-    assert Veil.load(tmp_path / "seen" / "veil.npz").guarantee == worth_it.veil.guarantee
+    assert Veil.load(tmp_path / "seen" / "veil.json").guarantee == found.veil.guarantee
     results = json.loads((tmp_path / "seen" / "results.json").read_text(encoding="utf-8"))
     assert [each["label"] for each in results["labels"]] == list(NAMES)
     assert results["meta"]["records"]["labels"] == 2
-    assert "leaky" in worth_it._repr_html_()
+    assert "leaky" in found._repr_html_()
 
 
 def test_what_labels_have_in_common_is_found_by_the_attack_on_all_of_them():
@@ -116,12 +116,11 @@ def test_what_labels_have_in_common_is_found_by_the_attack_on_all_of_them():
 
 def test_one_column_is_audited_as_two_classes_and_its_veil_takes_one_column(sides):
     inside, y_in, outside, y_out = (each[:, 1] for each in sides)
-    quick = {"defenses": ("optimal",), "epsilons": (0.5,), "attacks": ("max_confidence", "label_floor"), "jobs": 1}
+    quick = {"defenses": ("regions",), "epsilons": (None,), "attacks": ("max_confidence", "label_floor"), "jobs": 1}
     found = audit.run(inside, outside, y_in, y_out, shape=OneColumn(0.3), **quick)
     assert found.outcome == LEAKS
     assert any("threshold 0.3" in note for note in found.study.notes)
-    if found.veil is not None:
-        assert ((found.veil(outside) >= 0.3) == (outside >= 0.3)).all()
+    assert ((found.veil(outside) >= 0.3) == (outside >= 0.3)).all()
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,12 @@ import pytest
 from scoreveil import Veil, fit
 from scoreveil.cli import main
 from scoreveil.fitting import cost as costs
-from scoreveil.fitting import histograms
 from scoreveil.fitting.cost import cost
 from scoreveil.fitting.records import read_sides
-from scoreveil.mechanisms.channel import Channel
-from scoreveil.shapes import ManyLabels, MoreAxes, OneColumn, ReadOut, TopK
+from scoreveil.mechanisms.per_label import PerLabel
+from scoreveil.shapes import ManyLabels, MoreAxes, OneColumn, TopK
+
+pytestmark = pytest.mark.filterwarnings("ignore:No members were given")
 
 SHARES = (0.5, 0.1, 0.35)  # how often each label is yes
 NAMES = ("cat", "dog", "fox")
@@ -41,7 +42,7 @@ def loss(said, truth):
 @pytest.fixture(scope="module")
 def many():
     scores, truth = labelled(3000, 0)
-    return fit(2.0, scores, truth, shape=ManyLabels(), rng=np.random.default_rng(0)), scores, truth
+    return fit(scores, truth, epsilon=4.0, shape=ManyLabels(), rng=np.random.default_rng(0)), scores, truth
 
 
 def test_a_veil_of_many_labels_is_calibrated_label_by_label_and_worth_more_than_yes_or_no(many):
@@ -56,47 +57,41 @@ def test_a_veil_of_many_labels_is_calibrated_label_by_label_and_worth_more_than_
         assert loss(said[:, label], right[:, label]) < loss(alone, right[:, label])
 
 
-def test_the_table_is_what_is_promised_and_read_outs_are_a_function_of_side_and_answer(many):
-    veil, scores, _ = many
-    channel = veil.mechanism
-    assert isinstance(channel, Channel)
-    channel.verify()
+def test_each_label_has_a_map_of_its_own_and_answers_are_functions_of_side_and_answer(many):
+    veil, scores, truth = many
+    mechanism = veil.mechanism
+    assert isinstance(mechanism, PerLabel)
+    mechanism.verify()
     said = veil(scores)
-    answers = len(channel.announced)
     for label in range(3):
         for side in (False, True):
-            shown = np.unique(said[(scores[:, label] >= 0.5) == side, label])
-            assert len(shown) <= answers
-            at = veil.shape.readout.yes[label, int(side)]
-            assert np.isin(shown, at).all()
-            assert np.all(np.diff(at) >= 0 if side else np.diff(at) <= 0)
+            assert len(np.unique(said[(scores[:, label] >= 0.5) == side, label])) <= 8
+    # one label by itself is fitted alike: nothing of the others goes into its map
+    alone = fit(scores[:, :1], truth[:, :1], epsilon=4.0, shape=ManyLabels(), rng=np.random.default_rng(0))
+    assert alone.mechanism.maps[0].settings() == mechanism.maps[0].settings()
 
 
 def test_a_loaded_veil_and_its_outcomes_give_the_same_answers_to_the_byte(many, tmp_path):
     veil, scores, _ = many
-    veil.save(tmp_path / "veil.npz")
+    veil.save(tmp_path / "veil.json")
     secret, tags = b"s" * 32, [bytes([i]) for i in range(50)]
-    loaded, kept = Veil.load(tmp_path / "veil.npz", secret=secret), veil.with_secret(secret)
+    loaded, kept = Veil.load(tmp_path / "veil.json", secret=secret), veil.with_secret(secret)
     assert loaded(scores).tobytes() == kept(scores).tobytes()
     drawn = loaded.outcomes(scores[:50], tags)
     assert loaded.answers(scores[:50], drawn).tobytes() == kept(scores[:50], tags).tobytes()
     assert loaded.guarantee == veil.guarantee
-    assert loaded.about()["tables"] == veil.about()["tables"]
-    moved = ReadOut(veil.shape.readout.announced, veil.shape.readout.yes * 0.5)
-    other = Veil(veil.mechanism, shape=ManyLabels(readout=moved))
-    assert other.about()["tables"] != veil.about()["tables"]
 
 
-def test_a_changed_read_out_is_refused(many, tmp_path):
-    many[0].save(tmp_path / "veil.npz")
-    with np.load(tmp_path / "veil.npz") as saved:
-        arrays = dict(saved)
-    np.savez(tmp_path / "moved.npz", **{**arrays, "readout_yes": arrays["readout_yes"] * 0.9})
-    del arrays["readout_yes"]
-    np.savez(tmp_path / "less.npz", **arrays)
+def test_a_changed_file_is_refused(many, tmp_path):
+    many[0].save(tmp_path / "veil.json")
+    saved = json.loads((tmp_path / "veil.json").read_text())
+    saved["labels"][1]["announced"][0][0] *= 0.99
+    (tmp_path / "moved.json").write_text(json.dumps(saved))
+    del saved["labels"][2]
+    (tmp_path / "less.json").write_text(json.dumps(saved))
     for name in ("moved", "less"):
         with pytest.raises(ValueError, match="damaged"):
-            Veil.load(tmp_path / f"{name}.npz")
+            Veil.load(tmp_path / f"{name}.json")
 
 
 def test_other_labels_than_those_of_the_fit_are_refused(many):
@@ -112,7 +107,7 @@ def test_other_labels_than_those_of_the_fit_are_refused(many):
 def test_one_column_keeps_its_threshold_and_says_how_often_it_is_yes(threshold, dtype):
     scores, truth = (each[:, 0] for each in labelled(3000, 3))
     scores = scores.astype(dtype)
-    veil = fit(4.0, scores, truth, shape=OneColumn(threshold), rng=np.random.default_rng(0))
+    veil = fit(scores, truth, shape=OneColumn(threshold), rng=np.random.default_rng(0))
     new, right = (each[:, 0] for each in labelled(20_000, 4))
     new = new.astype(dtype)
     said = Veil(veil.mechanism, shape=veil.shape, rng=np.random.default_rng(0))(new)
@@ -120,18 +115,19 @@ def test_one_column_keeps_its_threshold_and_says_how_often_it_is_yes(threshold, 
     assert said.dtype == dtype
     assert ((said >= border) == (new >= border)).all()
     sure_of_it = right[new >= border].mean() > threshold > right[new < border].mean()
-    assert not sure_of_it or error(said.astype(float), right) < 0.03
+    assert not sure_of_it or error(said.astype(float), right) < 0.04
 
 
 def test_logits_are_fitted_as_the_probabilities_that_they_are():
     scores, truth = labelled(1500, 5)
     logits = np.log(scores) - np.log1p(-scores)
     fitted = [
-        fit(2.0, each, truth, shape=shape, rng=np.random.default_rng(0))
+        fit(each, truth, epsilon=2.0, shape=shape, rng=np.random.default_rng(0))
         for each, shape in ((scores, ManyLabels()), (logits, ManyLabels(logits=True)))
     ]
-    np.testing.assert_array_equal(fitted[0].mechanism.table, fitted[1].mechanism.table)
-    np.testing.assert_allclose(fitted[0].shape.readout.yes, fitted[1].shape.readout.yes, atol=1e-9)
+    for plain, logit in zip(fitted[0].mechanism.maps, fitted[1].mechanism.maps, strict=True):
+        np.testing.assert_array_equal(plain.table, logit.table)
+        np.testing.assert_allclose(plain.announced, logit.announced, atol=1e-9)
     said = fitted[1].with_secret(b"s" * 32)(logits)
     assert ((said >= 0) == (logits >= 0)).all()
 
@@ -140,37 +136,38 @@ def test_a_label_with_few_records_or_of_one_side_alone_is_fitted_too():
     rng = np.random.default_rng(0)
     scores, truth = labelled(400, 6)
     scores[:, 1], truth[:, 1] = rng.random(400) * 0.01, 0
-    veil = fit(2.0, scores, truth, shape=ManyLabels((0.5, 0.5, 0.3)), rng=rng)
+    veil = fit(scores, truth, shape=ManyLabels((0.5, 0.5, 0.3)), rng=rng)
     said = veil(scores)
     assert np.isfinite(said).all()
     assert (said[:, 1] < 0.3).all()
 
 
-def test_without_labels_a_read_out_is_near_the_raw_score():
+def test_without_labels_what_is_announced_is_near_the_raw_score():
     scores, _ = labelled(3000, 7)
-    veil = fit(6.0, scores, shape=ManyLabels(), rng=np.random.default_rng(0))
+    veil = fit(scores, shape=ManyLabels(), rng=np.random.default_rng(0))
     said = Veil(veil.mechanism, shape=veil.shape, rng=np.random.default_rng(0))(scores)
     assert abs((said - scores).mean()) < 0.01
     assert np.abs(said - scores).mean() < 0.1
 
 
-def test_members_bound_the_advantage_of_one_label_and_it_is_said_what_that_leaves_open():
+def test_members_bound_the_advantage_of_each_label_and_it_is_said_what_that_leaves_open():
     others, truth = labelled(1500, 8)
     inside, known = labelled(1500, 9, sure=4.0)
-    veil = fit(4.0, others, truth, inside, known, shape=ManyLabels(), rng=np.random.default_rng(0))
+    veil = fit(others, truth, inside, known, shape=ManyLabels(), rng=np.random.default_rng(0))
     promise = veil.guarantee
-    assert 0.02 <= promise.advantage < 1
-    assert any("one label" in limit and "several labels together" in limit for limit in promise.limits)
+    each = [mechanism.guarantee().advantage for mechanism in veil.mechanism.maps]
+    assert promise.advantage == max(each)
+    assert "nothing is promised about the labels of a record together" in promise.words
+    assert any("labels of a record together nothing is promised" in limit for limit in promise.limits)
     veil.mechanism.verify()
-    # records are what is counted, not labels
-    assert veil.mechanism.evidence.counts[0].sum() / histograms.SIXTEENTHS == pytest.approx(1500, rel=0.05)
+    assert promise.fit_epsilon == pytest.approx((0.5, 2.5))  # for each label
 
 
 def test_each_place_of_a_record_is_a_vector():
     rng = np.random.default_rng(0)
     scores = rng.dirichlet(np.full(4, 0.3), (300, 5))
     truth = np.where(rng.random((300, 5)) < scores.max(axis=2), scores.argmax(axis=2), 0)
-    veil = fit(4.0, scores, truth, shape=MoreAxes(), rng=rng)
+    veil = fit(scores, truth, shape=MoreAxes(), rng=rng)
     said = veil(scores)
     assert said.shape == scores.shape
     assert (said.argmax(axis=2) == scores.argmax(axis=2)).all()
@@ -187,7 +184,7 @@ def test_what_a_veil_of_many_labels_costs_is_measured_together_and_by_label(few_
     inside, known = labelled(1200, 11, sure=4.0)
     table = pd.DataFrame(scores, columns=NAMES)
     found = cost(
-        2.0, table, truth, pd.DataFrame(inside, columns=NAMES), known, shape=ManyLabels(), rng=np.random.default_rng(0)
+        table, truth, pd.DataFrame(inside, columns=NAMES), known, shape=ManyLabels(), rng=np.random.default_rng(0)
     )
     assert [each.label for each in found.labels] == list(NAMES)
     for each, share in zip(found.labels, truth.mean(axis=0), strict=True):
@@ -237,13 +234,8 @@ def test_labels_are_found_beside_the_scores_or_in_a_table_of_their_own(tmp_path)
 def test_what_is_not_of_the_shape_is_refused_without_quoting_a_score(change, shape, told):
     scores, truth = labelled(40, 13)
     with pytest.raises(ValueError, match=told) as refused:
-        fit(2.0, np.asarray(change.get("scores", scores)), change.get("labels", truth), shape=shape)
+        fit(np.asarray(change.get("scores", scores)), change.get("labels", truth), shape=shape)
     assert "1.5" not in str(refused.value)
-
-
-def test_a_yes_or_no_has_one_class_to_keep():
-    with pytest.raises(ValueError, match="keep to be 1"):
-        fit(2.0, *labelled(40, 14), shape=ManyLabels(), keep=2)
 
 
 # On the command line
@@ -271,27 +263,27 @@ def scoreveil(tmp_path, monkeypatch, capsys, few_resamples):
 def test_fit_writes_a_veil_of_many_labels_and_a_page_with_a_table_by_label(scoreveil, tmp_path):
     files = "--nonmembers out.csv --nonmember-labels out.csv --members in.csv --columns p_*"
     code, out, err = scoreveil(
-        f"fit {files} --shape many_labels --threshold 0.5,0.4,0.5 -e 2 -o veil.npz --report seen"
+        f"fit {files} --shape many_labels --threshold 0.5,0.4,0.5 -e 2 -o veil.json --report seen"
     )
     assert (code, err) == (0, "")
     assert "Label by label" in out
     assert "p_dog" in out
-    veil = Veil.load("veil.npz")
+    veil = Veil.load("veil.json")
     assert veil.shape.settings() == {"shape": "many_labels", "threshold": (0.5, 0.4, 0.5), "logits": False}
     page = (tmp_path / "seen" / "report.html").read_text(encoding="utf-8")
     assert "<h3>Label by label</h3>" in page
     assert "the answer about one label changes an attacker" in page
-    assert "read off the answer" in page
     results = json.loads((tmp_path / "seen" / "results.json").read_text(encoding="utf-8"))
     assert [each["label"] for each in results["cost"][0]["cost"]["labels"]] == ["p_cat", "p_dog", "p_fox"]
-    assert scoreveil("verify veil.npz")[0] == 0
+    assert scoreveil("verify veil.json")[0] == 0
 
 
 def test_fit_writes_a_veil_of_one_column(scoreveil):
-    line = "fit --nonmembers one.csv --nonmember-labels one.csv --columns p --shape one_column -e 2 -o veil.npz"
+    line = "fit --nonmembers one.csv --nonmember-labels one.csv --columns p --shape one_column -e 2 -o veil.json"
     code, _, err = scoreveil(f"{line} --threshold 0.3")
-    assert (code, err) == (0, "")
-    assert Veil.load("veil.npz").shape.threshold == 0.3
+    assert code == 0
+    assert "no members were given" in err
+    assert Veil.load("veil.json").shape.threshold == 0.3
 
 
 @pytest.mark.parametrize(
@@ -305,7 +297,7 @@ def test_fit_writes_a_veil_of_one_column(scoreveil):
     ],
 )
 def test_what_cannot_be_fitted_is_one_line(scoreveil, options, told):
-    code, _, err = scoreveil(f"fit --nonmembers out.csv {options} -e 2 -o veil.npz")
+    code, _, err = scoreveil(f"fit --nonmembers out.csv {options} -e 2 -o veil.json")
     assert code == 2
     assert told in err
     assert len(err.strip().splitlines()) == 1

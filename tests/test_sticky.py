@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-from channel_tools import make_channel
-from scoreveil import Veil, blocks
+from scoreveil import Veil, blocks, fit
 from scoreveil.mechanisms import loading
 from scoreveil.mechanisms.isotonic import Isotonic
 from scoreveil.mechanisms.kernels import isotonic_keyed
 from scoreveil.mechanisms.messages import messages as messages_of
 from scoreveil.randomness import KeyedDraws
+from scoreveil.shapes import ManyLabels
 
 SECRET = b"the secret of the tests, 32 byte"
 OTHER_SECRET = b"another secret of the tests 32 b"
@@ -475,8 +475,33 @@ def test_published_answers_have_no_outcomes() -> None:
         Veil(1.0, "published", secret=b"0123456789abcdef").outcomes(np.full((1, 4), 0.25), [b"a"])
 
 
-@pytest.mark.parametrize("keep", [1, 2])
-def test_outcomes_of_a_fitted_table_stand_for_answers(keep: int) -> None:
-    veil, rows = Veil(make_channel(keep=keep), secret=SECRET), sample(300, 5, "float32")
+def fitted(epsilon: float | None, classes: int, **options: Any) -> Veil:
+    """A veil that is not constant; its scores say how often they are right."""
+    rng = np.random.default_rng(1)
+    scores = sample(2400, classes, seed=1)
+    labels = np.array([rng.choice(classes, p=row) for row in scores])
+    if options:
+        labels = (rng.random(scores.shape) < scores).astype(int)
+    veil = fit(scores[:1200], labels[:1200], scores[1200:], labels[1200:], epsilon=epsilon, rng=rng, **options)
+    assert not veil.is_constant
+    return veil
+
+
+@pytest.mark.parametrize("options", [{"classes": 2}, {"classes": 5}, {"classes": 3, "shape": ManyLabels()}])
+def test_outcomes_of_a_fitted_table_stand_for_answers(options: dict[str, Any]) -> None:
+    veil, rows = fitted(2.0, **options).with_secret(SECRET), sample(300, options["classes"], "float32")
     tags = [str(i).encode() for i in range(300)]
-    np.testing.assert_array_equal(veil.answers(rows, veil.outcomes(rows, tags)), veil(rows, tags))
+    answers = veil(rows, tags)
+    np.testing.assert_array_equal(veil.answers(rows, veil.outcomes(rows, tags)), answers)
+    assert (answers != veil.with_secret(OTHER_SECRET)(rows, tags)).any()
+
+
+@pytest.mark.parametrize("options", [{"classes": 2}, {"classes": 5}, {"classes": 3, "shape": ManyLabels()}])
+def test_a_fitted_veil_without_epsilon_answers_alike_with_any_secret_or_none(options: dict[str, Any]) -> None:
+    veil, rows = fitted(None, **options), sample(300, options["classes"], "float32")
+    answers = veil(rows)
+    assert veil(rows).tobytes() == answers.tobytes()
+    for secret in (SECRET, OTHER_SECRET):
+        keyed = veil.with_secret(secret)
+        assert keyed(rows).tobytes() == answers.tobytes()
+        assert keyed(rows, [str(i).encode() for i in range(300)]).tobytes() == answers.tobytes()

@@ -4,11 +4,11 @@
     from scoreveil.mechanisms.isotonic import Isotonic
 
     promise = Isotonic(epsilon=0.5).guarantee(classes=10)
-    query_bound(promise, total=5.0)                            # 10: releases of one record within ε = 5
-    query_bound(promise, total=5.0, rule="zcdp", delta=1e-6)   # the same in (ε, δ)
+    query_bound(promise, total=5.0)                # 10: releases of one record within ε = 5
+    query_bound(promise, total=5.0, delta=1e-6)    # the same in (ε, δ), which never allows fewer
 
-A fitted veil has few answers, whose chances are known. So what many of them add up to can be computed: by the rule
-"exact", and for an attack on the crowd by `advantage_after`.
+A veil fitted with ε has few answers, whose chances are known. So what many of them add up to can be computed, by the
+rule "exact".
 
 What one release promises is the mechanism's own to say: `Mechanism.guarantee`, and `Mechanism.loss` for the exact
 loss between two score vectors.
@@ -16,7 +16,7 @@ loss between two score vectors.
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from itertools import permutations
 from typing import Any, Literal
@@ -24,9 +24,9 @@ from typing import Any, Literal
 import numpy as np
 
 from scoreveil.extras import needs
-from scoreveil.mechanisms import promises
-from scoreveil.mechanisms.guarantee import Guarantee
+from scoreveil.mechanisms.guarantee import Guarantee, Integers
 from scoreveil.mechanisms.mechanism import Floats, Mechanism
+from scoreveil.mechanisms.promises import WHOLE
 
 ClosedForm = Literal["pure", "zcdp"]
 Rule = ClosedForm | Literal["exact"]
@@ -43,16 +43,19 @@ def worst_loss(family: Floats, mechanism: Mechanism) -> float:
 # Many releases
 
 
-def query_bound(per_release: Guarantee | float, total: float, rule: Rule = "pure", delta: float | None = None) -> int:
-    """How many releases of one record stay within a total ε.
+def query_bound(
+    per_release: Guarantee | float, total: float, rule: Rule | None = None, delta: float | None = None
+) -> int:
+    """How many releases of one record stay within a total ε. A total that is exactly reached counts as within.
 
     Args:
-        per_release: What one release promises. Given as a number ε, it counts as a draw of the exponential
-            mechanism, whose loss has range ε: ρ = ε²/8.
+        per_release: What one release promises. A number counts as ε of pure differential privacy, which bounds ρ by
+            ε²/2; a `Guarantee` may state less.
         total: The ε that all releases together may reach.
-        rule: "pure": ε adds up. "zcdp": ρ adds up, and (ε, δ) follows from it, ε = nρ + 2·√(nρ·ln(1/δ)). "exact": the
-            loss distribution of a fitted table, composed by Google's dp-accounting; never fewer than the other two
-            allow. Needs `pip install 'scoreveil[accounting]'`.
+        rule: None: whichever of "pure" and, where `delta` is given, "zcdp" allows more. "pure": ε adds up. "zcdp": ρ
+            adds up, and (ε, δ) follows from it, ε = nρ + 2·√(nρ·ln(1/δ)). "exact": the loss distribution of a fitted
+            table, composed by Google's dp-accounting; never fewer than the other two allow. Needs
+            `pip install 'scoreveil[accounting]'`.
         delta: δ of the rules "zcdp" and "exact".
 
     Returns:
@@ -64,78 +67,85 @@ def query_bound(per_release: Guarantee | float, total: float, rule: Rule = "pure
     epsilon, rho = _per_release(per_release)
     if not 0 < total < math.inf:
         raise ValueError(f"Expected a finite total > 0, got {total}.")
-    if rule == "pure":
-        # as decimals, so that 0.3 holds three times 0.1
-        return int(Fraction(repr(float(total))) // Fraction(repr(float(epsilon))))
-    log = _log_inverse(rule, delta)
-    if rho == 0:
-        return MOST_RELEASES
-    # written without the difference of two near square roots
-    most_rho = (total / (math.sqrt(log + total) + math.sqrt(log))) ** 2
-    releases = math.floor(most_rho / rho)
-    if epsilon_after(per_release, releases + 1, "zcdp", delta) <= total:
-        releases += 1
+    if rule == "pure" or (rule is None and delta is None):
+        return _pure_bound(epsilon, total)
+    delta = _checked_delta("zcdp" if rule is None else rule, delta)
+    concentrated = _zcdp_bound(rho, total, delta)
     if rule == "zcdp":
-        return releases
-    least = max(releases, query_bound(per_release, total))
-    return _exact_bound(_table(per_release), total, math.exp(-log), least)
+        return concentrated
+    best = max(concentrated, _pure_bound(epsilon, total))
+    return best if rule is None else _exact_bound(_table(per_release), total, delta, best)
 
 
 def epsilon_after(
-    per_release: Guarantee | float, releases: int, rule: Rule = "pure", delta: float | None = None
+    per_release: Guarantee | float, releases: int, rule: Rule | None = None, delta: float | None = None
 ) -> float:
-    """What `releases` of one record add up to: the inverse of `query_bound`."""
+    """What `releases` of one record add up to: the inverse of `query_bound`. Without a rule, the less of the two."""
     epsilon, rho = _per_release(per_release)
     _check_releases(releases)
-    if rule == "pure":
-        return releases * epsilon
-    spent = releases * rho
-    concentrated = spent + 2 * math.sqrt(spent * _log_inverse(rule, delta))
+    pure = _added_up(epsilon, releases)
+    if rule == "pure" or (rule is None and delta is None):
+        return pure
+    delta = _checked_delta("zcdp" if rule is None else rule, delta)
+    concentrated = _concentrated(rho, releases, delta)
     if rule == "zcdp":
         return concentrated
+    best = min(pure, concentrated)
+    if rule is None:
+        return best
     table = _table(per_release)
     if releases == 0:
         return 0.0
-    found = (losses.self_compose(releases).get_epsilon_for_delta(delta) for losses in _losses(table))
-    return float(min(releases * epsilon, concentrated, max(found, default=0.0)))
+    composed = (losses.self_compose(releases).get_epsilon_for_delta(delta) for losses in _losses(table))
+    return float(min(best, max(composed, default=0.0)))
+
+
+def epsilon_of(promises: Iterable[Guarantee]) -> float:
+    """What one release of each of these promises, all about the same record, adds up to. Infinite if one of them is.
+
+    Raises:
+        ValueError: The promises hold for different pairs, so their ε cannot be added.
+    """
+    promises = list(promises)
+    pairs = {(promise.relation, promise.kept): promise.relation_words for promise in promises}
+    if len(pairs) > 1:
+        raise ValueError(f"Expected promises that hold for the same pairs, got {'; '.join(pairs.values())}.")
+    if any(math.isinf(promise.epsilon) for promise in promises):
+        return math.inf
+    return float(sum((_decimal(promise.epsilon) for promise in promises), Fraction(0)))
 
 
 def advantage_after(promise: Guarantee, releases: int) -> float | None:
-    """`Guarantee.advantage` for an attack that gets so many fresh answers about the same record.
+    """`Guarantee.advantage` for an attack that gets so many answers about the same record: it is the same for any.
 
-    Computed from the fitted table in exact arithmetic: the total variation between how often each answer comes for
-    members and for others, and what sampling and noise can have hidden of it, at the same confidence. It grows with
-    the number of answers towards what the bin of the score itself tells, and that is what is returned where there are
-    too many counts of answers to enumerate.
+    A fitted veil announces a region of the scores, or draws from it, and the advantage bounds what the region itself
+    tells. Asking again tells no more.
 
     Returns:
         The upper bound; None where the promise has no advantage.
     """
     if not releases >= 1:
         raise ValueError(f"Expected a number of releases >= 1, got {releases}.")
-    if promise.table is None or promise.evidence is None:
-        return None
-    table = promises.repeated(promise.table, releases)
-    return promises.rounded_up(max(promises.stated_advantage(table, promise.evidence, who) for who in (0, 1)))
+    return promise.advantage
 
 
 def tight_epsilon_after(per_release: Guarantee | float, releases: int, delta: float) -> float:
     """(ε, δ) after `releases`, by Google's dp-accounting: the least of what Rényi and privacy-loss accounting prove.
 
-    Never more than `epsilon_after` by either rule. Needs `pip install 'scoreveil[accounting]'`.
+    Never more than `epsilon_after` by either closed form. Needs `pip install 'scoreveil[accounting]'`.
     """
     with needs("accounting"):
         from dp_accounting import ZCDpEvent
         from dp_accounting.pld import privacy_loss_distribution
         from dp_accounting.rdp import RdpAccountant
-    _log_inverse("zcdp", delta)
+    _checked_delta("zcdp", delta)
     epsilon, rho = _per_release(per_release)
     _check_releases(releases)
     if releases == 0:
         return 0.0
     renyi = RdpAccountant(orders=[1 + 2.0**i for i in np.arange(-8, 12, 0.25)])
     renyi.compose(ZCDpEvent(rho), releases)
-    best = min(releases * epsilon, renyi.get_epsilon(delta))
+    best = min(_added_up(epsilon, releases), renyi.get_epsilon(delta))
     # randomised response on two values loses exactly ε, and dominates every ε-DP release
     if epsilon < 20:
         losses = privacy_loss_distribution.from_randomized_response(2 / (1 + math.exp(epsilon)), 2)
@@ -168,38 +178,79 @@ def _per_release(per_release: Guarantee | float) -> tuple[float, float]:
     """ε and ρ of one release."""
     if isinstance(per_release, Guarantee):
         if math.isinf(per_release.epsilon):
-            raise ValueError("Releases can be counted for a mechanism with a bounded loss; this one promises none.")
+            raise ValueError(
+                "Expected a guarantee with a finite ε, whose releases can be counted; this one promises none: the veil "
+                "was fitted without ε, its mechanism has no bound, or its ε is too large for the draws to prove."
+            )
         return per_release.epsilon, per_release.rho
     if not 0 < per_release < math.inf:
         raise ValueError(f"Expected a finite epsilon per release > 0, got {per_release}.")
-    return per_release, per_release**2 / 8
+    return per_release, per_release**2 / 2
 
 
 def _check_releases(releases: int) -> None:
-    if not releases >= 0:
+    if not 0 <= releases < math.inf:
         raise ValueError(f"Expected a number of releases >= 0, got {releases}.")
 
 
-def _log_inverse(rule: Rule, delta: float | None) -> float:
+def _checked_delta(rule: Rule, delta: float | None) -> float:
     if rule not in ("zcdp", "exact"):
         raise ValueError(f"Expected rule 'pure', 'zcdp' or 'exact', got {rule!r}.")
     if delta is None or not 0 < delta < 1:
         raise ValueError(f"Expected 0 < delta < 1 for rule {rule!r}, got {delta}.")
-    return -math.log(delta)
+    return delta
+
+
+# The closed forms
+
+
+def _decimal(value: float) -> Fraction:
+    """A number as it is written, so that 0.3 holds three times 0.1."""
+    return Fraction(repr(float(value)))
+
+
+def _added_up(epsilon: float, releases: int) -> float:
+    return float(_decimal(epsilon) * Fraction(releases))
+
+
+def _pure_bound(epsilon: float, total: float) -> int:
+    if epsilon == 0:
+        return MOST_RELEASES
+    releases = int(_decimal(total) // _decimal(epsilon))
+    # a total that was rounded down when it was added up is reached too
+    return releases + 1 if _added_up(epsilon, releases + 1) <= total else releases
+
+
+def _concentrated(rho: float, releases: int, delta: float) -> float:
+    spent = releases * rho
+    return spent + 2 * math.sqrt(spent * -math.log(delta))
+
+
+def _zcdp_bound(rho: float, total: float, delta: float) -> int:
+    log = -math.log(delta)
+    # written without the difference of two near square roots
+    most_rho = (total / (math.sqrt(log + total) + math.sqrt(log))) ** 2
+    if rho == 0 or math.isinf(most_rho / rho):
+        return MOST_RELEASES
+    releases = math.floor(most_rho / rho)
+    # rounding may have put the border on the wrong side
+    if _concentrated(rho, releases + 1, delta) <= total:
+        return releases + 1
+    return releases if _concentrated(rho, releases, delta) <= total else releases - 1
 
 
 # The exact rule
 
 
-def _table(per_release: Guarantee | float) -> promises.Integers:
+def _table(per_release: Guarantee | float) -> Integers:
     table = per_release.table if isinstance(per_release, Guarantee) else None
     if table is None:
         raise ValueError("The rule 'exact' needs the guarantee of a fitted veil; this promise has no table of answers.")
     return table
 
 
-def _exact_bound(table: promises.Integers, total: float, delta: float, least: int) -> int:
-    """The most releases, from `least` on, for which no two bins differ by more than (total, δ)."""
+def _exact_bound(table: Integers, total: float, delta: float, least: int) -> int:
+    """The most releases, from `least` on, for which no two inputs differ by more than (total, δ)."""
     best = MOST_RELEASES
     for losses in _losses(table, total):
 
@@ -225,8 +276,8 @@ def _largest(within: Callable[[int], bool], low: int, high: int) -> int:
     return low
 
 
-def _losses(table: promises.Integers, total: float = 0.0) -> list[Any]:
-    """The loss distribution of each ordered pair of bins, on a grid; the widest first.
+def _losses(table: Integers, total: float = 0.0) -> list[Any]:
+    """The loss distribution of each ordered pair of inputs, on a grid; the widest first.
 
     A loss between two points of the grid is shared between them so that both its chances are kept, which can only
     add to δ (Doroshenko et al., "Connect the Dots", 2022), and little: its error is of second order. The grid is
@@ -234,13 +285,13 @@ def _losses(table: promises.Integers, total: float = 0.0) -> list[Any]:
     """
     with needs("accounting"):
         from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
-    chances = np.unique(table, axis=0) / promises.WHOLE
+    chances = np.unique(table, axis=0) / WHOLE
     pairs = sorted(permutations(chances, 2), key=lambda pair: -float(np.max(np.log(pair[0] / pair[1]))))
     if not pairs:
         return []
     worst = float(np.max(np.log(pairs[0][0] / pairs[0][1])))
     step = max(worst / 1000, total / 30_000)
-    found = []
+    distributions = []
     for upper, lower in pairs:
         loss = np.log(upper / lower)
         below = np.floor(loss / step).astype(int)
@@ -248,8 +299,8 @@ def _losses(table: promises.Integers, total: float = 0.0) -> list[Any]:
         mass: dict[int, float] = {}
         for at, share in zip([*below, *(below + 1)], [*(upper - above), *above], strict=True):
             mass[int(at)] = mass.get(int(at), 0.0) + float(share)
-        found.append(PrivacyLossDistribution.create_from_rounded_probability(mass, 0.0, step))
-    return found
+        distributions.append(PrivacyLossDistribution.create_from_rounded_probability(mass, 0.0, step))
+    return distributions
 
 
 def _log_expm1(x: float) -> float:

@@ -39,11 +39,13 @@ def fresh(mechanism: Mechanism, rows: Rows, rng: np.random.Generator | None = No
 
     # a generator's draws are taken in order here, so that they do not depend on the threads
     take = None if rng is None else lambda size: rng.random((size, draws))
-    return _in_blocks(rows, run, take, threads)
+    return _in_blocks(rows, run, take, threads, mechanism.together)
 
 
 def keyed(mechanism: Mechanism, rows: Rows, draws: KeyedDraws, tags: Rows | None = None, threads: int = 1) -> Rows:
     """Answers to a contiguous (n, k) batch that depend on nothing but each row's message; `tags` are hashed ones."""
+    if not mechanism.draws(rows.shape[1]):  # without randomness there is nothing to key
+        return fresh(mechanism, rows, None, threads)
     loading.start()
     kernel = loading.keyed_kernel(mechanism, rows.shape[1])
     if kernel is not None and len(rows) <= block_rows(rows.shape[1]):
@@ -59,7 +61,7 @@ def keyed(mechanism: Mechanism, rows: Rows, draws: KeyedDraws, tags: Rows | None
             answers = mechanism.perturb(block, keyed_uniforms(mechanism, block, draws, hashed))
         out[...] = answers
 
-    return _in_blocks(rows, run, None, threads)
+    return _in_blocks(rows, run, None, threads, mechanism.together)
 
 
 def on_device(
@@ -67,12 +69,13 @@ def on_device(
 ) -> Array:
     """Answers to a batch of another array library, which stays on its device."""
     xp, (n, k) = namespace(rows), rows.shape
-    size, count = max(1, BLOCK * 8 // k), mechanism.draws(k)
+    together = mechanism.together
+    size, count = max(1, BLOCK * 8 // k // together) * together, mechanism.draws(k)
     done = []
     for start in range(0, max(n, 1), size):
         block = rows[start : min(start + size, n), :]
         check_rows(block, start)
-        if draws is not None:
+        if draws is not None and count:
             uniforms = keyed_uniforms(mechanism, to_numpy(xp.astype(block, xp.float64)), draws)
         elif rng is not None:
             uniforms = rng.random((block.shape[0], count))
@@ -89,6 +92,8 @@ def block_rows(classes: int) -> int:
 
 def keyed_uniforms(mechanism: Mechanism, rows: Rows, draws: KeyedDraws, tags: Rows | None = None) -> Floats:
     """The draws of each row of a batch; `tags` are hashed ones."""
+    if not mechanism.draws(rows.shape[1]):
+        return np.empty((len(rows), 0))
     return draws.uniforms(messages(rows, *mechanism.cells(rows), tags), mechanism.draws(rows.shape[1]))
 
 
@@ -117,11 +122,12 @@ def _in_blocks(
     run: Callable[[Rows, int, Floats | None, Rows], None],
     take: Callable[[int], Floats] | None,
     threads: int,
+    together: int,
 ) -> Rows:
     """`run` on each block of rows: (block, its first row, its uniforms if `take` gives them, where to write)."""
     n, k = rows.shape
     out = np.empty_like(rows)
-    size = block_rows(k)
+    size = max(block_rows(k) // together, 1) * together
     if n <= size:
         run(rows, 0, take(n) if take else None, out)
         return out

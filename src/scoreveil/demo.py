@@ -53,7 +53,7 @@ class Demo:
     test_accuracy: float
     test_records: int
     outcomes: tuple[Outcome, ...]  # the first is raw scores
-    veil: Veil  # the fitted one
+    veil: Veil  # the fitted one, without ε
     scores: "Classified"
 
 
@@ -78,13 +78,17 @@ def run(progress: Callable[[float], None] = lambda done: None) -> Demo:
     loading.wait()
     progress(0.3)
     known = Scored(scores.reference, scores.reference_labels)
-    veil = fit(EPSILON, known.scores, known.labels, scores.members, scores.member_labels)
+    given = (known.scores, known.labels, scores.members, scores.member_labels)
+    veil = fit(*given)
+    progress(0.4)
+    with_epsilon = fit(*given, epsilon=EPSILON)
     progress(0.5)
     ways: dict[str, Callable[[Floats], Floats]] = {
         "raw scores": lambda rows: rows,
         "raw, temperature scaled": cost.tempered(known),
         f"isotonic veil, ε = {EPSILON:g}": Veil(EPSILON),
-        f"optimal veil, ε = {EPSILON:g}": veil,
+        "fitted veil": veil,
+        f"fitted veil, ε = {EPSILON:g}": with_epsilon,
         "the label alone": cost.label_with_constant_confidence(known),
     }
     outcomes = []

@@ -72,7 +72,7 @@ def veiled(veil: Veiled, frame: Any, columns: Sequence[Any] | str | None = None,
             told = ". A column with a probability of yes for each row needs Veil(…, shape=OneColumn())"
             raise BadRow(bad.row, bad.fault + told) from None
         hint = "" if columns or table.is_column else f". Taken as scores: {taken}; columns=[…] names others"
-        raise BadRow(bad.row, bad.fault + hint, column) from None
+        raise BadRow(bad.row, bad.fault + hint, column, bad.advice) from None
     if not (table.is_column and is_vector):
         warn_of_order(scores, [table.names[i] for i in where], len(where) < len(table.names))
     return table.replaced(where, answer.reshape(scores.shape))

@@ -1,4 +1,4 @@
-"""A veil as a file: the settings of its mechanism as JSON, its arrays beside them in an .npz. No secret, no pickle."""
+"""A veil as a file: JSON, which a person can read; in an .npz where the mechanism has arrays. No secret, no pickle."""
 
 import hashlib
 import io
@@ -6,15 +6,16 @@ import json
 import zipfile
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from scoreveil import atomic, shapes
 from scoreveil.mechanisms.guarantee import BrokenPromise
-from scoreveil.mechanisms.mechanism import Arrays, Mechanism, named
+from scoreveil.mechanisms.mechanism import Mechanism, named
 from scoreveil.shapes import Shape
 
-FORMAT = 3
+FORMAT = 4
 # what parsing a file that is damaged, or not a veil, may raise
 DAMAGED = (
     *(ValueError, LookupError, TypeError, AttributeError, EOFError, OSError, NotImplementedError),
@@ -24,20 +25,35 @@ DAMAGED = (
 
 def save(mechanism: Mechanism, model: str, path: Path, shape: Shape | None = None) -> None:
     """Write a mechanism, the name of its model and its shape to .npz, or to .json where it has no arrays."""
-    arrays = _arrays(mechanism, shape)
+    arrays = mechanism.arrays()
     about = {"format": FORMAT, "mechanism": mechanism.name, "model": model, **mechanism.settings()}
     if shape is not None:
         about["served"] = shape.settings()
-    text = json.dumps({**about, "tables": sorted(arrays), "sha256": _checksum(mechanism, model, shape)}, indent=2)
+    text = _text({**about, "tables": sorted(arrays), "sha256": _checksum(mechanism, model, shape)})
     if path.suffix == ".json":
         if arrays:
             raise ValueError(f"This veil has tables, which .json cannot hold; save it as {path.stem}.npz.")
         atomic.write(path, text + "\n")
-    elif path.suffix == ".npz":
+    elif path.suffix == ".npz" and arrays:
         with atomic.replacing(path) as file:
             np.savez_compressed(file, veil=np.array(text), **arrays)  # type: ignore[arg-type]
     else:
-        raise ValueError(f"A veil is saved as .json or .npz; {path.name} ends in neither.")
+        raise ValueError(f"This veil is saved as {path.stem}.{'npz' if arrays else 'json'}, got {path.name}.")
+
+
+def _text(about: dict[str, Any]) -> str:
+    """JSON with a line for each setting: lists of numbers stay on one line, so that a person can read them."""
+    lines = []
+    for name, value in about.items():
+        if isinstance(value, list) and value and isinstance(value[0], (dict, list)):
+            inner = ",\n    ".join(json.dumps(each, ensure_ascii=False) for each in value)
+            lines.append(f"{json.dumps(name)}: [\n    {inner}\n  ]")
+        elif isinstance(value, dict):
+            inner = ",\n    ".join(f"{json.dumps(k)}: {json.dumps(v, ensure_ascii=False)}" for k, v in value.items())
+            lines.append(f"{json.dumps(name)}: {{\n    {inner}\n  }}")
+        else:
+            lines.append(f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}")
+    return "{\n  " + ",\n  ".join(lines) + "\n}"
 
 
 def load(path: Path) -> tuple[Mechanism, str, Shape | None]:
@@ -68,9 +84,9 @@ def _parsed(content: bytes, is_npz: bool) -> tuple[Mechanism, str, Shape | None]
         raise ValueError("the format is another version's, or tables are missing")
     kind, model = named(about.pop("mechanism")), str(about.pop("model"))
     served = about.pop("served", None)
-    shape = None if served is None else shapes.restored(served, arrays)
+    shape = None if served is None else shapes.restored(served)
     mechanism = kind.restored(about, arrays)
-    if not about.keys() <= mechanism.settings().keys():
+    if about != json.loads(json.dumps(mechanism.settings())):
         raise ValueError("the file has settings that are not saved ones")
     if checksum != _checksum(mechanism, model, shape):
         raise ValueError("the file was changed after it was written")
@@ -87,16 +103,12 @@ def fingerprint(mechanism: Mechanism, model: str, shape: Shape | None = None) ->
     about = {"mechanism": mechanism.name, "model": model, **mechanism.settings()}
     if shape is not None:
         about["served"] = shape.settings()
-    return json.dumps(about, sort_keys=True).encode() + digest(mechanism, shape)
+    return json.dumps(about, sort_keys=True).encode() + digest(mechanism)
 
 
-def _arrays(mechanism: Mechanism, shape: Shape | None) -> Arrays:
-    return {**mechanism.arrays(), **(shape.arrays() if shape is not None else {})}
-
-
-def digest(mechanism: Mechanism, shape: Shape | None = None) -> bytes:
-    """SHA-256 of the arrays of the mechanism and the shape; empty where they have none."""
-    arrays = _arrays(mechanism, shape)
+def digest(mechanism: Mechanism) -> bytes:
+    """SHA-256 of the arrays of the mechanism; empty where it has none."""
+    arrays = mechanism.arrays()
     if not arrays:
         return b""
     state = hashlib.sha256()

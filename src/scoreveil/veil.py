@@ -14,6 +14,7 @@ A veil is a mechanism (`mechanisms/`) plus where draws come from (`randomness.py
 """
 
 import hashlib
+import math
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,7 +27,7 @@ import numpy as np
 
 from scoreveil import blocks, shapes, storage
 from scoreveil.fingerprint import Fingerprints
-from scoreveil.mechanisms import channel, isotonic, messages, published  # noqa: F401  (imported, they can be loaded by name)
+from scoreveil.mechanisms import isotonic, messages, per_label, published, regions  # noqa: F401  (imported, they can be loaded by name)
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.mechanism import DEFAULT_MECHANISM, Mechanism, Rows, make
 from scoreveil.mechanisms.reference import Reference
@@ -202,6 +203,7 @@ class Veil:
         if not scores.size:
             return scores.copy()
         records, releases = shape.records(scores), shape.releases(scores.shape)
+        self._check_labels(releases)
         self._warn_of_sum(releases)
         hashed = _hashed(tags, len(records))
 
@@ -219,9 +221,14 @@ class Veil:
         threads = 1 if self._rng else self.threads
         return blocks.in_pieces(answered, records, shape.piece(records.shape), threads).reshape(scores.shape)
 
+    def _check_labels(self, releases: int) -> None:
+        """Refuse records with another number of labels than the veil has maps for."""
+        if self.mechanism.together > 1 and releases != self.mechanism.together:
+            raise ValueError(f"This veil was fitted for {self.mechanism.together} labels, got {releases}.")
+
     def _warn_of_sum(self, releases: int) -> None:
         """Say so where the releases of an answer add up to nothing."""
-        if releases > 1 and releases * self.epsilon > NOTHING:
+        if releases > 1 and NOTHING < releases * self.epsilon < math.inf:
             warnings.warn(
                 f"An answer holds {releases} releases of ε = {self.epsilon:g}, which add up to "
                 f"{releases * self.epsilon:g}: something is promised about each of them, nothing about a whole answer.",
@@ -244,7 +251,7 @@ class Veil:
         read, is_object = shapes.read_pairs(rows)
         if isinstance(getattr(self.shape, "threshold", None), tuple):
             raise ValueError("Labels of a list have no order that thresholds could follow; give one threshold for all.")
-        if self.shape is not None and self.shape.arrays():
+        if self.mechanism.together > 1:
             raise ValueError("This veil was fitted for labels in columns; give an array with a column for each.")
         if tags is not None:
             _hashed(tags, len(rows))  # refuses what is not one tag for each row
@@ -255,7 +262,7 @@ class Veil:
                 labels, scores = shapes.as_columns([read[i] for i in where])
                 answers = self(scores, None if tags is None else [tags[i] for i in where])
             except BadRow as bad:
-                raise BadRow(where[bad.row], bad.fault) from None
+                raise BadRow(where[bad.row], bad.fault, advice=bad.advice) from None
             for i, row in zip(where, shapes.as_pairs(labels, answers), strict=True):
                 made[i] = [{"label": label, "score": score} for label, score in row] if is_object else row
         return made
@@ -284,6 +291,7 @@ class Veil:
             check_layout(scores)
             return np.atleast_2d(scores)[:, None, :]
         _check_shape(scores, shape)
+        self._check_labels(shape.releases(scores.shape))
         return shape.read(scores)
 
     def outcomes(self, scores: Rows, tags: Sequence[bytes]) -> Rows:
@@ -358,6 +366,11 @@ class Veil:
         return self.mechanism.epsilon
 
     @property
+    def is_constant(self) -> bool:
+        """Whether a fitted veil announces the same confidence for every answer, so that it tells the label alone."""
+        return bool(getattr(self.mechanism, "is_constant", False))
+
+    @property
     def is_keyed(self) -> bool:
         """Whether answers are functions of a secret."""
         return self._secret is not None
@@ -373,7 +386,7 @@ class Veil:
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the mechanism to .npz, or to .json where it has no tables. Never the secret."""
+        """Write the mechanism to .json, or to .npz where it has tables of a reference. Never the secret."""
         storage.save(self.mechanism, self.model, Path(path), self.shape)
 
     @classmethod
@@ -388,14 +401,14 @@ class Veil:
 
     def about(self) -> dict[str, Any]:
         """What tells this veil from others, as plain values: for manifests. Of a secret only a fingerprint."""
-        tables, secret = storage.digest(self.mechanism, self.shape), self._secret
+        tables, secret = storage.digest(self.mechanism), self._secret
         return {
             "mechanism": self.mechanism.name,
             "model": self.model,
             "tables": hashlib.sha256(tables).hexdigest() if tables else None,
             "key": None if secret is None else secret.fingerprint,
             **(self.shape.settings() if self.shape else {}),
-            **self.mechanism.settings(),
+            **self.mechanism.summary(),
         }
 
     def __repr__(self) -> str:
@@ -421,7 +434,7 @@ def _placed(shape: Shape | None, layout: Sequence[int], first: int = 0) -> Itera
         if shape is None:
             raise
         row, where = shape.place(first * shape.releases(layout) + bad.row, layout)
-        raise BadRow(row, bad.fault, where) from None
+        raise BadRow(row, bad.fault, where, advice=bad.advice) from None
 
 
 def _check_shape(scores: Array, shape: Shape) -> None:

@@ -5,7 +5,7 @@
     found = audit.run(members=inn, nonmembers=out, member_labels=y_in, nonmember_labels=y_out)
     print(found)                  # the verdict, in sentences; in a notebook a table too
     found.veil                    # the veil to take, fitted, or None
-    found.write("report")         # report.html, results.json, figures, veil.npz
+    found.write("report")         # report.html, results.json, figures, veil.json
 
 A defense is only as good as the best attack tried on it. Computing returns values (`study`); only `report`, `paper`
 and the command line render. Start at `study/run.py`: a plan, a subject, and what is found. Each room uses those above.

@@ -7,21 +7,21 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from scoreveil.audit.data.records import Membership, Records
 from scoreveil.audit.defenses.ours import fitted_veil
 from scoreveil.audit.report import many_labels as labels_report
 from scoreveil.audit.report import page, summary
 from scoreveil.audit.report.many_labels import LabelsVerdict
 from scoreveil.audit.report.pdf import Printer
-from scoreveil.audit.report.verdict import VEIL, AuditVerdict, Outcome
+from scoreveil.audit.report.verdict import AuditVerdict, Outcome
 from scoreveil.audit.report.verdict import verdict as judge
 from scoreveil.audit.study import many_labels
 from scoreveil.audit.study import run as studies
 from scoreveil.audit.study.many_labels import LabelsStudy
-from scoreveil.audit.study.results import Setting, Study
+from scoreveil.audit.study.results import VEIL, Setting, Study
 from scoreveil.audit.study.risk import RecordRisks, record_risks
 from scoreveil.audit.study.shadows import Progress, silent
 from scoreveil.audit.study.subjects import Subject, from_given
-from scoreveil.fitting import fit
 from scoreveil.shapes import ManyLabels, Shape
 from scoreveil.veil import Veil
 
@@ -54,19 +54,13 @@ class Audit:
 
     @property
     def recommended(self) -> Setting | None:
-        """The defense to take and its ε, ("optimal", 2.0); None where nothing leaks, or nothing can be told."""
+        """The defense to take and its ε, ("regions", None); None where nothing leaks, or nothing can be told."""
         return self.verdict.recommended
 
     @cached_property
     def veil(self) -> Veil | None:
         """The recommended veil, fitted on all records that the audit was given; None where no veil is recommended."""
-        given = self.subject.given_records
-        if self.recommended is None or given is None:
-            return None
-        defense, epsilon = self.recommended
-        if defense != VEIL or epsilon is None:
-            return None
-        return fitted_veil(given, epsilon) if self.subject.served is None else _shaped_veil(self.subject, epsilon)
+        return _fitted(self.subject, self.recommended)
 
     @cached_property
     def risks(self) -> RecordRisks | None:
@@ -76,7 +70,7 @@ class Audit:
 
     def write(self, folder: str | PathLike[str], printer: Printer | None = None) -> Path:
         """Write report.html, results.json, vulnerability.json and the figures, and where they are known records.csv and
-        .parquet; with a printer report.pdf; and veil.npz where a veil is recommended.
+        .parquet; with a printer report.pdf; and veil.json where a veil is recommended.
 
         Returns:
             The path of the report.
@@ -92,7 +86,7 @@ class Audit:
 
 def _with_veil(report: Path, veil: Veil | None) -> Path:
     """Put the recommended veil beside a report; one of an earlier audit does not stay there."""
-    place = report.with_name("veil.npz")
+    place = report.with_name("veil.json")
     if veil is None:
         place.unlink(missing_ok=True)
     else:
@@ -100,12 +94,14 @@ def _with_veil(report: Path, veil: Veil | None) -> Path:
     return report
 
 
-def _shaped_veil(subject: Subject, epsilon: float) -> Veil:
-    """The veil of scores that are not served as vectors, fitted on all that the audit was given."""
-    assert subject.served is not None
-    inside, others = subject.served
-    labels = None if others.labels is None else inside.given[1]
-    return fit(epsilon, *others.given, inside.given[0], labels, shape=others.shape)
+def _fitted(subject: Subject, recommended: Setting | None) -> Veil | None:
+    """The recommended veil, fitted on all that the audit was given, as it is served; never a constant one."""
+    given, served = subject.given_records, subject.served
+    if recommended is None or recommended[0] != VEIL or given is None:
+        return None
+    known = given if served is None else Membership(*(Records(*side.given) for side in served))
+    veil = fitted_veil(known, recommended[1], None if served is None else served[1].shape)
+    return None if veil.is_constant else veil
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,17 +132,16 @@ class LabelsAudit:
 
     @property
     def recommended(self) -> Setting | None:
-        """As for `Audit`; the ε is that of one label."""
+        """As for `Audit`; an ε is that of one label."""
         return self.verdict.recommended
 
     @cached_property
     def veil(self) -> Veil | None:
         """The recommended veil, fitted on all records that the audit was given; None where no veil is recommended."""
-        defense, epsilon = self.recommended or (None, None)
-        return _shaped_veil(self.subject, epsilon) if defense == VEIL and epsilon is not None else None
+        return _fitted(self.subject, self.recommended)
 
     def write(self, folder: str | PathLike[str], printer: Printer | None = None) -> Path:
-        """Write report.html and results.json; with a printer report.pdf; and veil.npz where a veil is recommended.
+        """Write report.html and results.json; with a printer report.pdf; and veil.json where a veil is recommended.
 
         Returns:
             The path of the report.
@@ -174,7 +169,7 @@ def run(
     columns: str | None = None,
     shape: Shape | None = None,
     defenses: Iterable[str] | None = None,
-    epsilons: Iterable[float] | None = None,
+    epsilons: Iterable[float | None] | None = None,
     attacks: Iterable[str] | None = None,
     cache: str | PathLike[str] | None = None,
     seed: int = 0,
@@ -199,9 +194,9 @@ def run(
         columns: Of DataFrames and files: the columns of the scores, as names or patterns with commas between.
         shape: How scores are served, where they are not vectors that sum to 1: `shapes.OneColumn()`, or `ManyLabels()`
             with true labels as a matrix of 0 and 1. Of many labels each is attacked, and all together, by a few quick
-            attacks, undefended and behind the optimal veil.
-        defenses: Names of what to compare, or "all"; by default the optimal veil and a few rivals.
-        epsilons: The ε to try.
+            attacks, undefended and behind the fitted veil.
+        defenses: Names of what to compare, or "all"; by default the fitted veil and a few rivals.
+        epsilons: The ε to try; None for the fitted veil without.
         attacks: Names of attacks; by default all.
         cache: A folder that keeps what is done, to go on after a stop.
         seed: The same seed gives the same numbers.
@@ -236,7 +231,7 @@ def check_options(defenses: Any, attacks: Any, cache: Any) -> None:
     for name, given in (("defenses", defenses), ("attacks", attacks), ("cache", cache)):
         if given is not None:
             raise ValueError(
-                f"Many labels are attacked by a few quick attacks, undefended and behind the optimal veil: leave out "
+                f"Many labels are attacked by a few quick attacks, undefended and behind the fitted veil: leave out "
                 f"{name}, or audit one label as one column."
             )
 
@@ -246,6 +241,6 @@ def of_labels(subject: Subject, plan: studies.StudyPlan, command: str, progress:
     assert subject.served is not None
     others = subject.served[1]
     assert isinstance(others.shape, ManyLabels)
-    tried = [epsilon for _, epsilon in plan.settings if epsilon is not None]
+    tried = [epsilon for name, epsilon in plan.settings if name == VEIL]
     found = many_labels.run(subject, others.shape, others.names, tried, command, plan.seed, plan.jobs, progress)
     return LabelsAudit(found, subject)

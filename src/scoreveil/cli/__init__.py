@@ -2,7 +2,7 @@
 
     protect.py    protect                  options.py    options that several commands share
     choose.py     tune, guarantee          terminal.py   where output, errors and progress go
-    fit.py        fit, verify
+    fit.py        fit, show, verify
     audit.py      audit                    serve.py      serve, config
     reproduce.py  reproduce                ledger.py     ledger
     demo.py       demo
@@ -25,7 +25,7 @@ try:
     from scoreveil.cli.audit import audit
     from scoreveil.cli.choose import guarantee, tune
     from scoreveil.cli.demo import demo
-    from scoreveil.cli.fit import fit, verify
+    from scoreveil.cli.fit import fit, show, verify
     from scoreveil.cli.ledger import ledger
     from scoreveil.cli.protect import protect
     from scoreveil.cli.reproduce import reproduce
@@ -39,8 +39,8 @@ except ModuleNotFoundError as error:
 UsageError = cast(type[Exception], typer.BadParameter.__base__)
 
 app = typer.Typer(
-    help="A veil over a classifier's confidence scores, with one parameter, ε: the label stays, "
-    "and what the scores leak beyond it is bounded.",
+    help="A veil over a classifier's confidence scores: the label stays, and what the scores leak beyond it is "
+    "bounded.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -60,8 +60,9 @@ for command, example in (
     (protect, "scoreveil protect scores.csv -o safe.csv --epsilon 2 --columns 'p*'"),
     (tune, "scoreveil tune scores.csv --distortion 0.2 --columns 'p*'"),
     (guarantee, "scoreveil guarantee --epsilon 0.5 --classes 10 --total 5"),
-    (fit, "scoreveil fit --nonmembers out.npy --nonmember-labels y.npy --members in.npy --epsilon 4 -o veil.npz"),
-    (verify, "scoreveil verify veil.npz"),
+    (fit, "scoreveil fit --nonmembers out.npy --nonmember-labels y.npy --members in.npy -o veil.json"),
+    (show, "scoreveil show veil.json -o veil.svg"),
+    (verify, "scoreveil verify veil.json"),
     (audit, "scoreveil audit --members in.npy --nonmembers out.npy -o report"),
     (reproduce, "scoreveil reproduce --profile quick --data-dir data"),
     (serve, "scoreveil serve model.onnx --epsilon 2"),

@@ -70,7 +70,9 @@ def audit(
     canaries: Annotated[
         int, typer.Option(metavar="N", help="With --architecture: train one model on N coins, and prove an ε by them.")
     ] = 0,
-    epsilons: Annotated[Text, _text("E,E,…", "The ε to try, with commas between.")] = None,
+    epsilons: Annotated[
+        Text, _text("E,E,…", "The ε to try, with commas between; none for a fitted veil without.")
+    ] = None,
     defenses: Annotated[
         Text, _text("NAMES", "Defenses to compare, with commas between, or all; by default a few.")
     ] = None,
@@ -168,7 +170,7 @@ def audit(
                 whom = asking.Asked(predict, *data, auxiliary, factory)
                 extra = asking.ask(questions, whom, subject, plan.settings, seed, cache, progress)
     for limit in limits:
-        # the optimal veil is judged on half of the members, and it may be what is recommended
+        # the fitted veil is judged on half of the members, and it may be what is recommended
         fits = gated is None or DEFENSES[gated[0]].fits
         target = subject.for_fitting().target if fits else subject.target
         gate.check_enough(limit.measure, min(len(target.members), len(target.nonmembers)))
@@ -234,7 +236,7 @@ def _write(made: "Audit", folder: Path, printer: "Printer | None") -> None:
     if made.risks is not None:
         records = folder / "records.csv"
         typer.echo(f"Records: {records} has the risk of each, and says who is a member: keep it safe.")
-    given, veil = made.subject.given_records, folder / "veil.npz"
+    given, veil = made.subject.given_records, folder / "veil.json"
     if made.veil is not None and given is not None:
         advantage = made.veil.guarantee.advantage
         own = "" if advantage is None else f", with an advantage of at most {advantage:.3f}"
@@ -250,7 +252,7 @@ def _write_labels(made: "LabelsAudit", folder: Path, printer: "Printer | None") 
     """The same of many labels."""
     typer.echo(f"Report: {made.write(folder, printer)}")
     if made.veil is not None:
-        veil = folder / "veil.npz"
+        veil = folder / "veil.json"
         typer.echo(f"Veil: {veil}, fitted on all records given. Its promises: scoreveil verify {veil}")
 
 
@@ -271,7 +273,7 @@ def _engine(engine: str, jobs: int) -> AbstractContextManager[None]:
 def _plan(epsilons: Text, defenses: Text, attacks: Text, seed: int, jobs: int) -> "StudyPlan":
     from scoreveil.audit.study import run as study
 
-    tried = None if epsilons is None else _numbers(epsilons)
+    tried = None if epsilons is None else _epsilons(epsilons)
     wanted = study.EVERYTHING if defenses == study.EVERYTHING else _names(defenses)
     return study.planned(wanted, tried, _names(attacks), seed, jobs)
 
@@ -353,20 +355,20 @@ def _told(result: "AttackResult | None") -> str:
 
 
 def _setting(text: str, planned: "tuple[Setting, ...]") -> "Setting":
-    """The setting that `optimal:2` names, which the study must have."""
+    """The setting that `regions` or `regions:2` names, which the study must have."""
     name, _, epsilon = text.partition(":")
-    found = name, _numbers(epsilon)[0] if epsilon else None
+    found = name, _epsilons(epsilon or "none")[0]
     if found not in planned:
         there = ", ".join(one if e is None else f"{one}:{e:g}" for one, e in planned)
         raise ValueError(f"Expected --setting among what is studied ({there}), got {text!r}.")
     return found
 
 
-def _numbers(text: str) -> list[float]:
+def _epsilons(text: str) -> list[float | None]:
     try:
-        return [float(part) for part in text.split(",")]
+        return [None if part.strip().lower() == "none" else float(part) for part in text.split(",")]
     except ValueError:
-        raise ValueError(f"Expected numbers with commas between, got {text!r}.") from None
+        raise ValueError(f"Expected numbers with commas between, or none, got {text!r}.") from None
 
 
 def _names(text: Text) -> tuple[str, ...] | None:

@@ -64,7 +64,7 @@ def tune(
     )
     if found.epsilon <= tuning.SMALLEST:
         typer.echo("Every ε meets this wish: take the smallest you like.")
-    _warn_of(defense(found.epsilon).mechanism.guarantee(rows.shape[1]))
+    _warn_of(found.epsilon, defense(found.epsilon).mechanism.guarantee(rows.shape[1]))
     kept = tuning.order_kept(rows, defense(found.epsilon)(rows))
     if kept < WORTHLESS:
         told = f"of two records, the surer one stays the surer one in {kept:.0%} of all cases; by chance it is 50%."
@@ -73,12 +73,21 @@ def tune(
     typer.echo(f"  {_next_command(scores, found.epsilon, mechanism, keep, reference, columns)}")
 
 
-def _warn_of(promise: Guarantee) -> None:
+def _warn_of(epsilon: float, promise: Guarantee) -> None:
     """Say so where an ε promises nothing; a mechanism that never promises anything says so itself."""
-    if math.log(MOST_ODDS) < promise.epsilon < math.inf:
+    if promise.epsilon <= math.log(MOST_ODDS) or _has_no_bound(promise):
+        return
+    if math.isinf(promise.epsilon):
+        risk = "an answer may give a record away."
+    else:
         times = f"{math.exp(promise.epsilon):,.0f}" if promise.epsilon < 20 else f"e^{promise.epsilon:.3g}"
-        told = f"ε = {promise.epsilon:.4g} promises nothing: an answer may change an attacker's odds {times}-fold."
-        typer.echo(f"Warning: {told} {FIT}", err=True)
+        risk = f"an answer may change an attacker's odds {times}-fold."
+    typer.echo(f"Warning: ε = {epsilon:.4g} promises nothing: {risk} {FIT}", err=True)
+
+
+def _has_no_bound(promise: Guarantee) -> bool:
+    """Whether no ε of the mechanism promises anything, as opposed to one that is too large to."""
+    return math.isinf(promise.epsilon) and promise.worst_loss is None
 
 
 def _next_command(
@@ -115,27 +124,30 @@ def guarantee(
     if classes < 2:
         raise ValueError(f"Expected --classes >= 2, got {classes}.")
     promise = make(epsilon, mechanism, keep=options.kept(keep)).guarantee(classes)
+    numbers: tuple[Table | Text, ...]
     if math.isfinite(promise.epsilon):
-        numbers: tuple[Table | Text, ...] = (_promise_table(promise), _repeats_table(promise, total, delta))
-    else:
+        numbers = (_promise_table(promise), _repeats_table(promise, total, delta))
+    elif _has_no_bound(promise):
         numbers = _theorem_3(epsilon, classes, total)
-    _warn_of(promise)
+    else:
+        numbers = (_promise_table(promise),)
+    _warn_of(epsilon, promise)
     limits = [Text(f"- {limit}") for limit in promise.limits]
     out.print(Text(promise.words), "", *numbers, "Limits:", *limits, sep="\n")
 
 
 def _promise_table(promise: Guarantee) -> Table:
     table = _table("promised for one release")
-    table.add_row("ε, for " + promise.relation, f"{promise.epsilon:g}")
+    table.add_row("ε, for " + promise.relation_words, f"{promise.epsilon:g}")
     if promise.worst_loss is not None:
-        table.add_row("the exact worst loss, never more than ε", f"{promise.worst_loss:.4g}")
+        table.add_row("the worst loss, never more than ε", f"{promise.worst_loss:.4g}")
     table.add_row("ρ, of zero-concentrated differential privacy", f"{promise.rho:.4g}")
     return table
 
 
 def _repeats_table(promise: Guarantee, total: float, delta: float) -> Table:
     table = _table(f"fresh releases of one record that stay within ε = {total:g}, by either rule")
-    table.add_row("pure: ε adds up", f"{accounting.query_bound(promise, total):,}")
+    table.add_row("pure: ε adds up", f"{accounting.query_bound(promise, total, rule='pure'):,}")
     concentrated = accounting.query_bound(promise, total, rule="zcdp", delta=delta)
     table.add_row(f"zcdp: ρ adds up, with δ = {delta:g}", f"{concentrated:,}")
     return table

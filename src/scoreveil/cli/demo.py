@@ -9,7 +9,9 @@ import numpy as np
 import typer
 from rich.table import Table
 
+from scoreveil.audit.report.charts import regions as chart
 from scoreveil.cli.audit import attack_digits
+from scoreveil.cli.fit import regions_table
 from scoreveil.cli.terminal import out, progress_bar
 
 if TYPE_CHECKING:
@@ -35,12 +37,12 @@ def demo(
     started = time.perf_counter()
     with progress_bar("Training and veiling") as progress:
         shown = demonstration.run(progress)
-    raw, veiled = shown.outcomes[0], shown.outcomes[3]
+    raw, veiled = (next(each for each in shown.outcomes if each.name == name) for name in ("raw scores", "fitted veil"))
     out.print(
         f"A forest learned {demonstration.LEARNED} handwritten digits by heart: right on "
         f"{shown.training_accuracy:.1%} of them, and on {shown.test_accuracy:.1%} of {shown.test_records} new ones.\n\n"
         f"What leaks: by its confidence alone, a training digit is told from a new one {raw.leak:.0%} of the time. "
-        f"Behind the optimal veil it is {veiled.leak:.0%}, and a coin would do as well with 50%. "
+        f"Behind the fitted veil it is {veiled.leak:.0%}, and a coin would do as well with 50%. "
         "No label changes.\n"
     )
     out.print(_table(shown.outcomes))
@@ -50,11 +52,21 @@ def demo(
         "log-loss, off: how bad the scores are as forecasts, and how far the confidence is from how often answers are "
         "right; smaller is better. Temperature scaling is calibration without any protection.\n"
     )
-    promise = shown.veil.guarantee
+    for each in chart.read(shown.veil):
+        out.print(regions_table(each))
     out.print(
-        f"What is promised: whatever an attacker knows, its odds change by a factor of at most e^{promise.epsilon:g} "
-        "beyond the label; on records drawn at random an attack exceeds one that sees the label alone by at most "
-        f"{promise.advantage:.2f} (true less false positive rate, 95 % confidence; less with more records to fit on).\n"
+        "The fitted veil announces a region in place of a score: training digits and new ones fall into each about "
+        "equally often, and what it announces is how often its answers are right.\n"
+    )
+    promise = shown.veil.guarantee
+    stated = promise.advantage_alone if promise.advantage is None else promise.advantage
+    beyond = "guesses" if promise.advantage is None else "sees the label alone"
+    epsilon = demonstration.EPSILON
+    out.print(
+        "What is promised: on records drawn at random, however often they are asked about, an attack exceeds one that "
+        f"{beyond} by at most {stated:.2f} (true less false positive rate, 95 % confidence, an estimate; less with "
+        f"more records to fit on). With ε = {epsilon:g}, an answer also changes the odds of an attacker who already "
+        f"knows a record by a factor of at most e^{epsilon:g}.\n"
     )
     _write(shown.scores, folder)
     out.print(f"Measured just now, in {time.perf_counter() - started:.1f} s. Next, with these scores or your own:\n")
@@ -67,10 +79,11 @@ NEXT = """  cd {folder}
   scoreveil audit --members members.npy --nonmembers nonmembers.npy -o report
   scoreveil fit --members members.npy --member-labels member_labels.npy \\
     --nonmembers nonmembers.npy --nonmember-labels nonmember_labels.npy \\
-    --epsilon 4 -o veil.npz
-  scoreveil verify veil.npz
-  scoreveil protect nonmembers.npy -o veiled.npy --veil veil.npz
-  scoreveil serve your_model.onnx --veil your_veil.npz"""
+    -o veil.json
+  scoreveil show veil.json -o veil.svg
+  scoreveil verify veil.json
+  scoreveil protect nonmembers.npy -o veiled.npy --veil veil.json
+  scoreveil serve your_model.onnx --veil your_veil.json"""
 
 
 def _write(scores: "Classified", folder: Path) -> None:

@@ -8,10 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from scoreveil import secret_file, shapes
+from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.mechanism import names
 from scoreveil.secret_file import Secret
 from scoreveil.shapes import Shape
 
+FITTED_MECHANISMS = ("regions", "per_label")  # which are fitted, and not set by an ε
 FITTED = ("one_column", "many_labels")  # shapes that files may have for `fit` and `audit`
 
 EpsilonOption = Annotated[
@@ -21,7 +23,7 @@ MechanismOption = Annotated[
     str,
     typer.Option(
         "--mechanism",
-        metavar="|".join(names()),
+        metavar="|".join(name for name in names() if name not in FITTED_MECHANISMS),
         help="isotonic (default): with a guarantee. published: the paper's, with none.",
     ),
 ]
@@ -58,6 +60,13 @@ ThresholdOption = Annotated[
     ),
 ]
 LogitsOption = Annotated[bool, typer.Option("--logits", help="With --shape: scores are ln(p / (1 - p)).")]
+
+
+def advantage_words(promise: Guarantee) -> str:
+    """What a fitted veil states about records drawn at random, in a few words."""
+    beyond = "beyond the label" if promise.advantage is not None else "by the confidence alone"
+    stated = promise.advantage_alone if promise.advantage is None else promise.advantage
+    return f"an advantage of at most {stated:.3f} {beyond}, however often asked"
 
 
 def shape(name: str | None, threshold: str | None, logits: bool) -> Shape | None:

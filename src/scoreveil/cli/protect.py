@@ -35,7 +35,7 @@ def protect(
         float | None, typer.Option("--epsilon", "-e", metavar="E", help="How much shows through; smaller hides more.")
     ] = None,
     fitted: Annotated[
-        Path | None, typer.Option("--veil", metavar="FILE", help="In place of --epsilon: a veil that `fit` wrote.")
+        Path | None, typer.Option("--veil", metavar="FILE", help="In place of --epsilon: a fitted veil, a .json file.")
     ] = None,
     mechanism: options.MechanismOption = DEFAULT_MECHANISM,
     keep: options.KeepOption = None,
@@ -213,17 +213,24 @@ def _say_protected(done: Any, veil: Veil, target: str, seconds: float) -> None:
         typer.echo(f"  left out   metadata of the file: {_names(done.left_behind)}")
     _say_bad_rows(done)
     promise = veil.guarantee
+    if promise.advantage_alone is not None:
+        typer.echo(f"  promised   {options.advantage_words(promise)}")
     if math.isinf(promise.epsilon):
-        typer.echo(
-            f"  promised   nothing: the {veil.mechanism.name} mechanism has no guarantee (scoreveil guarantee --help)"
-        )
+        if promise.advantage_alone is None:
+            typer.echo(f"  promised   nothing: {_why_nothing(veil)}")
     else:
-        typer.echo(f"  promised   ε = {promise.epsilon:g} for {promise.relation}, per release")
+        typer.echo(f"  promised   ε = {promise.epsilon:g} for {promise.relation_words}, per release")
         if done.releases > 1:
             whole = f"{done.releases} releases, ε = {epsilon_after(promise, done.releases):g} in all"
             typer.echo(f"  an answer  holds {whole}")
         if not veil.is_keyed:
             typer.echo("  mind       fresh answers for the same records add up; --secret-file makes them the same")
+
+
+def _why_nothing(veil: Veil) -> str:
+    if veil.guarantee.fit_epsilon is not None:
+        return "the veil was fitted without members and without ε"
+    return f"the {veil.mechanism.name} mechanism has no guarantee (scoreveil guarantee --help)"
 
 
 def _say_bad_rows(done: Any) -> None:

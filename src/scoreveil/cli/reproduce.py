@@ -53,7 +53,7 @@ def reproduce(
 
     Trains the paper's classifier, its shadow and the attackers, measures every defense, and writes the paper's Table 2
     and figures with our numbers beside the printed ones. With --profile defenses it compares defenses in training,
-    alone and behind the optimal veil. A stopped run goes on from its cache.
+    alone and behind the fitted veil. A stopped run goes on from its cache.
     """
     try:
         from scoreveil.audit import cache as caches

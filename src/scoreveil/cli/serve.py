@@ -1,11 +1,15 @@
 """`scoreveil serve` and `scoreveil config`: the gateway."""
 
+import math
 import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from scoreveil.cli import options
+from scoreveil.mechanisms.guarantee import Guarantee
 
 if TYPE_CHECKING:  # the gateway wing brings granian and starlette; only those who serve need them
     from scoreveil.gateway.config import Config
@@ -25,7 +29,7 @@ def serve(
         float | None, typer.Option("--epsilon", "-e", metavar="E", help="How much shows through; smaller hides more.")
     ] = None,
     fitted: Annotated[
-        Path | None, typer.Option("--veil", metavar="FILE", help="In place of --epsilon: a veil that `fit` wrote.")
+        Path | None, typer.Option("--veil", metavar="FILE", help="In place of --epsilon: a fitted veil, a .json file.")
     ] = None,
     outputs: Annotated[
         str | None, typer.Option("--outputs", metavar="logits", help="What the MODEL gives, if not probabilities.")
@@ -115,7 +119,7 @@ def _say(config: "Config", found: list[str], kept: Iterable[str] = ()) -> None:
             typer.echo(f"Model {name}: texts pass, and no logprobs.")
             continue
         promise = model.bare_veil.guarantee
-        typer.echo(f"Model {name}: ε = {promise.epsilon:g} a release{_held(model)}, repeats {_repeats(model)}.")
+        typer.echo(f"Model {name}: {_promised(promise)}{_held(model)}, repeats {_repeats(model)}.")
     for line in kept:
         typer.echo(line)
     typer.echo(f"Gateway  {scheme}://{settings.host}:{settings.port}/v2")
@@ -124,6 +128,11 @@ def _say(config: "Config", found: list[str], kept: Iterable[str] = ()) -> None:
     if settings.grpc_port is not None:
         typer.echo(f"gRPC     {settings.host}:{settings.grpc_port}")
     typer.echo(f"Page     http://{settings.admin_host}:{settings.admin_port}/")
+
+
+def _promised(promise: Guarantee) -> str:
+    epsilon = "no ε" if math.isinf(promise.epsilon) else f"ε = {promise.epsilon:g} a release"
+    return epsilon if promise.advantage_alone is None else f"{options.advantage_words(promise)}, {epsilon}"
 
 
 def _repeats(model: Any) -> str:

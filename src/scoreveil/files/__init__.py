@@ -12,7 +12,7 @@ scores.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -198,14 +198,31 @@ def sample(
 
 
 def read(path: AnyPath, columns: str | None = None) -> tuple[Rows, list[str]]:
-    """All rows of a file, checked, and the names of the columns that hold them, where they have some."""
+    """All rows of a file, checked, and the names of the columns that hold them, where they have some.
+
+    Raises:
+        ValueError: The file cannot be read, or some rows are not score vectors; the message says what else they may be.
+    """
     path = Path(path)
     with open_scores(path, columns) as scores:
-        rows = [part.vectors for part in cleaned(scores, path.name, AS_IT_IS, columns is None, [])]
+        try:
+            rows = [part.vectors for part in cleaned(scores, path.name, AS_IT_IS, columns is None, [])]
+        except BadRows as error:
+            raise ValueError("\n".join([str(error), *_ways_out(error, scores)])) from None
         names = list(scores.columns) if scores.classes != 1 else []  # one column names no class
     if not rows:
         raise ValueError(f"{path.name} has no rows; at least one row of scores is needed.")
     return np.concatenate(rows), names
+
+
+def _ways_out(error: BadRows, scores: ScoreFile) -> Iterator[str]:
+    """What to do about a file that is to be fitted or attacked, where the faults do not say it."""
+    if error.are_labels:
+        yield "Each column a yes or no of its own: --shape many_labels, in Python shape=ManyLabels()."
+    elif error.rescale_helps and scores.classes == 1:
+        yield "In percent: divide them by 100."
+    elif error.rescale_helps and not scores.is_flat and any("sum to" in fault for _, fault in error.rows):
+        yield "Rounded: divide each row by its sum."
 
 
 def read_columns(path: AnyPath, columns: str | None = None) -> tuple[Rows, list[str]]:
@@ -229,7 +246,8 @@ def read_columns(path: AnyPath, columns: str | None = None) -> tuple[Rows, list[
         names = list(scores.columns) if suffixes(path)[0] in TABLES else []
     if not parts:
         raise ValueError(f"{path.name} has no rows; at least one row of scores is needed.")
-    return np.concatenate(parts), names
+    rows = np.concatenate(parts)
+    return rows[0] if scores.is_flat else rows, names
 
 
 def read_reference(path: AnyPath, source: AnyPath, columns: str | None = None) -> Rows:

@@ -104,7 +104,7 @@ class ArrayFile(ScoreFile):
 
     def as_column(self) -> None:
         if len(self._header.shape) == 1:
-            self._is_column, self.classes = True, 1
+            self._is_column, self.classes, self.is_flat = True, 1, False
 
     def taken(self, batch: Batch, rows: NDArray[np.int64]) -> Any:
         raise ValueError("Rows of an array are known by their place; --on-bad-row label-only leaves them there.")
@@ -124,6 +124,7 @@ class NpyFile(ArrayFile):
             self._header.check()
             self._opened = stack.pop_all()
         self.classes, self.places = self._header.shape[-1], self._header.shape[1:-1]
+        self.is_flat = len(self._header.shape) == 1
 
     def batches(self) -> Iterator[Batch]:
         self._file.seek(self._body)
@@ -155,6 +156,7 @@ class NpzFile(ArrayFile):
         self._before, self._after = members[:index], members[index + 1 :]
         self._beside: dict[str, IO[bytes]] = {}  # other arrays, read as far as the scores are
         self.classes, self.places = self._header.shape[-1], self._header.shape[1:-1]
+        self.is_flat = len(self._header.shape) == 1
         self.columns = [names[index]]
         self.untouched = names[:index] + names[index + 1 :]
 

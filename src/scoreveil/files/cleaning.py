@@ -150,19 +150,23 @@ def cleaned(
     shape = shape_of(file, shape)
     if isinstance(shape, MoreAxes) and cleaning.on_bad_row != "refuse":
         raise ValueError(f"--on-bad-row {cleaning.on_bad_row} is for rows of one vector; these have many places.")
-    refuses, first_row, whole, hint, complete, helps = cleaning.on_bad_row == "refuse", 0, 1.0, "", True, False
+    refuses, first_row, whole, hint, complete = cleaning.on_bad_row == "refuse", 0, 1.0, "", True
+    helps, are_labels = False, shape is None and not file.is_flat
     for batch in file.batches():
         if not first_row:
             whole = _unit(batch.scores, shape)
-            hint = _hint(file, batch) if guessed else ""
+            hint = _flat(file) if file.is_flat and shape is None else _hint(file, batch) if guessed else ""
         scores = _rescaled(batch.scores, whole, shape) if cleaning.rescale else batch.scores
         found = dict(_faults(shape, scores, file.columns, first_row))
         found.update({first_row + row: fault for row, fault in batch.unread.items()})
         bad += sorted(found.items())
         good = np.setdiff1d(np.arange(len(scores)), np.array([*found], dtype=np.int64) - first_row)
-        if refuses and found and not (cleaning.rescale or helps):
+        if refuses and found and not cleaning.rescale and (are_labels or not helps):
             some = batch.scores[[row - first_row for row in found][:CHECKED]]
-            helps = len(_faults(shape, _rescaled(some, whole, shape), file.columns, 0)) < len(some)
+            mended = len(some) - len(_faults(shape, _rescaled(some, whole, shape), file.columns, 0))
+            helps = helps or mended > 0
+            is_within = bool(((scores >= 0) & (scores <= 1)).all())
+            are_labels = are_labels and is_within and 2 * len(found) >= len(scores) and 2 * mended < len(some)
         start, first_row = first_row, first_row + len(scores)
         if not (bad and refuses):
             left_out = frozenset(found if cleaning.on_bad_row == "skip" else (start + row for row in batch.broken))
@@ -178,7 +182,7 @@ def cleaned(
             complete = False
             break
     if bad and refuses:
-        raise BadRows(name, bad, complete, hint, helps)
+        raise BadRows(name, bad, complete, hint, helps, are_labels)
 
 
 def _faults(shape: Shape | None, scores: Rows, columns: Sequence[str], first_row: int) -> Faults:
@@ -271,6 +275,15 @@ def _labels_alone(scores: Rows, shape: Shape | None) -> Rows:
     rows[readable, scores[readable].argmax(axis=1)] = 1
     rows[~readable] = np.nan
     return rows
+
+
+def _flat(file: ScoreFile) -> str:
+    """How an array of one axis was read, and how else it may be meant."""
+    return (
+        f" It has one dimension, and was read as one vector of {file.classes} classes. If it is one column, the "
+        "probability of yes of each record, say --shape one_column, in Python shape=OneColumn(); where there is no "
+        f"such option, save it as ({file.classes}, 1)."
+    )
 
 
 def _hint(file: ScoreFile, batch: Batch) -> str:

@@ -10,15 +10,17 @@ from typing import IO, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from scoreveil.mechanisms.scores import ROUNDED
+
 Rows = NDArray[Any]
 Floats = NDArray[np.float64]
 Faults = list[tuple[int, str]]  # (row number, what was expected and what came)
 
 BATCH_BYTES = 1 << 24  # read at a time
 BATCH_ROWS = 1 << 16  # and at most so many rows
-SHOWN, COUNTED = 10, 10_000  # bad rows that are listed, and after how many reading stops
+SHOWN, COUNTED = 10, 10_000  # faults that are listed, and after how many bad rows reading stops
 SUGGESTED = 20  # rows that are looked at for columns that sum to 1
-ROUNDED = 0.02  # by which a row that was rounded may miss its sum
+SAME = 3  # rows that are named where all have one fault
 
 
 @dataclass
@@ -44,6 +46,7 @@ class ScoreFile(ABC):
     classes: int | None  # None: unknown, since there are no rows
     places: Sequence[int] = ()  # the axes of an array between its records and its classes
     is_pairs = False  # scores stand beside their labels, in lists
+    is_flat = False  # an array (n,), which is read as one vector
 
     @abstractmethod
     def batches(self) -> Iterator[Batch]: ...
@@ -84,21 +87,47 @@ class ScoreFile(ABC):
 
 
 class BadRows(ValueError):
-    """Rows that are not score vectors: their numbers and faults, never their scores; whether --rescale mends some."""
+    """Rows that are not score vectors: their numbers and faults, never their scores.
 
-    def __init__(self, name: str, bad: Faults, complete: bool, hint: str, rescale_helps: bool = False) -> None:
-        self.rows, self.rescale_helps = bad, rescale_helps
+    Attributes:
+        rows: All of them, each with what is wrong.
+        rescale_helps: Whether --rescale mends some.
+        are_labels: Whether each score may be a yes or no of its own: all are from 0 to 1, and most rows are bad.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        bad: Faults,
+        complete: bool,
+        hint: str,
+        rescale_helps: bool = False,
+        are_labels: bool = False,
+    ) -> None:
+        self.rows, self.rescale_helps, self.are_labels = bad, rescale_helps, are_labels
         least = "" if complete else "at least "
         rows = (
             "1 row that is not a score vector"
             if len(bad) == 1
             else f"{least}{len(bad)} rows that are not score vectors"
         )
-        lines = [f"{name} has {rows}.{hint}"]
-        lines += [f"  row {row}: {fault}" for row, fault in bad[:SHOWN]]
-        if len(bad) > SHOWN:
-            lines.append(f"  and {least}{len(bad) - SHOWN} more")
-        super().__init__("\n".join(lines))
+        super().__init__("\n".join([f"{name} has {rows}.{hint}", *_said_once(bad, least)]))
+
+
+def _said_once(bad: Faults, least: str) -> list[str]:
+    """A line for each fault, with the first rows that have it and how many more do; two rows have a line each."""
+    rows_with = dict[str, list[int]]()
+    for row, fault in bad:
+        rows_with.setdefault(fault, []).append(row)
+    lines = []
+    for fault, rows in list(rows_with.items())[:SHOWN]:
+        named = [f"row {row}" for row in rows[:SAME]]
+        more = f" and {least}{len(rows) - SAME:,} more" if len(rows) > SAME else ""
+        lines += [f"  {who}: {fault}" for who in (named if len(rows) < SAME else [", ".join(named) + more])]
+    if len(rows_with) > SHOWN:
+        others = sum(map(len, list(rows_with.values())[SHOWN:]))
+        lines.append(f"  and {least}{others:,} more row{'s' * (others > 1)} with other faults")
+    return lines
 
 
 def varied_lists(values: Sequence[object], length: int | None) -> bool:

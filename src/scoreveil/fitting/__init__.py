@@ -1,221 +1,521 @@
-"""The best veil for a model: the most useful table that keeps both promises, found by a linear program.
+"""The most useful veil for a model: a map of score vectors to a few regions that members and others fall into alike.
 
     from scoreveil import fit
 
-    veil = fit(epsilon=4.0, nonmembers=out, nonmember_labels=y_out, members=inn, member_labels=y_in, advantage=0.02)
+    veil = fit(nonmembers=out, nonmember_labels=y_out, members=inn, member_labels=y_in, advantage=0.02)
     z = veil(scores)              # the label kept; the top score is how often such answers are right
     print(veil.guarantee)
 
-Records are read through private histograms alone (`histograms.py`), the program is solved (`program.py`), its table is
-rounded to integers (`rounding.py`), verified apart from the solver (`Channel.verify`), and its advantage is stated
-for new records (`slack.py`). One table serves all labels of a record that has many; what each says is read off the
-answer (`readout.py`). What a veil costs is measured apart, for one ε (`cost.py`) or several (`frontier.py`).
-Needs `pip install 'scoreveil[fit]'`; the veil that comes out needs numpy alone.
+Records are read through noisy histograms alone (`releases.py`) on fixed bins (`grid.py`). These are smoothed
+(`estimates.py`), the best map is found by a linear program (`program.py`), its regions are counted once more, and what
+is stated for new records is computed from those counts (`mechanisms/promises.py`). With ε, a table stands on top of the
+map. What a veil costs is measured apart (`cost.py`). Needs `pip install 'scoreveil[fit]'`; the veil needs numpy alone.
 """
 
-from dataclasses import replace
+import math
+import warnings
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from scoreveil.fitting import histograms, rounding
-from scoreveil.fitting.histograms import Floats, Integers, Places
-from scoreveil.fitting.program import Attacker, Solution, candidates, solve
-from scoreveil.fitting.readout import read_out
-from scoreveil.fitting.records import Scored, read_both
-from scoreveil.fitting.slack import CONFIDENCE, slack
-from scoreveil.mechanisms import promises
-from scoreveil.mechanisms.channel import NEAREST, Channel, shown
-from scoreveil.mechanisms.promises import Evidence
+from scoreveil.fitting.estimates import Estimates, estimate, label_tilts
+from scoreveil.fitting.grid import PAIRS, PARTS, STEPS, Grid
+from scoreveil.fitting.program import Attacker, best_map, best_table
+from scoreveil.fitting.records import Scored, check_doubts, read_both
+from scoreveil.fitting.releases import BUDGET, Draws, Floats, Integers, Releases, Side, clipped
+from scoreveil.mechanisms.per_label import PerLabel
+from scoreveil.mechanisms.promises import SIXTEENTHS, WHOLE, Evidence
+from scoreveil.mechanisms.regions import MAX_REGIONS, NEAREST, Regions
 from scoreveil.mechanisms.scores import check_epsilon
 from scoreveil.shapes import ManyLabels, OneColumn, Shape
 from scoreveil.veil import Veil
 
 __all__ = ["fit"]
 
-Objective = Literal["calibration", "fidelity"]
+Beyond = Literal["label", "correctness"]
 
-LEAST_ADVANTAGE = 1e-4
-HAIR = 1e-6  # by which the program is held tighter, so that rounding has room
+MIN_ADVANTAGE = 1e-4
+MIN_CERTIFIED, MAX_CERTIFIED = 0.05, 0.95
+LABELS, RECORDS_OF_LABEL = 64, 300  # up to so many classes, with so many records on average, are told apart
+FEW_REGIONS = 6  # where few records support no more, and fewer are stated more tightly about
+TIED = 0.15  # of a bin's records: if more share one top score, the bin cannot be cut
+HIDDEN = 0.7  # over √n: how much of the advantage on new records chance hides on the records of the fit
+SMALLEST = 0.004  # share of the others: a smaller region joins its neighbour
+ANSWER_WEIGHT = 5.0  # records' worth of the overall accuracy in what a region announces
+SIDE_WEIGHT = 40.0  # of what both labels of two show, in what a region announces for one of them
 
 
 def fit(
-    epsilon: float,
     nonmembers: Any,
     nonmember_labels: Any = None,
     members: Any = None,
     member_labels: Any = None,
     *,
     advantage: float = 0.02,
-    keep: int = 1,
-    objective: Objective | None = None,
+    epsilon: float | None = None,
+    beyond: Beyond = "label",
+    regions: int = MAX_REGIONS,
+    certify: float | None = None,
     shape: Shape | None = None,
-    rng: histograms.Draws | None = None,
+    force: bool = False,
+    rng: Draws | None = None,
     model: str = "",
     columns: str | None = None,
 ) -> Veil:
-    """Fit the most useful veil that keeps ε, and against the crowd the advantage.
+    """Fit the most useful veil under which members and others are alike.
 
     Scores and labels are arrays, torch tensors, DataFrames, or paths of files.
 
     Args:
-        epsilon: How much an answer shows beyond the kept classes, whatever an attacker knows.
         nonmembers: Scores (n, k) of records that the model was not trained on.
-        nonmember_labels: Their true classes, as numbers or names: then answers announce how often such answers are
-            right.
-        members: Scores of records that it was trained on: then the advantage is bounded too.
-        member_labels: Their true classes: then also for attackers who are told the true label.
-        advantage: By how much an attack on the fitted records may exceed guessing (TPR - FPR), beyond what the label
-            gives. For new records `veil.guarantee.advantage` holds, which is larger, and falls with their number.
-        keep: How many top classes keep their place.
-        objective: "calibration", the default with labels; or "fidelity": announced near the raw score.
+        nonmember_labels: Their true classes, as numbers or names: then a region announces how often its answers are
+            right; without, its mean top score.
+        members: Scores of records that it was trained on: then the advantage is bounded.
+        member_labels: Their true classes: then also for attackers who know them.
+        advantage: By how much an attack on the fitted records may exceed guessing (true less false positive rate),
+            beyond what it sees in any case. `veil.guarantee.advantage` is what holds for new records; it is larger, and
+            falls with their number.
+        epsilon: None announces the region as it is. With ε each answer also promises, about any single record, that no
+            attacker's odds change by more than e^ε; fresh answers add up.
+        beyond: "label": the answer adds at most the advantage to what the label tells. "correctness": to what someone
+            knows who has the label and knows whether it is right; someone who does not know learns as much more as
+            being right tells.
+        regions: How many there may be, 1 to 8.
+        certify: The part of the records to hold back from choosing the map, such as 0.3: what is stated is then a
+            theorem instead of an estimate. It tells something from some 2,000 records on.
         shape: How scores are served, where they are not vectors that sum to 1: `shapes.OneColumn()`, `ManyLabels()` or
             `MoreAxes()`. Labels of one column are 0 and 1, of many a matrix of them; of places, classes (n, t).
+        force: Fit even if the two sides seem to be swapped, to be the same, or to have labels of other records.
         rng: A numpy Generator for the noise on the histograms, for tests; without one it is cryptographic.
         model: A name for the veil.
         columns: Of DataFrames and files: the columns of the scores, as names or patterns with commas between.
 
     Returns:
-        A `Veil` whose mechanism is a `Channel`.
+        A `Veil` whose mechanism is `Regions`; of many labels, one for each.
 
     Raises:
-        ValueError: The records are not scores or labels, or an argument is out of range.
+        ValueError: The records are not scores or labels, seem to be mixed up, or an argument is out of range.
     """
-    check_settings(epsilon, advantage)
+    settings = check_settings(advantage, epsilon, beyond, regions, certify)
     others, inside, _ = read_both(nonmembers, nonmember_labels, members, member_labels, columns, shape)
-    if isinstance(shape, (OneColumn, ManyLabels)) and keep != 1:
-        raise ValueError(f"Of a yes or no there is one to keep: expected keep to be 1, got {keep!r}.")
-    if isinstance(keep, bool) or not isinstance(keep, (int, np.integer)) or not 1 <= keep <= others.classes:
-        raise ValueError(f"Expected keep to be a whole number from 1 to {others.classes}, got {keep!r}.")
-    if objective is None:
-        objective = "calibration" if others.labels is not None else "fidelity"
-    if objective not in get_args(Objective):
-        raise ValueError(f"Expected objective 'calibration' or 'fidelity', got {objective!r}.")
-    if objective == "calibration" and others.labels is None:
-        raise ValueError("The objective 'calibration' needs nonmember_labels.")
-    by_label, draw = objective == "calibration", histograms.uniforms(rng)
-    found = _fitted(float(epsilon), others, inside, float(advantage), int(keep), by_label, draw)
-    if isinstance(shape, (OneColumn, ManyLabels)):
-        shape = replace(shape, readout=read_out(found, others, shape, by_label, draw))
-    return Veil(found, shape=shape, model=model)
+    if not force:
+        check_doubts(others, inside)
+    if inside is None:
+        promise = "by ε alone" if epsilon is not None else "by nothing"
+        warnings.warn(
+            f"No members were given: what answers tell about membership is bounded {promise}. Give members=….",
+            stacklevel=2,
+        )
+    releases = Releases.drawn(rng)
+    if isinstance(shape, ManyLabels):
+        pairs = zip(others.by_label(), [None] * others.releases if inside is None else inside.by_label(), strict=True)
+        maps = tuple(_fitted(*pair, settings, Releases(releases.draw)) for pair in pairs)
+        mechanism: Regions | PerLabel = PerLabel.of(maps)
+    else:
+        mechanism = _fitted(others, inside, settings, releases)
+    veil = Veil(mechanism, shape=shape, model=model)
+    if veil.is_constant:
+        warnings.warn(constant_words(others.records), stacklevel=2)
+    return veil
 
 
-def check_settings(epsilon: float, advantage: float) -> None:
+@dataclass(frozen=True)
+class Settings:
+    """The arguments of `fit` that are not records, checked."""
+
+    advantage: float
+    epsilon: float | None
+    beyond: Beyond
+    regions: int
+    certify: float | None
+
+
+def check_settings(
+    advantage: float = 0.02,
+    epsilon: float | None = None,
+    beyond: Beyond = "label",
+    regions: int = MAX_REGIONS,
+    certify: float | None = None,
+) -> Settings:
     """Refuse what `fit` would refuse, for those who have to train first."""
-    check_epsilon(epsilon)
-    if not LEAST_ADVANTAGE <= advantage <= 1:
-        raise ValueError(f"Expected an advantage from {LEAST_ADVANTAGE:g} to 1, got {advantage}.")
+    if epsilon is not None:
+        check_epsilon(epsilon)
+    if not MIN_ADVANTAGE <= advantage <= 1:
+        raise ValueError(f"Expected an advantage from {MIN_ADVANTAGE:g} to 1, got {advantage}.")
+    if beyond not in get_args(Beyond):
+        raise ValueError(f"Expected beyond to be 'label' or 'correctness', got {beyond!r}.")
+    if isinstance(regions, bool) or not isinstance(regions, (int, np.integer)) or not 1 <= regions <= MAX_REGIONS:
+        raise ValueError(f"Expected regions to be a whole number from 1 to {MAX_REGIONS}, got {regions!r}.")
+    if certify is not None and not MIN_CERTIFIED <= certify <= MAX_CERTIFIED:
+        raise ValueError(f"Expected certify to be a part from {MIN_CERTIFIED:g} to {MAX_CERTIFIED:g}, got {certify}.")
+    return Settings(float(advantage), None if epsilon is None else float(epsilon), beyond, int(regions), certify)
 
 
-def _fitted(
-    epsilon: float,
-    others: Scored,
-    members: Scored | None,
-    advantage: float,
-    keep: int,
-    by_label: bool,
-    draw: histograms.Uniforms,
-) -> Channel:
-    every_edge = histograms.fixed_edges(others.classes)
-    fine = _bins(others, every_edge)
-    weights = histograms.outcome_weights(others, keep, by_label)
-    # what the profile does not spend; where labels have read-outs, these need the rest
-    spare = 0.0 if histograms.has_profile(others) else histograms.NOISE
-    reads_out = isinstance(others.shape, (OneColumn, ManyLabels))
-    of_totals = spare if reads_out else histograms.NOISE_OF_TOTALS + spare
-    outcome = histograms.outcomes(fine, weights, len(every_edge) + 1, draw, of_totals)
-    group = histograms.joined(outcome)
-    edges = every_edge[np.diff(group) > 0]
-    count = len(edges) + 1
-    outcome = np.stack([np.bincount(group, weights=column, minlength=count) for column in outcome.T], axis=1)
-    table_of_class, profile = histograms.profile(others, by_label, draw)
-    places = None
+def constant_words(records: int) -> str:
+    """What to say of a veil that announces one confidence for all."""
+    return (
+        "This veil announces the same confidence for every answer: it tells no more than the label. "
+        f"{records:,} records were too few, or the model's confidence says little; about {4 * records:,} may do."
+    )
+
+
+# The fit
+
+
+@dataclass(frozen=True, eq=False)
+class _Map:
+    """A map as it is found: what `Regions` takes, before anything is announced."""
+
+    strips: Floats
+    cuts: Floats
+    regions: Integers
+    share: Floats  # of the others, by region
+    rate: Floats  # how often they are right
+    atoms: float
+
+    @property
+    def size(self) -> int:
+        return len(self.share)
+
+    def of(self, scores: Floats) -> Integers:
+        """The region of each row."""
+        return np.asarray(_placeholder(self, scores.shape[1]).read(scores)[1])
+
+
+def _fitted(others: Scored, members: Scored | None, settings: Settings, releases: Releases) -> Regions:
+    chosen_on, counted_on = _parts(others, settings.certify, releases)
+    inside = inside_counted = None
     if members is not None:
-        places = histograms.places(others, members, (group[fine], group[_bins(members, every_edge)]), count, draw)
-
-    evidence = None if places is None else _evidence(places, advantage)
-    solution = best_table(outcome, epsilon, evidence)
-    joined = rounding.join_answers(solution.table, outcome)
-    shares = outcome.sum(axis=1) / outcome.sum()
-    for blend in (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0):
-        # towards the same row for all, which keeps every promise: what rounding broke is mended
-        blended = (1 - blend) * joined + blend * (shares @ joined)
-        whole = rounding.to_integers(blended, epsilon) if blend < 1 else rounding.constant(blended, shares)
-        if whole is None:
-            continue
-        stated = None if evidence is None else _stated(whole, evidence)
-        announced = announced_rates(whole / promises.WHOLE, outcome, others.classes)
-        made = Channel(epsilon, keep, edges, whole, announced, table_of_class, profile, stated)
-        try:
-            made.verify()
-        except ValueError:
-            continue
-        return made
-    raise RuntimeError("No table was found that keeps the promises; this is a defect of Scoreveil.")
+        inside, inside_counted = _parts(members, settings.certify, releases)
+    is_apart = settings.certify is not None
+    by_label = _tells_labels_apart(others, members, settings.certify)
+    found = _best_map(chosen_on, inside, settings, releases, by_label, "chosen" if is_apart else "")
+    return _counted(found, counted_on, inside_counted, settings, releases, by_label)
 
 
-def best_table(outcome: Floats, epsilon: float, evidence: Evidence | None) -> Solution:
-    """The program for histograms (bins, ranks) of outcomes, in records, and what the evidence holds it to."""
-    records = outcome.sum(axis=1)
-    shares = records / records.sum()
-    rates = histograms.monotone((outcome[:, 0] + 0.5) / (records + 1), records + 1)
-    held = [] if evidence is None else attackers(evidence)
-    return solve(shares, rates, candidates(rates), epsilon * (1 - HAIR), held)
+def _parts(records: Scored, certify: float | None, releases: Releases) -> tuple[Scored, Scored]:
+    """The records that the map is chosen on, and those that its regions are counted on."""
+    if certify is None:
+        return records, records
+    order = np.argsort(releases.draw(records.records), kind="stable")
+    held = round(certify * records.records)
+    if not 1 <= held < records.records:
+        raise ValueError(f"Expected records enough to hold a part of {certify:g} back, got {records.records}.")
+    return records.take(np.sort(order[held:])), records.take(np.sort(order[:held]))
 
 
-def attackers(evidence: Evidence) -> list[Attacker]:
-    """The attackers that the program bounds, as `promises` measures them."""
-    others, members = evidence.counts / evidence.counts.sum(axis=(1, 2, 3), keepdims=True)
-    allowance = evidence.advantage * (1 - HAIR) - HAIR * LEAST_ADVANTAGE
-    found = [Attacker((members - others).sum(axis=(0, 1))[None], allowance)]
-    if evidence.counts.shape[1] > 1:
-        labels = evidence.smoothed / evidence.smoothed.sum(axis=(1, 2), keepdims=True)
-        total = labels.sum(axis=2, keepdims=True)
-        within = np.divide(labels, total, out=np.zeros_like(labels), where=total > 0)
-        found.append(Attacker(total.min(axis=0) * (within[1] - within[0]), allowance))
-    if evidence.is_labelled:
-        weights = (members - others).sum(axis=0)
-        own = float(np.abs(weights.sum(axis=1)).sum() / 2)
-        found.append(Attacker(weights, own + allowance))
-    return found
+def _tells_labels_apart(others: Scored, members: Scored | None, certify: float | None) -> bool:
+    """Whether each label has records enough to be counted by itself; by public numbers alone."""
+    if members is None:
+        return False
+    k, fewest = others.classes, min(others.records, members.records)
+    if certify is not None:
+        fewest = round(fewest * min(certify, 1 - certify))
+    return k <= LABELS and fewest >= RECORDS_OF_LABEL * k
 
 
-def _bins(records: Scored, edges: Floats) -> Integers:
-    return np.asarray(np.searchsorted(edges, records.scores.max(axis=1), side="right"))
+def _budget(side: Side, name: str, by_label: bool, is_apart: bool) -> float:
+    """ε₀ of a release: what has no use goes to the bins, and of two parts each has all of it."""
+    parts = dict(BUDGET[side])
+    if not by_label:
+        parts["bins"] += parts.pop("labels")
+    if is_apart:
+        spent = sum(parts.values())
+        if name == "regions":
+            return spent
+        parts["bins"] += parts.pop("regions")
+    return parts[name]
 
 
-def _evidence(places: Places, advantage: float) -> Evidence:
-    counts = histograms.in_sixteenths(places.histogram)
-    smooth = histograms.in_sixteenths(histograms.smoothed(places.histogram))
-    return Evidence(places.group_of_class, counts, smooth, slack(places), np.ones(3), advantage, CONFIDENCE)
+def _best_map(
+    others: Scored, members: Scored | None, settings: Settings, releases: Releases, by_label: bool, part: str
+) -> _Map:
+    size = min(others.records, others.records if members is None else members.records)
+    grid = Grid(others.classes, pairs=others.classes > 2 and size >= PAIRS)
+    bins, is_apart = grid.bins, bool(part)
+
+    def budget(side: Side, name: str) -> float:
+        return _budget(side, name, by_label, is_apart)
+
+    def counted(records: Scored, side: Side, places: Integers, count: int) -> Floats:
+        """(truths, bins), in records."""
+        weights = _truths(records, side)
+        truths = weights.shape[1]
+        cells = places[:, None] + count * np.arange(truths)
+        noisy = releases.histogram("bins", side, cells, (truths, count), budget(side, "bins"), weights, part)
+        return noisy / records.releases
+
+    fine = grid.fine(others.scores)
+    fine_counts = clipped(counted(others, "other", fine, bins * PARTS))
+    other_counts = fine_counts.reshape(2, bins, PARTS).sum(axis=2)
+    whole = _atoms(others, fine // PARTS, other_counts.sum(axis=0), releases, budget("other", "ties"), part)
+    member_bins = member_counts = None
+    if members is not None:
+        member_bins = grid.fine(members.scores) // PARTS
+        member_counts = clipped(counted(members, "member", member_bins, bins))
+    estimates = estimate(other_counts, member_counts, grid, budget("member", "bins"))
+    attackers = []
+    if members is not None:
+        assert member_bins is not None
+        apart = None
+        if by_label:
+            apart = _by_label(
+                (others, members), (fine // PARTS, member_bins), grid, releases,
+                (budget("other", "labels"), budget("member", "labels")), part,
+            )  # fmt: skip
+        attackers = _attackers(estimates, apart, settings, size, is_labelled=members.labels is not None)
+    answers = min(settings.regions, MAX_REGIONS if size >= PAIRS else FEW_REGIONS)
+    solution, atoms = best_map(estimates.share, estimates.rate, answers, attackers, whole)
+    table = _joined(solution.table, estimates, answers)
+    return _cut(table, estimates, fine_counts.sum(axis=0), grid, atoms)
 
 
-def _stated(table: Integers, evidence: Evidence) -> Evidence:
-    """The evidence with the upper bounds that follow for this table."""
-    stated = np.ones(3)
-    for attacker in evidence.attackers:
-        stated[attacker] = promises.rounded_up(promises.stated_advantage(table, evidence, attacker))
-    return Evidence(
-        evidence.group_of_class, evidence.counts, evidence.smoothed, evidence.slack, stated, evidence.advantage,
-        evidence.confidence,
-    )  # fmt: skip
+def _truths(records: Scored, side: Side) -> Floats:
+    """How much each record counts as wrong and as right, (n, 2): without labels as its top score has it.
 
-
-def announced_rates(table: Floats, outcome: Floats, classes: int) -> Floats:
-    """How often each rank is right, given each answer; never 0 or 1.
-
-    Each answer has a record's worth of all answers added, and one of each outcome: half for what few records leave open
-    (Jeffreys), half for the noise.
+    Members without labels count once, (n, 1): what they are right about says nothing.
     """
-    keep = outcome.shape[1] - 1
-    counts = table.T @ outcome
-    counts = counts + outcome.sum(axis=0) / outcome.sum() + 1
-    rates = counts / counts.sum(axis=1, keepdims=True)
-    factor = 1 + min(2.0**-8, 1 / (8 * keep))
+    if records.labels is None and side == "member":
+        return np.ones((len(records), 1))
+    right = records.scores.max(axis=1) if records.labels is None else records.is_right.astype(np.float64)
+    return np.stack([1 - right, right], axis=1)
+
+
+def _atoms(others: Scored, places: Integers, counts: Floats, releases: Releases, epsilon: float, part: str) -> Any:
+    """Which bins cannot be cut, since many of their records share one top score.
+
+    How many share the commonest score of a bin changes by at most 1 with a record, and in its own bin alone.
+    """
+    pairs = np.stack([places.astype(np.float64), others.scores.max(axis=1)], axis=1)
+    values, shared = np.unique(pairs, axis=0, return_counts=True)
+    most = np.zeros(len(counts))
+    np.maximum.at(most, values[:, 0].astype(np.int64), shared)
+    noisy = releases.histogram("ties", "other", np.arange(len(counts)), (len(counts),), epsilon, most, part)
+    return noisy > TIED * counts * others.releases
+
+
+def _by_label(
+    sides: tuple[Scored, Scored], places: tuple[Integers, Integers], grid: Grid, releases: Releases,
+    noise: tuple[float, float], part: str,
+) -> tuple[Floats, Floats]:  # fmt: skip
+    """The share of each label on both sides (2, k), and how its records lie in the steps, as `label_tilts` has it."""
+    names: tuple[Side, Side] = ("other", "member")
+    counts = []
+    for side, where, name, epsilon in zip(sides, places, names, noise, strict=True):
+        cells = side.predicted * STEPS + where % STEPS
+        noisy = releases.histogram("labels", name, cells, (grid.classes, STEPS), epsilon, part=part)
+        counts.append(clipped(noisy / side.releases))
+    both = np.stack(counts)
+    return both.sum(axis=2) / both.sum(axis=(1, 2))[:, None], label_tilts(both, noise)
+
+
+def _attackers(
+    estimates: Estimates, by_label: tuple[Floats, Floats] | None, settings: Settings, size: int, is_labelled: bool
+) -> list[Attacker]:
+    """Those whom the program bounds: a little tighter than was asked for, for what chance hides in so few records."""
+    allowance = settings.advantage - min(settings.advantage / 2, HIDDEN / math.sqrt(size))
+    gap = estimates.members - estimates.share
+    right, wrong = (each[1] - each[0] for each in (estimates.right, estimates.wrong))
+    attackers = []
+    if settings.beyond == "correctness" and is_labelled:
+        weights = []
+        for others, members in (estimates.right, estimates.wrong):
+            weight = min(float(others.sum()), float(members.sum()))
+            weights.append(weight * (members / max(members.sum(), 1e-12) - others / max(others.sum(), 1e-12)))
+        return [Attacker(np.stack(weights), allowance)]
+    attackers.append(Attacker(gap[None], allowance))
+    if is_labelled:
+        own = (abs(float(right.sum())) + abs(float(wrong.sum()))) / 2
+        attackers.append(Attacker(np.stack([right, wrong]), own + allowance))
+    if by_label is not None:
+        shares, tilts = by_label
+        step = np.arange(len(gap)) % STEPS
+        others, members = (
+            base * np.exp(np.clip(tilt[:, step], -20, 20))
+            for base, tilt in zip((estimates.share, estimates.members), tilts, strict=True)
+        )
+        within = members / members.sum(axis=1, keepdims=True) - others / others.sum(axis=1, keepdims=True)
+        attackers.append(Attacker(shares.min(axis=0)[:, None] * within, allowance))
+    return attackers
+
+
+def _cut(table: Floats, estimates: Estimates, fine: Floats, grid: Grid, atoms: float) -> _Map:
+    """The map of a table: a bin that is shared by several answers is cut where its others have come so far."""
+    edges = np.concatenate([[1 / grid.classes], grid.fine_edges, [1.0]])
+    strips = len(grid.strips) + 1
+    pieces: list[list[tuple[float, int]]] = []  # of each strip: where a region begins
+    for strip in range(strips):
+        begins: list[tuple[float, int]] = []
+        for step in range(STEPS):
+            b = strip * STEPS + step
+            counts = fine[b * PARTS : (b + 1) * PARTS] + 0.25
+            reached = np.concatenate([[0.0], np.cumsum(counts) / counts.sum()])
+            ends = edges[step * PARTS : (step + 1) * PARTS + 1]
+            done = 0.0
+            for region in np.flatnonzero(table[b]).tolist():
+                at = _between(ends, float(np.interp(done, reached, np.arange(PARTS + 1))))
+                if not begins or begins[-1][1] != region:
+                    begins.append((at, region))
+                done += float(table[b, region])
+        pieces.append(begins)
+    width = max(map(len, pieces)) - 1
+    cuts, regions = np.full((strips, width), np.inf), np.zeros((strips, width + 1), dtype=np.int64)
+    for strip, begins in enumerate(pieces):
+        cuts[strip, : len(begins) - 1] = [at for at, _ in begins[1:]]
+        regions[strip] = [*(region for _, region in begins), *[begins[-1][1]] * (width + 1 - len(begins))]
+    share = table.T @ estimates.share
+    return _Map(grid.strips, cuts, regions, share, table.T @ (estimates.share * estimates.rate) / share, atoms)
+
+
+def _between(ends: Floats, place: float) -> float:
+    """The score at a place between edges, by logits: 1.5 is half way from the second to the third."""
+    part = min(int(place), len(ends) - 2)
+    low, high = (math.log(e / (1 - e)) for e in np.clip(ends[part : part + 2], 1e-9, 1 - 1e-9).tolist())
+    logit = low + (place - part) * (high - low)
+    return float(ends[part]) if place == part else 1 / (1 + math.exp(-logit))
+
+
+def _joined(table: Floats, estimates: Estimates, regions: int) -> Floats:
+    """Neighbouring answers that say least more apart are joined, until there are few enough and none is of few records.
+
+    To join two regions never breaks a promise.
+    """
+    table = table[:, table.sum(axis=0) > 0].copy()
+    while table.shape[1] > 1:
+        share = table.T @ estimates.share
+        right = table.T @ (estimates.share * estimates.rate)
+        pair_share, pair_right = share[1:] + share[:-1], right[1:] + right[:-1]
+        loss = _information(share[1:], right[1:]) + _information(share[:-1], right[:-1])
+        loss = loss - _information(pair_share, pair_right)
+        loss = np.where(np.minimum(share[1:], share[:-1]) < SMALLEST, -1.0, loss)
+        least = int(np.argmin(loss))
+        if table.shape[1] <= regions and loss[least] >= 0:
+            break
+        table[:, least] += table[:, least + 1]
+        table = np.delete(table, least + 1, axis=1)
+    return table
+
+
+def _information(share: Floats, right: Floats) -> Floats:
+    """Records' log-likelihood of being right or wrong, by their own rate."""
+    rate = np.clip(right / np.maximum(share, 1e-12), 1e-9, 1 - 1e-9)
+    return np.asarray(right * np.log(rate) + (share - right) * np.log1p(-rate))
+
+
+# Counting the regions
+
+
+def _counted(
+    found: _Map, others: Scored, members: Scored | None, settings: Settings, releases: Releases, by_label: bool
+) -> Regions:
+    """The regions counted once more, with what they announce and what follows for new records."""
+    is_apart, part = settings.certify is not None, "counted" if settings.certify is not None else ""
+    k, size = others.classes, found.size
+
+    def counted(records: Scored, side: Side, labels: bool) -> Floats:
+        """(labels, truths, regions), in records."""
+        weights, label = _truths(records, side), records.predicted if labels else np.zeros(len(records), dtype=np.int64)
+        shape = k if labels else 1, weights.shape[1], size
+        cells = (shape[1] * label[:, None] + np.arange(shape[1])) * size + found.of(records.scores)[:, None]
+        epsilon = _budget(side, "regions", by_label, is_apart)
+        return releases.histogram("regions", side, cells, shape, epsilon, weights, part) / records.releases
+
+    of_others = counted(others, "other", by_label or k == 2)
+    evidence = None
+    if members is not None:
+        of_members = counted(members, "member", by_label)
+        outside = of_others if by_label else of_others.sum(axis=0, keepdims=True)
+        if of_members.shape[1] == 1:
+            outside = outside.sum(axis=1, keepdims=True)
+        noise = tuple(_budget(side, "regions", by_label, is_apart) for side in ("other", "member"))
+        sizes = others.records, members.records
+        evidence = Evidence(
+            _sixteenths(np.stack([outside, of_members])), sizes, noise,  # type: ignore[arg-type]
+            settings.advantage, settings.beyond, is_apart,
+        )  # fmt: skip
+    layer = (
+        None if settings.epsilon is None else best_table(found.share / found.share.sum(), found.rate, settings.epsilon)
+    )
+    trust = _trust(found, len(of_others), by_label, is_apart)
+    announced = _announced(found, of_others, others.records, trust, layer, k)
+    if isinstance(others.shape, (OneColumn, ManyLabels)):
+        announced = _stretched(announced, others.threshold)
+    return Regions(
+        epsilon=math.inf if settings.epsilon is None else settings.epsilon,
+        number_of_classes=k,
+        strips=found.strips,
+        cuts=found.cuts,
+        regions=found.regions,
+        announced=announced,
+        table=layer,
+        counts=_sixteenths(of_others.sum(axis=0)),
+        evidence=evidence,
+        spent=(releases.spent("member"), releases.spent("other")),
+        atoms=max(found.atoms, 0.0),
+    )
+
+
+def _sixteenths(counts: Floats) -> Integers:
+    return np.rint(counts * SIXTEENTHS).astype(np.int64)
+
+
+def _trust(found: _Map, labels: int, by_label: bool, is_apart: bool) -> float:
+    """How much the counts of the regions are to be trusted beside those of the bins, 0 to 1: by their noise."""
+    cells = STEPS * PARTS * (len(found.strips) + 1) / found.size  # fine bins of a region
+    of_bins = cells / _budget("other", "bins", by_label, is_apart) ** 2
+    of_regions = labels / _budget("other", "regions", by_label, is_apart) ** 2
+    return of_bins / (of_bins + of_regions)
+
+
+def _announced(found: _Map, counts: Floats, records: int, trust: float, layer: Integers | None, k: int) -> Floats:
+    """How often each answer is right, (1, answers); of two classes for each label, (2, answers).
+
+    There are two estimates, that of the bins and that of the regions; a few records' worth of the overall accuracy is
+    added. An answer of the table of ε stands for the regions that give it.
+    """
+    table = np.eye(found.size) if layer is None else layer / WHOLE
+    pooled = np.maximum(counts.sum(axis=0), 0.0)  # (2, regions): wrong, right
+    right = (1 - trust) * found.share * found.rate * records + trust * pooled[1]
+    every = (1 - trust) * found.share * records + trust * pooled.sum(axis=0)
+    accuracy = float(right.sum() / max(every.sum(), 1e-9))
+    rate = (table.T @ right + ANSWER_WEIGHT * accuracy) / (table.T @ every + ANSWER_WEIGHT)
+    if k > 2:
+        return _inside(rate[None], k)
     made = []
-    for rate in rates:
-        falling = np.minimum.accumulate(rate[:keep])
-        if classes == keep:
-            falling = falling / falling.sum()
-        made.append(shown(falling.tolist(), classes, factor, 2 * NEAREST))
-    return np.array(made)
+    for wrong, correct in np.maximum(counts, 0.0):  # of each label
+        own, total = table.T @ correct, table.T @ (wrong + correct)
+        expected = _moved(rate, total, (float(own.sum()) + 2) / (float(total.sum()) + 4))
+        made.append((own + SIDE_WEIGHT * expected) / (total + SIDE_WEIGHT))
+    return _inside(np.stack(made), k)
+
+
+def _inside(rates: Floats, k: int) -> Floats:
+    """Above what the other classes get, and below 1."""
+    return np.clip(rates, (1 + 1e-6) / k, 1 - NEAREST)
+
+
+def _moved(rates: Floats, weights: Floats, mean: float) -> Floats:
+    """Rates moved by the same number of logits, so that their weighted mean is `mean`."""
+    logits = np.log(rates) - np.log1p(-rates)
+    shares = (weights + 1e-9) / (weights + 1e-9).sum()
+    low, high = -30.0, 30.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        is_below = float(shares @ (1 / (1 + np.exp(-(logits + middle))))) < mean
+        low, high = (middle, high) if is_below else (low, middle)
+    return np.asarray(1 / (1 + np.exp(-(logits + low))))
+
+
+def _stretched(announced: Floats, threshold: float) -> Floats:
+    """Probabilities of no and of yes as shapes with a threshold take them: the threshold stands for one half."""
+    no, yes = np.maximum(announced[0], 1 - threshold), np.maximum(announced[1], threshold)
+    return _inside(np.stack([1 - (1 - no) / (2 * threshold), 1 - (1 - yes) / (2 * (1 - threshold))]), 2)
+
+
+def _placeholder(found: _Map, k: int) -> Regions:
+    """A mechanism with this map, which announces nothing yet: to find regions with."""
+    return Regions(
+        number_of_classes=k, strips=found.strips, cuts=found.cuts, regions=found.regions,
+        announced=np.full((2 if k == 2 else 1, found.size), 0.9), counts=np.zeros((1, found.size), dtype=np.int64),
+    )  # fmt: skip

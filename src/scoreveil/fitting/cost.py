@@ -2,7 +2,7 @@
 
     from scoreveil.fitting.cost import cost
 
-    report = cost(4.0, nonmembers=out, nonmember_labels=y_out, members=inn, member_labels=y_in)
+    report = cost(nonmembers=out, nonmember_labels=y_out, members=inn, member_labels=y_in)
     print(report)
 
 Four ways to answer stand beside each other: raw scores; raw scores after temperature scaling, since calibration is not
@@ -134,7 +134,6 @@ class Cost:
 
 
 def cost(
-    epsilon: float,
     nonmembers: Any,
     nonmember_labels: Any,
     members: Any = None,
@@ -146,7 +145,6 @@ def cost(
     """Measure what a veil fitted on such records costs, by cross-fitting.
 
     Args:
-        epsilon: As for `fit`.
         nonmembers: As for `fit`; at least two records for each fold.
         nonmember_labels: As for `fit`; they are needed to say what an answer is worth.
         members: As for `fit`.
@@ -172,7 +170,7 @@ def cost(
         fold, member_fold = folds == number, member_folds == number
         rest = others.take(~fold)
         known = None if inside is None else inside.take(~member_fold)
-        for way, answer in _ways(epsilon, rest, known, rng, options):
+        for way, answer in _ways(rest, known, rng, options):
             answers[way][np.repeat(fold, others.releases)] = answer(others.take(fold))
             if inside is not None:
                 asked = inside.take(member_fold)
@@ -192,11 +190,13 @@ def confidence(records: Scored, answers: Floats) -> Floats:
 
 
 def _ways(
-    epsilon: float, others: Scored, members: Scored | None, rng: np.random.Generator, options: dict[str, Any]
+    others: Scored, members: Scored | None, rng: np.random.Generator, options: dict[str, Any]
 ) -> Iterator[tuple[str, Way]]:
     """Each way to answer, fitted on these records."""
     inside = (None, None) if members is None else members.given
-    fitted = fit(epsilon, *others.given, *inside, rng=rng, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # who fits the veil itself is told
+        fitted = fit(*others.given, *inside, rng=rng, **{**options, "force": True})
     veil = Veil(fitted.mechanism, shape=fitted.shape, rng=rng)
     yield "raw", lambda asked: asked.said
     yield "tempered", _tempered(others)
@@ -461,12 +461,12 @@ def _verdict(leak: dict[str, Measure], beats_label: bool, useful: dict[str, Meas
     if leak and leak["raw"].low <= 0.5 <= leak["raw"].high:
         sentences.append(
             "The raw confidence does not tell members from others on these records: there is nothing to hide from the "
-            "crowd, and ε alone is what the veil adds."
+            "population, and ε alone is what a veil can add."
         )
     if not beats_label:
         sentences.append(
             "It is not shown on these records that the veil is better than the label with a constant confidence, by "
-            "its log-loss: return the label alone, or fit with a larger epsilon or advantage, or on more records."
+            "its log-loss: return the label alone, or fit with a larger advantage, without ε, or on more records."
         )
     elif useful:
         sentences.append(

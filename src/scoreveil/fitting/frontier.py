@@ -1,9 +1,8 @@
-"""What each ε promises and leaves: a veil fitted for each of several, and what it costs.
+"""What each ε leaves of a fitted veil's confidence: a veil fitted for each of several, and what it costs.
 
-from scoreveil.fitting.frontier import frontier, smallest_better
+from scoreveil.fitting.frontier import frontier
 
-trials = frontier(nonmembers=out, nonmember_labels=y_out, members=inn)
-smallest_better(trials)       # the smallest ε that is clearly better than the label alone
+trials = frontier(nonmembers=out, nonmember_labels=y_out, members=inn)    # without ε first, then smaller and smaller
 """
 
 from collections.abc import Iterable
@@ -15,31 +14,25 @@ from scoreveil.fitting.cost import Cost, cost
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.veil import Veil
 
-EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
+EPSILONS: tuple[float | None, ...] = (None, 8.0, 4.0, 2.0, 1.0, 0.5)
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One ε: what a veil that was fitted for it promises, and what it costs, where there were labels to measure by."""
+    """One ε, or none: what a veil that was fitted for it promises, and what it costs where there are labels to tell."""
 
-    epsilon: float
+    epsilon: float | None
     guarantee: Guarantee
     cost: Cost | None
 
 
-def fit_and_measure(epsilon: float, **given: Any) -> tuple[Veil, Trial]:
+def fit_and_measure(epsilon: float | None = None, **given: Any) -> tuple[Veil, Trial]:
     """The veil of all records, and what such a veil costs; takes what `fit` takes."""
-    veil = fit(epsilon, **given)
-    measured = None if given.get("nonmember_labels") is None else cost(epsilon, **given)
-    return veil, Trial(float(epsilon), veil.guarantee, measured)
+    veil = fit(epsilon=epsilon, **given)
+    measured = None if given.get("nonmember_labels") is None else cost(epsilon=epsilon, **given)
+    return veil, Trial(epsilon, veil.guarantee, measured)
 
 
-def frontier(epsilons: Iterable[float] = EPSILONS, **given: Any) -> tuple[Trial, ...]:
-    """A trial of each ε, ascending; takes what `fit` takes."""
-    return tuple(fit_and_measure(epsilon, **given)[1] for epsilon in sorted(set(epsilons)))
-
-
-def smallest_better(trials: Iterable[Trial]) -> float | None:
-    """The smallest ε whose veil is clearly better than the label with a constant confidence; None where none is."""
-    better = (trial.epsilon for trial in trials if trial.cost is not None and trial.cost.beats_label)
-    return min(better, default=None)
+def frontier(epsilons: Iterable[float | None] = EPSILONS, **given: Any) -> tuple[Trial, ...]:
+    """A trial of each ε, in this order; takes what `fit` takes."""
+    return tuple(fit_and_measure(epsilon, **given)[1] for epsilon in epsilons)

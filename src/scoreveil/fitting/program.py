@@ -1,14 +1,15 @@
-"""The linear program: among all tables on these bins that keep the promises, the one with the least Brier score.
+"""The linear programs: the map without ε, and the table of ε on top of it.
 
-    minimise   Σ_b P(b) Σ_c Q[b,c] · ( r_b (1 - p_c)² + (1 - r_b) p_c² )
-    such that  m_c <= Q[b,c] <= e^ε m_c                                 ε, between any two bins
-               ½ Σ_{g,c} |Σ_b Δ_g(b) Q[b,c]| <= allowance               the advantage, for each attacker
+    minimise   Σ_b P(b) Σ_c Q[b,c] · ( r_b (1 - p_c)² + (1 - r_b) p_c² )        the Brier score of what is announced
+    such that  ½ Σ_{g,c} |Σ_b Δ_g(b) Q[b,c]| <= allowance                       the advantage, for each attacker
+               m_c <= Q[b,c] <= e^ε m_c                                         ε, in the second program
                Σ_c Q[b,c] = 1
 
-r_b is how often bin b is right; or, where fidelity is wanted, its top score: then the same expression is the squared
-distance to it, but for a constant. Solved by HiGHS (through scipy, which every data-science environment has).
+Without ε the simplex method ends at a corner, where few bins are shared by two answers: such a bin is cut in two. A bin
+that cannot be cut, since its scores are one and the same (an atom), goes whole to one answer. Solved by HiGHS.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,12 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoreveil.extras import needs
+from scoreveil.mechanisms.promises import WHOLE, exponential_below
 
 with needs("fit"):
     from scipy import sparse
     from scipy.optimize import linprog
 
 Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+SHARED = 1e-6  # a smaller part of a bin is none
+MOST_EPSILON = 22.0  # e^22 < 2^32: beyond it a table of such integers cannot tell
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,12 +41,10 @@ class Attacker:
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """The best table, and the proof that there is none better: the value of the dual program."""
+    """The best table, and its Brier score."""
 
     table: Floats  # (bins, answers)
-    confidences: Floats  # (answers,), ascending
     value: float
-    dual: float
 
 
 def cost(shares: Floats, rates: Floats, confidences: Floats) -> Floats:
@@ -48,61 +53,146 @@ def cost(shares: Floats, rates: Floats, confidences: Floats) -> Floats:
     return np.asarray(shares[:, None] * (r * (1 - p) ** 2 + (1 - r) * p**2))
 
 
-def candidates(rates: Floats) -> Floats:
-    """Confidences that may be announced: those of the bins, and some between them."""
-    return np.unique(np.round(np.concatenate([rates, np.linspace(rates.min(), rates.max(), 17)]), 6))
+def candidates(rates: Floats, answers: int) -> Floats:
+    """Confidences that may be announced: in equal steps, and in equal steps of logits, which part the sure ones."""
+    low, high = float(rates.min()), float(max(rates.max(), rates.min() + 1e-6))
+    logits = np.linspace(math.log(low / (1 - low)), math.log(high / (1 - high)), answers)
+    return np.unique(np.round(np.concatenate([np.linspace(low, high, answers), 1 / (1 + np.exp(-logits))]), 6))
 
 
-def solve(
-    shares: Floats, rates: Floats, confidences: Floats, epsilon: float, attackers: Sequence[Attacker] = ()
-) -> Solution:
-    """Solve the program.
+def best_map(
+    shares: Floats, rates: Floats, answers: int, attackers: Sequence[Attacker], whole: Bools
+) -> tuple[Solution, float]:
+    """The most useful map of bins to answers.
 
     Args:
         shares: P(b), (bins,).
         rates: r_b, (bins,).
-        confidences: p_c, (answers,).
-        epsilon: ε between any two bins.
+        answers: How many regions there may be.
         attackers: Those whose advantage is bounded.
+        whole: Which bins cannot be cut.
 
-    Raises:
-        RuntimeError: The solver failed, or its dual value disagrees.
+    Returns:
+        The solution, whose rows are 0 and 1 but for few bins that are not `whole`; and what it costs in Brier score
+        that some bins must stay whole.
     """
-    bins, answers = len(shares), len(confidences)
-    entries = bins * answers
-    # variables: Q by rows, then m, then one gap for each attacker, group and answer
-    gaps = [len(attacker.weights) * answers for attacker in attackers]
-    size = entries + answers + sum(gaps)
-    one, of_answer = np.ones(entries), sparse.kron(np.ones((bins, 1)), sparse.identity(answers))
-    wide = sparse.csr_matrix((entries, sum(gaps)))
-    # beyond e^23 a table of integers cannot tell
-    top = np.exp(min(epsilon, 23.0))
-    rows = [
-        sparse.hstack([sparse.identity(entries), -top * of_answer, wide]),
-        sparse.hstack([-sparse.identity(entries), of_answer, wide]),
-    ]
-    limits = [np.zeros(2 * entries)]
-    before = entries + answers
-    for attacker, count in zip(attackers, gaps, strict=True):
-        told = sparse.kron(sparse.csr_matrix(attacker.weights), sparse.identity(answers))  # (groups·answers, entries)
-        gap = sparse.csr_matrix(
-            (np.ones(count), (np.arange(count), np.arange(before - entries, before - entries + count))),
-            shape=(count, size - entries),
+    problem = _Problem(shares, rates, candidates(rates, answers), attackers)
+    solution = relaxed = problem.solve({}) or problem.constant()
+    fixed: dict[int, int] = {}
+    while True:
+        shared = [
+            int(b) for b in np.flatnonzero(whole & (solution.table.max(axis=1) < 1 - SHARED)) if int(b) not in fixed
+        ]
+        if not shared:
+            return solution, solution.value - relaxed.value
+        heaviest = max(shared, key=lambda b: float(shares[b]))
+        tried = []
+        for answer in np.flatnonzero(solution.table[heaviest] > SHARED).tolist():
+            found = problem.solve({**fixed, heaviest: answer})
+            if found is not None:
+                tried.append((found.value, answer, found))
+        if not tried:  # no answer that the bin was shared by can have it alone
+            return problem.constant(), problem.constant().value - relaxed.value
+        _, fixed[heaviest], solution = min(tried, key=lambda each: each[:2])
+
+
+class _Problem:
+    """The program without ε, ready to be solved with some bins fixed."""
+
+    def __init__(self, shares: Floats, rates: Floats, confidences: Floats, attackers: Sequence[Attacker]) -> None:
+        self.shares, self.rates, self.confidences = shares, rates, confidences
+        bins, answers = self.size = len(shares), len(confidences)
+        entries = bins * answers
+        gaps = [len(attacker.weights) * answers for attacker in attackers]
+        total = entries + sum(gaps)
+        rows, limits, before = [], [], entries
+        for attacker, count in zip(attackers, gaps, strict=True):
+            told = sparse.kron(sparse.csr_matrix(attacker.weights), sparse.identity(answers))
+            gap = sparse.csr_matrix(
+                (np.ones(count), (np.arange(count), np.arange(before - entries, before - entries + count))),
+                shape=(count, total - entries),
+            )
+            rows += [sparse.hstack([told, -gap]), sparse.hstack([-told, -gap])]
+            together = np.zeros(total)
+            together[before : before + count] = 1
+            rows.append(sparse.csr_matrix(together))
+            limits += [np.zeros(2 * count), np.array([2 * attacker.allowance])]
+            before += count
+        self.upper = sparse.vstack(rows).tocsr() if rows else None
+        self.limit = np.concatenate(limits) if limits else None
+        self.sums = sparse.csr_matrix(
+            (np.ones(entries), (np.repeat(np.arange(bins), answers), np.arange(entries))), shape=(bins, total)
         )
-        rows += [sparse.hstack([told, -gap]), sparse.hstack([-told, -gap])]
-        together = np.zeros(size)
-        together[before : before + count] = 1
-        rows.append(sparse.csr_matrix(together))
-        limits += [np.zeros(2 * count), np.array([2 * attacker.allowance])]
-        before += count
-    sums = sparse.csr_matrix((one, (np.repeat(np.arange(bins), answers), np.arange(entries))), shape=(bins, size))
-    objective = np.concatenate([cost(shares, rates, confidences).ravel(), np.zeros(size - entries)])
-    limit = np.concatenate(limits)
-    solved = linprog(objective, sparse.vstack(rows).tocsr(), limit, sums, np.ones(bins), method="highs")
+        self.objective = np.concatenate([cost(shares, rates, confidences).ravel(), np.zeros(total - entries)])
+
+    def solve(self, fixed: dict[int, int]) -> Solution | None:
+        """A corner; None where fixing these bins leaves none."""
+        (bins, answers), bounds = self.size, np.zeros((len(self.objective), 2))
+        bounds[:, 1] = np.inf
+        for b, answer in fixed.items():
+            bounds[b * answers : (b + 1) * answers, 1] = 0
+            bounds[b * answers + answer] = 1
+        solved = linprog(self.objective, self.upper, self.limit, self.sums, np.ones(bins), bounds, method="highs-ds")
+        if solved.status == 2:
+            return None
+        if solved.status:
+            raise RuntimeError(f"The solver found no map: {solved.message}")
+        table = np.maximum(solved.x[: bins * answers].reshape(bins, answers), 0.0)
+        table[table < SHARED] = 0.0
+        return Solution(table / table.sum(axis=1, keepdims=True), float(solved.fun))
+
+    def constant(self) -> Solution:
+        """One answer for all, which keeps every promise there is."""
+        cost_of_answer = cost(self.shares, self.rates, self.confidences).sum(axis=0)
+        table = np.zeros(self.size)
+        table[:, int(np.argmin(cost_of_answer))] = 1.0
+        return Solution(table, float(cost_of_answer.min()))
+
+
+def best_table(shares: Floats, rates: Floats, epsilon: float) -> Integers:
+    """The table of ε: for each region the chances of announcing each, in units of 2^-32, within e^ε exactly."""
+    regions = len(shares)
+    epsilon = min(epsilon, MOST_EPSILON)
+    entries, top = regions * regions, math.exp(epsilon * (1 - 1e-9))
+    of_answer = sparse.kron(np.ones((regions, 1)), sparse.identity(regions))
+    upper = sparse.vstack(
+        [
+            sparse.hstack([sparse.identity(entries), -top * of_answer]),
+            sparse.hstack([-sparse.identity(entries), of_answer]),
+        ]
+    ).tocsr()
+    sums = sparse.csr_matrix(
+        (np.ones(entries), (np.repeat(np.arange(regions), regions), np.arange(entries))),
+        shape=(regions, entries + regions),
+    )
+    objective = np.concatenate([cost(shares, rates, rates).ravel(), np.zeros(regions)])
+    solved = linprog(objective, upper, np.zeros(2 * entries), sums, np.ones(regions), method="highs")
     if solved.status:
         raise RuntimeError(f"The solver found no table: {solved.message}")
-    dual = float(solved.ineqlin.marginals @ limit + solved.eqlin.marginals.sum())
-    if abs(dual - solved.fun) > 1e-6:
-        raise RuntimeError(f"The solver's two values differ, {solved.fun} and {dual}: its table may not be the best.")
-    table = np.maximum(solved.x[:entries].reshape(bins, answers), 0.0)
-    return Solution(table / table.sum(axis=1, keepdims=True), confidences, float(solved.fun), dual)
+    table = np.maximum(solved.x[:entries].reshape(regions, regions), 0.0)
+    table = table[:, table.max(axis=0) > SHARED]  # answers that are worth giving
+    return _integers(table / table.sum(axis=1, keepdims=True), epsilon)
+
+
+def _integers(table: Floats, epsilon: float) -> Integers:
+    """The nearest integers that sum to 2^32 in each row and differ by e^ε at most in each column.
+
+    Each column lies between an integer and e^ε times it, rounded down. Where the rows cannot be made to sum up so, they
+    are drawn a little towards their mean, which has room.
+    """
+    ratio = exponential_below(epsilon)
+    for blend in (0.0, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2):
+        wanted = (1 - blend) * table + blend * table.mean(axis=0)
+        least = np.maximum(wanted.min(axis=0), wanted.max(axis=0) / float(ratio))  # the solver is exact to 1e-7 only
+        low = np.maximum(np.ceil(least * WHOLE).astype(np.int64), 1)
+        high = np.array([min(math.floor(ratio * int(value)), WHOLE) for value in low], dtype=np.int64)
+        rounded = np.clip(np.rint(wanted * WHOLE).astype(np.int64), low, high)
+        for row in rounded:
+            missing = WHOLE - int(row.sum())
+            for c in np.argsort(-(high - low), kind="stable"):
+                step = int(np.clip(missing, low[c] - row[c], high[c] - row[c]))
+                row[c] += step
+                missing -= step
+        if np.all(rounded.sum(axis=1) == WHOLE):
+            return np.asarray(rounded)
+    raise RuntimeError("No table of integers was found that keeps ε; this is a defect of Scoreveil.")

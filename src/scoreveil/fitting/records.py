@@ -21,8 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scoreveil.mechanisms.ordering import rank
-from scoreveil.mechanisms.scores import SUM_TOLERANCE, checked_rows, to_numpy
+from scoreveil.mechanisms.scores import checked_rows, to_numpy
 from scoreveil.shapes import ManyLabels, MoreAxes, OneColumn, Shape, TopK
 
 Floats = NDArray[np.float64]
@@ -88,11 +87,25 @@ class Scored:
         served = None if self.served is None else self.served[index]
         return Scored(self.scores[rows], labels, self.shape, served, self.names)
 
-    def kept(self, keep: int) -> Integers:
-        """The top classes of each record, best first."""
-        if keep == 1:
-            return self.predicted[:, None]
-        return np.asarray(np.flip(rank(self.scores)[:, self.classes - keep :], axis=1))
+    @property
+    def threshold(self) -> float:
+        """Of one yes or no: from where on it is yes."""
+        found = getattr(self.shape, "threshold", 0.5)
+        return float(found[0] if isinstance(found, tuple) else found)
+
+    def by_label(self) -> list["Scored"]:
+        """Of many labels each by itself, as a yes or no."""
+        assert isinstance(self.shape, ManyLabels)
+        assert self.served is not None
+        m = self.releases
+        thresholds = np.broadcast_to(np.array(self.shape.threshold), m).tolist()
+        return [
+            Scored(
+                self.scores[i::m], None if self.labels is None else self.labels[i::m],
+                OneColumn(thresholds[i], self.shape.logits), self.served[:, i],
+            )
+            for i in range(m)
+        ]  # fmt: skip
 
 
 def in_words(shape: Shape | None, served: Floats) -> Floats:
@@ -136,7 +149,7 @@ def read_sides(
     for who, (scores, _) in given.items():
         try:
             found, own = _scores(scores, columns)
-            rows[who] = _checked(found)
+            rows[who] = checked_rows(found)
         except ValueError as error:
             raise ValueError(f"{who}: {error}") from None
         if not len(rows[who]):
@@ -154,31 +167,53 @@ def read_sides(
     numbers, note = _numbered(labels, names, next(iter(counts.values()))[1])
     whole = {who: _classes(each, counts[who][1], f"labels of {who}") for who, each in numbers.items()}
     sides = {who: Scored(each, whole.get(who)) for who, each in rows.items()}
-    return sides, " ".join(filter(None, [note, *_doubts(sides)]))
+    return sides, note
 
 
-def _doubts(sides: Mapping[str, Scored]) -> Iterator[str]:
-    """What looks as if files were mixed up: labels that say nothing of the scores, sides that changed places."""
+def check_doubts(others: Scored, members: Scored | None) -> None:
+    """Refuse sides that seem to be mixed up.
+
+    Raises:
+        ValueError: The sides seem to be swapped or the same, or labels to be those of other records.
+    """
+    sides = {"nonmembers": others} | ({} if members is None else {"members": members})
+    for doubt in doubts(sides):
+        raise ValueError(f"{doubt} If it is meant so, say force=True (--force).")
+
+
+def doubts(sides: Mapping[str, Scored]) -> Iterator[str]:
+    """What looks mixed up: labels that fit no better than chance, sides that are swapped or the same."""
     right = dict[str, NDArray[np.bool_]]()
     for who, side in sides.items():
         if side.labels is None or not len(side):
             continue
-        found = right[who] = side.is_right
-        shares = [np.bincount(each, minlength=side.classes) / len(found) for each in (side.predicted, side.labels)]
+        correct = right[who] = side.is_right
+        shares = [np.bincount(each, minlength=side.classes) / len(correct) for each in (side.predicted, side.labels)]
         chance = float(shares[0] @ shares[1])  # how often they would agree if neither knew of the other
-        if max(map(max, shares)) < 1 and found.mean() - chance < SURE * math.sqrt(chance * (1 - chance) / len(found)):
+        error = math.sqrt(chance * (1 - chance) / len(correct))
+        if max(map(max, shares)) < 1 and correct.mean() - chance < SURE * error:
             yield (
-                f"The labels of {who} agree with the top scores in {found.mean():.0%} of the records, no more than by "
-                "chance: are they of these records, in the same order?"
+                f"The labels of {who} agree with the top scores in {correct.mean():.0%} of the records, no more than "
+                "by chance. Are they the labels of these records, in the same order?"
             )
     if {"members", "nonmembers"} <= set(right):
-        inside, others = right["members"], right["nonmembers"]
-        error = math.sqrt(sum(each.mean() * (1 - each.mean()) / len(each) for each in (inside, others)))
-        if others.mean() - inside.mean() > SURE * error:
+        inside, outside = right["members"], right["nonmembers"]
+        error = math.sqrt(sum(each.mean() * (1 - each.mean()) / len(each) for each in (inside, outside)))
+        if outside.mean() - inside.mean() > SURE * error:
             yield (
-                f"The model is right about {inside.mean():.0%} of the members, and about {others.mean():.0%} of the "
-                "others, whom it was not trained on: have the two sides changed places?"
+                f"The model is right about {inside.mean():.0%} of the members and about {outside.mean():.0%} of the "
+                "nonmembers, which it was not trained on. Are the two sides swapped?"
             )
+    if {"members", "nonmembers"} <= set(sides) and _are_same(sides["members"], sides["nonmembers"]):
+        yield "Most score vectors of the members are among the nonmembers too. Are the two sides the same records?"
+
+
+def _are_same(members: Scored, others: Scored) -> bool:
+    """Whether most different score vectors of the smaller side are also on the other one."""
+    inside, outside = ({row.tobytes() for row in np.ascontiguousarray(side.scores)} for side in (members, others))
+    small = min(inside, outside, key=len)
+    # a tree, or a model of few features, has few different vectors: then equal ones say nothing
+    return len(small) >= min(len(members), len(others)) / 2 and len(inside & outside) > len(small) / 2
 
 
 def read_both(
@@ -303,21 +338,6 @@ def _from_frame(frame: Any, columns: str | None) -> tuple[Any, list[str]]:
         text = [str(name) for name in every if frame[name].to_numpy().dtype.kind not in "fiu"]
         raise ValueError(f"expected numbers in every column, or columns= to name those of scores, got {listed(text)}.")
     return found, [name for name in every if isinstance(name, str)]
-
-
-def _checked(given: Any) -> Floats:
-    try:
-        return checked_rows(given)
-    except ValueError as error:
-        rows = np.asarray(to_numpy(given)) if hasattr(given, "shape") else np.empty(0)
-        if rows.ndim == 2 and rows.dtype.kind == "f" and np.isfinite(rows).all():
-            off = np.median(np.abs(rows.sum(axis=1, dtype=np.float64) - 1)) if len(rows) else 0.0
-            if off > SUM_TOLERANCE and rows.min() >= 0 and rows.max() <= 1:
-                told = "got probabilities that do not: if they are of many labels, say so with a shape"
-                raise ValueError(f"expected scores that sum to 1, {told}.") from None
-            if off > SUM_TOLERANCE:
-                raise ValueError("expected scores that sum to 1, got what looks like logits: apply softmax.") from None
-        raise error
 
 
 # Labels

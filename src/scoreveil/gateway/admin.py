@@ -3,7 +3,7 @@
 It asks for no key, so a web page that an operator visits must not reach it under a name of its own (DNS rebinding):
 requests are answered for addresses, for names without a dot, and for those that the configuration names.
 
-The playground veils what is typed into it, with fresh draws and no model's secret or reference; by the table of a
+The playground veils what is typed into it, with fresh draws and no model's secret or reference; by the regions of a
 model's fitted veil, if it has one.
 """
 
@@ -119,12 +119,12 @@ async def _state(request: Request, load: Callable[[], Config]) -> Response:
             shown.append({**counted[name], "epsilon": None, "mechanism": None, "classes": None, "repeats": None})
             continue
         veil = model.bare_veil
-        classes, held = veil.mechanism.classes, model.answer_releases
+        held = model.answer_releases
         settings = {
-            "epsilon": veil.epsilon,
-            "mechanism": veil.mechanism.name,
+            "epsilon": _finite(veil.epsilon),
+            "mechanism": veil.mechanism.name if veil.mechanism.classes is None else "fitted",
             # of a fitted veil that the playground can try
-            "classes": classes if classes is not None and classes <= MOST_CLASSES else None,
+            "classes": veil.mechanism.classes if _can_be_tried(veil.mechanism) else None,
             "repeats": model.repeats,
             # None where only the model itself tells how many releases an answer holds
             "releases": model.allowed_answers(held) if model.budgeted and held is not None else None,
@@ -169,9 +169,10 @@ def _veiled(asked: dict[str, Any], load: Callable[[], Config]) -> dict[str, Any]
         "guarantee": {
             "words": promise.words,
             "limits": promise.limits,
-            "epsilon": promise.epsilon if math.isfinite(promise.epsilon) else None,
-            "worst_loss": promise.worst_loss,
+            "epsilon": _finite(promise.epsilon),
+            "worst_loss": _finite(promise.worst_loss),
             "advantage": promise.advantage,
+            "advantage_alone": promise.advantage_alone,
         },
         "table": mechanism.as_table(scores),
     }
@@ -181,9 +182,19 @@ def _fitted(config: Config, name: str) -> Mechanism:
     """The fitted mechanism of a model."""
     model = config.models.get(name)
     mechanism = model.bare_veil.mechanism if model is not None and model.is_veiled else None
-    if mechanism is None or mechanism.classes is None:
-        raise ValueError("There is no model of this name with a fitted veil.")
+    if mechanism is None or not _can_be_tried(mechanism):
+        raise ValueError("There is no model of this name with a fitted veil that can be tried here.")
     return mechanism
+
+
+def _can_be_tried(mechanism: Mechanism) -> bool:
+    """Whether it was fitted, for one score vector of not too many classes."""
+    return mechanism.classes is not None and mechanism.classes <= MOST_CLASSES and mechanism.together == 1
+
+
+def _finite(number: float | None) -> float | None:
+    """What JSON can say of a number; None where nothing is promised."""
+    return number if number is not None and math.isfinite(number) else None
 
 
 def _json(content: Any, status: int = 200) -> Response:

@@ -319,8 +319,16 @@ class Model(ConfigTable, frozen=True):
     @property
     def remembers(self) -> bool:
         """Whether records, their answers and what they spent are kept in the ledger: where they are known, and a
-        release has a price."""
+        release has a price. A veil without ε has none."""
         return self.is_veiled and self.knows_records and math.isfinite(self.bare_veil.guarantee.epsilon)
+
+    @property
+    def needs_secret(self) -> bool:
+        """Whether answers are drawn, or records named. A fitted veil without ε is a function of the scores."""
+        if not self.is_veiled:
+            return False
+        mechanism = self.bare_veil.mechanism
+        return self.remembers or mechanism.classes is None or mechanism.draws(mechanism.classes) > 0
 
     @property
     def is_v2(self) -> bool:
@@ -351,11 +359,7 @@ class Model(ConfigTable, frozen=True):
             if "veil" in self.veil:
                 _require(len(self.veil) == 1, "a fitted veil has its epsilon and options already; name it alone")
                 fitted = Veil.load(self.veil["veil"])
-                same = shape is None or self._agrees(fitted.shape)
-                _require(same, f"the veil was fitted for {_shape_words(fitted.shape)}")
-                in_logits = getattr(fitted.shape, "logits", False)
-                _require(self.outputs == "logits" or not in_logits, 'the veil takes logits; say outputs = "logits"')
-                return Veil(fitted.mechanism, shape=fitted.shape, secret=secret, model=name)
+                return Veil(fitted.mechanism, shape=self._served_shape(fitted), secret=secret, model=name)
             for option, value in self.veil.items():
                 if files or not isinstance(value, Path):
                     given[option] = np.load(value, allow_pickle=False) if isinstance(value, Path) else value
@@ -382,6 +386,20 @@ class Model(ConfigTable, frozen=True):
             return None
         return shapes.make(self.shape, threshold=self.threshold, classes=self.classes)
 
+    def _served_shape(self, fitted: Veil) -> Shape | None:
+        """The shape that a saved veil brings; one that was fitted on whole vectors takes lists of the largest too."""
+        classes = fitted.mechanism.classes
+        if self.shape == "top_k" and fitted.shape is None and classes is not None:
+            same = self.classes in (None, classes)
+            _require(same, f"the veil was fitted for {classes} classes, and classes is another number")
+            _require(self.outputs == "scores", "logits of a list do not tell what the rest has; serve probabilities")
+            return TopK(classes)
+        same = self.shape is None or self._agrees(fitted.shape)
+        _require(same, f"the veil was fitted for {_shape_words(fitted.shape)}")
+        in_logits = getattr(fitted.shape, "logits", False)
+        _require(self.outputs == "logits" or not in_logits, 'the veil takes logits; say outputs = "logits"')
+        return fitted.shape
+
     def _agrees(self, shape: Shape | None) -> bool:
         """Whether a fitted veil's shape is the one that the table names, as far as it does."""
         if shape is None or shape.name != self.shape:
@@ -393,11 +411,12 @@ class Model(ConfigTable, frozen=True):
     @property
     def each_releases(self) -> int | None:
         """Score vectors of one record in each score output; None where only the model itself can tell."""
-        shape = self.bare_veil.shape
+        veil = self.bare_veil
+        shape = veil.shape
         if isinstance(shape, (OneColumn, TopK)):
             _require(self.releases is None, "releases is for many labels, or for a vector at each of several places")
             return 1
-        if isinstance(shape, ManyLabels) and (labels := _labels(shape)) is not None:
+        if isinstance(shape, ManyLabels) and (labels := _labels(veil)) is not None:
             _require(
                 self.releases in (None, labels), f"the veil is for {labels} labels, and releases is another number"
             )
@@ -429,6 +448,11 @@ class Model(ConfigTable, frozen=True):
 
     def check_price(self, releases: int) -> None:
         """Refuse a budget that bears no answer of so many releases, and an answer that the ledger cannot count."""
+        _require(
+            not self.budgeted or math.isfinite(self.bare_veil.guarantee.epsilon),
+            "repeats = 'budget' counts ε, and this veil promises none: memory means nothing without an ε. "
+            "Remove repeats and total, or use a veil that was fitted with ε",
+        )
         if self.budgeted and self.allowed_answers(releases) < 1:
             held = "" if releases == 1 else f" An answer holds {releases} releases."
             raise ConfigError(f"total = {self.total:g} allows no release; raise it, or lower epsilon.{held}")
@@ -453,11 +477,12 @@ class Model(ConfigTable, frozen=True):
         return _billionths((promise or self.bare_veil.guarantee).epsilon * releases)
 
 
-def _labels(shape: ManyLabels) -> int | None:
+def _labels(veil: Veil) -> int | None:
     """How many labels there are, where thresholds or a fit tell."""
-    if shape.readout is not None:
-        return shape.readout.labels
-    return len(shape.threshold) if isinstance(shape.threshold, tuple) else None
+    if veil.mechanism.together > 1:
+        return veil.mechanism.together
+    threshold = getattr(veil.shape, "threshold", None)
+    return len(threshold) if isinstance(threshold, tuple) else None
 
 
 def _shape_words(shape: Shape | None) -> str:
@@ -508,3 +533,7 @@ class Config(ConfigTable, frozen=True):
     def remembers(self) -> bool:
         """Whether a ledger is needed."""
         return any(model.remembers for model in self.models.values())
+
+    @property
+    def needs_secret(self) -> bool:
+        return any(model.needs_secret for model in self.models.values())

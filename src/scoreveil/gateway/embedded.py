@@ -91,7 +91,10 @@ def _check_classes(veil: Veil, spec: TensorSpec) -> None:
     sizes = (1, *(max(1, size) for size in spec.shape[1:]))
     yes_or_no = isinstance(veil.shape, (OneColumn, ManyLabels))
     even = 0.5 if yes_or_no else 1 / (getattr(veil.shape, "classes", None) or sizes[-1])
-    Veil(veil.mechanism)(veil.vectors(np.full(sizes, even))[:, 0])
+    (vectors,), together = veil.vectors(np.full(sizes, even)), veil.mechanism.together
+    if together > 1 and len(vectors) != together:
+        raise ValueError(f"This veil was fitted for {together} labels; the model has {len(vectors)}.")
+    Veil(veil.mechanism)(vectors[:together])
 
 
 def counted(model: Model, loaded: LoadedModel) -> Model:

@@ -94,12 +94,14 @@ class LedgerLink:
                     raise LedgerMismatch(OTHER_UNIT.format(model=name, held=held, asked=model.unit))
 
 
-def load_keys(config: Config) -> Keys:
-    """The keys of a gateway that is about to start; made where there are neither keys nor a ledger.
+def load_keys(config: Config) -> Keys | None:
+    """The keys of a gateway about to start; made where there are neither keys nor a ledger. None if none are needed.
 
     Raises:
         ValueError: The ledger belongs to other keys, or the keys are missing beside a ledger.
     """
+    if not config.needs_secret:
+        return None
     path = config.secrets.file
     if config.remembers and not secrets.is_there(path):
         try:

@@ -85,8 +85,9 @@ def here(config: Config) -> list[str]:
 async def everything(config: Config) -> list[str]:
     """As `here`, and the secret, the ledger and every upstream too."""
     lines = here(config)
-    with said_of("secrets"):
-        lines.append(_secret(config.secrets.file))
+    if config.needs_secret:
+        with said_of("secrets"):
+            lines.append(_secret(config.secrets.file))
     if config.remembers:
         with said_of("ledger"):
             lines.append(await _ledger(config.ledger.url))
@@ -137,15 +138,16 @@ def _describe(name: str, model: Model, opened: LoadedModel) -> list[str]:
 
 def _spends(model: Model) -> list[str]:
     """What a whole answer spends, where it is more than one release."""
-    veil, held = model.bare_veil, model.answer_releases or 1
-    spent = veil.guarantee.epsilon * held
+    held = model.answer_releases or 1
     if held == 1:
         return []
+    epsilon = model.bare_veil.guarantee.epsilon
+    spent = epsilon * held
     most = "up to " if model.has_places else ""
     what = "a place" if model.has_places else "a label" if len(model.scores) == 1 else "a label or output"
-    said = f"  ε = {veil.epsilon:g} is that of {what}; an answer holds {most}{held} of them"
     if not math.isfinite(spent):
-        return [f"{said}."]
+        return [f"  what is promised is about {what}; an answer holds {most}{held} of them."]
+    said = f"  ε = {epsilon:g} is that of {what}; an answer holds {most}{held} of them"
     more = " Something is promised about each, and nothing about a whole answer." if spent > NOTHING else ""
     return [f"{said} and spends {most}ε = {spent:g}.{more}"]
 
@@ -243,10 +245,10 @@ async def _upstream(name: str, model: Model, config: Config) -> list[str]:
 
 
 def kept(config: Config) -> list[str]:
-    """Where the secret and the ledger are, and whether each was there already; of what they hold, nothing."""
+    """Where secret and ledger are, if they are used, and whether each was there already; of what they hold, nothing."""
     path, url = config.secrets.file, config.ledger.url
-    lines = [f"Secret   {_found(path)}"]
-    if secrets.VARIABLE in os.environ:
+    lines = [f"Secret   {_found(path)}"] if config.needs_secret else []
+    if lines and secrets.VARIABLE in os.environ:
         lines = [f"Secret   that of {secrets.VARIABLE} in the environment"]
     if config.remembers:
         # the address of a database may hold a password

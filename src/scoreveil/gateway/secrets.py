@@ -45,7 +45,9 @@ def load(path: Path, create: bool = True) -> Keys:
         if create:
             secret_file.create(path, secrets.token_hex(32) + "\n")
         elif not path.exists():
-            raise ValueError(f"There is no secret file {path}; put it back.")
+            raise ValueError(
+                f"There is no secret file {path}; put it back. If there never was one, restart to make it."
+            )
         # a group may read it: that is how Kubernetes mounts secrets for a pod's fsGroup
         if secret_file.readable_by(path, 0o007):
             raise ValueError(f"Others can read the secret file {path}; chmod 600 it.")

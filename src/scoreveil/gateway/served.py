@@ -51,13 +51,16 @@ class ServedModel:
     """A model, its veils and its budget."""
 
     def __init__(
-        self, name: str, model: Model, source: Source[Any], keys: Keys, limits: Limits, metrics: ModelMetrics
+        self, name: str, model: Model, source: Source[Any], keys: Keys | None, limits: Limits, metrics: ModelMetrics
     ) -> None:
+        """`keys` may be None where the model needs no secret."""
         self.name, self.model, self.source, self.limits, self.metrics = name, model, source, limits, metrics
-        secret = keys.records if model.budgeted else keys.answers
+        secret = None
+        if model.needs_secret:
+            assert keys is not None
+            secret = keys.records if model.budgeted else keys.answers
         scores = model.scores if model.is_veiled else ()
         self._veils = {score: model.make_veil(secret, f"{name}/{model.version}/{score}") for score in scores}
-        self._keys = RecordKeys(keys.records, name, model.version)
         each = model.each_releases if model.is_veiled else 0
         assert each is not None  # what the file does not tell, the opened model has told
         self._each = each
@@ -65,6 +68,9 @@ class ServedModel:
         self.remembers = model.remembers
         self._answered: dict[bytes, bytes] = {}  # sticky outcomes as they were released: they never change
         if self.remembers:
+            assert keys is not None
+            assert secret is not None
+            self._keys = RecordKeys(keys.records, name, model.version)
             typical = None if model.typical is None else np.load(model.typical, allow_pickle=False)
             self._near = Neighbourhoods(keys.records, f"{name}/{model.version}".encode(), typical)
             self._settings = _settings(self._veils.values(), secret)
@@ -150,8 +156,9 @@ class ServedModel:
         return vectors
 
     def _by_scores(self, veil: Veil, rows: Array, query: Query) -> Array:
-        """The same answer for the same scores, and the same fingerprint where the mechanism alone has no price."""
-        return veil(rows, veil.fingerprints(query.rows, query.inputs()) if self.model.knows_records else None)
+        """The same answer for the same scores, and the same fingerprint where answers are drawn and have no price."""
+        is_told = veil.is_keyed and self.model.knows_records
+        return veil(rows, veil.fingerprints(query.rows, query.inputs()) if is_told else None)
 
     def _marks(self, query: Query) -> bytes:
         try:

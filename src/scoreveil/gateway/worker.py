@@ -96,11 +96,14 @@ class Worker:
         task.add_done_callback(self._tasks.discard)
 
     async def _open(self, config: Config) -> Gateway:
-        keys = await asyncio.to_thread(secrets.load, config.secrets.file, create=False)
+        keys = None
+        if config.needs_secret:
+            keys = await asyncio.to_thread(secrets.load, config.secrets.file, create=False)
         if self._metrics is None:
             self._metrics = Metrics()
         ledger = None
         if config.remembers:  # one that is open stays open, with all that was charged
+            assert keys is not None  # who remembers needs a secret
             ledger = self._ledgers.setdefault(config.ledger.url, LedgerLink(config.ledger.url))
             await ledger.require(keys, config.models)
         models = {}
@@ -109,11 +112,11 @@ class Worker:
                 models[name] = await self._open_model(name, model, keys, config.limits, self._metrics.add(name))
         tracer, unnamed = open_tracer(config.traces), self._metrics.add("")
         gateway = Gateway(config, models, ledger, self._buckets, tracer, unnamed)
-        logs.event("serving", model=",".join(models), rotations=keys.rotations)
+        logs.event("serving", model=",".join(models), rotations=0 if keys is None else keys.rotations)
         return gateway
 
     async def _open_model(
-        self, name: str, model: Model, keys: Keys, limits: Limits, counters: ModelMetrics
+        self, name: str, model: Model, keys: Keys | None, limits: Limits, counters: ModelMetrics
     ) -> ServedModel:
         if model.upstream is None:
             source = await asyncio.to_thread(open_source, name, model, limits)

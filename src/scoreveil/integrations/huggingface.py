@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoreveil.extras import needs
-from scoreveil.integrations.records import RecordVeil, is_yes_or_no
+from scoreveil.integrations.records import LogitsCheck, RecordVeil, is_yes_or_no, sigmoid, softmax
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.mechanism import Mechanism
 from scoreveil.shapes import ManyLabels, MoreAxes, OneColumn, Shape
@@ -32,6 +32,8 @@ with needs("huggingface"):
 Text = str | dict[str, str]  # a dict holds a text and its text_pair
 Answer = dict[str, Any]
 Floats = NDArray[np.float64]
+
+WAY_OUT = "The pipeline would take their softmax or sigmoid once more: take that last layer out of the model."
 
 
 class VeiledPipeline:
@@ -61,7 +63,8 @@ class VeiledPipeline:
         shape = self._veil.veil.shape
         if shape is not None and not is_yes_or_no(shape):
             raise ValueError(f"A text has a score for every label, veiled before it is listed; remove {shape!r}.")
-        self._applied = "softmax" if shape is None else "sigmoid"
+        self._apply = softmax if shape is None else sigmoid
+        self._check = LogitsCheck(shape, "The model", WAY_OUT)
 
     def __call__(self, inputs: Text | Sequence[Text], *, top_k: int | Literal["best"] | None = "best") -> Any:
         """One answer a text: its best label with a veiled score, or its `top_k` labels; with None all of them."""
@@ -87,11 +90,12 @@ class VeiledPipeline:
     def _ask(self, texts: Sequence[Any]) -> Floats:
         """Raw scores (n, k), in the order of the model's labels."""
         column = {label: i for i, label in enumerate(self._labels)}
-        scores = np.zeros((len(texts), len(self._labels)))
-        for row, answer in enumerate(self._pipeline(list(texts), top_k=None, function_to_apply=self._applied)):
+        logits = np.zeros((len(texts), len(self._labels)), dtype=np.float32)  # as the pipeline has them
+        for row, answer in enumerate(self._pipeline(list(texts), top_k=None, function_to_apply="none")):
             for entry in answer:
-                scores[row, column[entry["label"]]] = entry["score"]
-        return scores
+                logits[row, column[entry["label"]]] = entry["score"]
+        self._check(logits)
+        return self._apply(logits).astype(np.float64)
 
     def _ranked(self, z: Floats, top_k: int | None) -> list[Answer]:
         order = np.argsort(-z, kind="stable")[:top_k]  # stable: the first of equals, as argmax has it
@@ -120,6 +124,7 @@ class VeiledTokenPipeline:
         shape = self._veil.veil.shape
         if not isinstance(shape, MoreAxes):
             raise ValueError(f"Tokens have a score vector each; remove {shape!r}.")
+        self._check = LogitsCheck(shape, "The model", WAY_OUT)
 
     def __call__(self, inputs: str | Sequence[str]) -> Any:
         """The entities of a text, each with a veiled score; of several texts, a list for each."""
@@ -135,8 +140,9 @@ class VeiledTokenPipeline:
         bare, parts = self._pipeline, []
         for number, part in enumerate(bare.preprocess(text, **bare._preprocess_params)):
             answer = bare.forward(part, **bare._forward_params)
-            raw = torch.softmax(answer["logits"].double(), dim=-1)  # (1, tokens, labels)
-            veiled = self._veil(raw.numpy(), [[text], [str(number)]])
+            logits = answer["logits"].double().numpy()  # (1, tokens, labels)
+            self._check(logits)
+            veiled = self._veil(softmax(logits), [[text], [str(number)]])
             # what comes after takes the softmax, which gives these very scores
             parts.append({**answer, "logits": torch.from_numpy(veiled).log()})
         return list(bare.postprocess(parts, **bare._postprocess_params))

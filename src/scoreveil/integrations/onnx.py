@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoreveil.extras import needs
-from scoreveil.integrations.records import RecordVeil, check_axes, is_yes_or_no
+from scoreveil.integrations.records import LogitsCheck, RecordVeil, check_axes, is_yes_or_no, sigmoid, softmax
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.mechanism import Mechanism
 from scoreveil.onnx_session import FLOATS, open_session
@@ -37,7 +37,8 @@ class VeiledSession:
         scores: The name of the output that holds the scores; not needed where only one can.
         labels: The name of an output of labels to let through as it is.
         outputs: What the scores are: "probabilities", or "logits". Of logits the softmax is taken here, and the
-            sigmoid where the shape is one of yes and no (`OneColumn`, `ManyLabels`).
+            sigmoid where the shape is one of yes and no (`OneColumn`, `ManyLabels`); an answer that holds
+            probabilities already is then refused.
         options: As in `Veil`.
     """
 
@@ -62,6 +63,8 @@ class VeiledSession:
         self._outputs = outputs
         self._veil = RecordVeil(epsilon, **options)
         self._yes_or_no = is_yes_or_no(self._veil.veil.shape)
+        way_out = 'Leave outputs="logits" out, or say outputs="probabilities".'
+        self._check = LogitsCheck(self._veil.veil.shape, f"The output {self._scores}", way_out)
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[NDArray[Any]]:
         """As `InferenceSession.run`: the wanted outputs, or with None all that there are here."""
@@ -93,12 +96,9 @@ class VeiledSession:
             return self._veil(answer, asked)
         # in half precision the sum of many small probabilities drifts from 1
         wide = answer.astype(np.float32) if answer.dtype == np.float16 else answer
-        if self._yes_or_no:
-            with np.errstate(over="ignore"):
-                return self._veil(1 / (1 + np.exp(-wide)), asked)
         check_axes(wide, self._veil.veil.shape)
-        shifted = np.exp(wide - wide.max(axis=-1, keepdims=True))
-        return self._veil(shifted / shifted.sum(axis=-1, keepdims=True), asked)
+        self._check(wide)
+        return self._veil(sigmoid(wide) if self._yes_or_no else softmax(wide), asked)
 
 
 def _scores_output(found: Mapping[str, str]) -> str:

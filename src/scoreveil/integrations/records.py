@@ -9,15 +9,21 @@ import hashlib
 from collections.abc import Iterable
 from typing import Any, Unpack
 
+import numpy as np
 from numpy.typing import NDArray
 
 from scoreveil import record_bytes
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.mechanism import Mechanism
+from scoreveil.mechanisms.scores import ROUNDED, SUM_TOLERANCE
 from scoreveil.shapes import ManyLabels, MoreAxes, OneColumn, Shape
 from scoreveil.veil import Veil, VeilOptions
 
 Rows = NDArray[Any]
+
+# different ones, before they are taken for probabilities and not for logits that look so by chance
+MIN_ROWS = 4  # that sum to 1 about as nearly as half precision can
+MIN_VALUES = 32  # from 0 to 1
 
 
 class RecordVeil:
@@ -47,6 +53,58 @@ class RecordVeil:
         is_one_record = scores.ndim == 1 and not isinstance(self.veil.shape, OneColumn)
         rows = scores[None] if is_one_record else scores
         return self.veil(rows, self.veil.fingerprints(len(rows), inputs)).reshape(scores.shape)
+
+
+class LogitsCheck:
+    """Refuses probabilities where logits are expected: a second softmax would make every confidence look low.
+
+    The first answer that holds logits settles it, and later ones are not looked at: among a million records one may
+    have logits that look like probabilities.
+
+    Args:
+        shape: That of the veil.
+        who: What gave the answer, as the error calls it.
+        way_out: What to do about it, a sentence.
+    """
+
+    def __init__(self, shape: Shape | None, who: str, way_out: str) -> None:
+        self._sums_to_one = shape is None or isinstance(shape, MoreAxes)
+        self._message = f"{who} gives probabilities already, and not logits. {way_out}"
+        self.is_settled = False
+
+    def __call__(self, answer: Rows) -> None:
+        """Look at an answer that is said to hold logits.
+
+        Raises:
+            ValueError: All of its rows are probabilities.
+        """
+        if self.is_settled:
+            return
+        rows = answer.reshape(-1, answer.shape[-1]) if self._sums_to_one and answer.ndim else answer.reshape(-1, 1)
+        rows = rows[np.isfinite(rows).all(axis=1)].astype(np.float64)  # far from all data a model may know nothing
+        if not rows.size or (self._sums_to_one and rows.shape[1] < 2):
+            return
+        off, needed = 0.0, MIN_VALUES
+        if self._sums_to_one:
+            off = float(np.abs(rows.sum(axis=1) - 1).max())
+            needed = 1 if off <= SUM_TOLERANCE else MIN_ROWS
+        looks_so = rows.min() >= 0 and rows.max() <= 1 + SUM_TOLERANCE and off <= ROUNDED
+        # copies of one record tell no more than it does
+        if looks_so and len(np.unique(rows, axis=0)) >= needed:
+            raise ValueError(self._message)
+        self.is_settled = not looks_so
+
+
+def softmax(logits: Rows) -> Rows:
+    """Probabilities of the classes on the last axis, in the dtype of the logits."""
+    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
+
+
+def sigmoid(logits: Rows) -> Rows:
+    """A probability of yes for each logit, in its dtype."""
+    with np.errstate(over="ignore"):
+        return np.asarray(1 / (1 + np.exp(-logits)))
 
 
 def check_axes(scores: Any, shape: Shape | None) -> None:

@@ -3,7 +3,7 @@
     from sklearn.linear_model import LogisticRegression
     from scoreveil.integrations.sklearn import VeiledClassifier
 
-    model = VeiledClassifier(LogisticRegression(), epsilon=4.0).fit(X, y)
+    model = VeiledClassifier(LogisticRegression()).fit(X, y)
     model.predict_proba(X)
 
 A meta-estimator: `fit` fits the classifier and, by cross-validation, the most useful veil for it. `predict` is the
@@ -11,7 +11,7 @@ wrapped classifier's, `predict_proba` and `predict_log_proba` are veiled, and `d
 else is passed through, and no public name leads to the fitted classifier.
 
 Of classifiers of several labels a record (MultiOutputClassifier, OneVsRestClassifier and others, where y is a matrix of
-0 and 1) each label's yes or no stays. Each label is a release of its own.
+0 and 1) each label's yes or no stays, and each label has a map of its own.
 """
 
 import hashlib
@@ -73,29 +73,33 @@ def _scores_exist(veiled: "VeiledClassifier") -> bool:
 class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     """A classifier behind a veil that is fitted with it.
 
-    `fit` trains a clone of the estimator on all records. The veil is the most useful one that keeps its promises
-    (`scoreveil.fit`): scores of records that the estimator was not trained on are out-of-fold scores, those of records
-    that it was trained on are the final estimator's own. The announced confidence is how often such answers are right.
+    `fit` trains a clone of the estimator on all records. The veil is the most useful one under which records that were
+    trained on look like others (`scoreveil.fit`). Scores of others are out-of-fold scores; those of records that the
+    estimator was trained on are its own. The announced confidence is how often such answers are right.
 
     A FrozenEstimator, by itself or as the last step of a pipeline, is used as it is. The records that `fit` gets then
-    count as ones that it was **not** trained on: there are no folds, and no advantage is promised, only ε.
+    count as ones that it was **not** trained on, and there are no folds. Give those that it was trained on too,
+    `fit(X, y, members=(X_in, y_in))`; without them no advantage is stated, and `fit` warns.
 
-    Answers are always sticky: the same record gets the same answer, so that asking again gains nothing; those of
-    different records are independent. A pickle holds no secret: give the path of a secret file to answer alike
-    wherever the classifier is loaded.
+    The same record always gets the same answer, so that asking again gains nothing. A veil without ε is a function of
+    the scores. Where answers are drawn they are keyed by a secret, and those of different records are independent. A
+    pickle holds no secret: give the path of a secret file to draw alike wherever the classifier is loaded.
 
     Args:
         estimator: A classifier; `fit` fits clones of it.
-        epsilon: How much shows through; or a mechanism or a veil, whole, and then none is fitted. Of several labels a
-            record it is that of each label.
+        epsilon: None fits a veil without ε, a number one with that ε, as in `scoreveil.fit`; of several labels a record
+            it is that of each label. A mechanism or a veil is used whole, and none is fitted.
         cv: How out-of-fold scores are made: a number of stratified folds, a splitter, or pairs of indices, as
             everywhere in scikit-learn. No record may be tested twice.
         advantage: As in `scoreveil.fit`.
-        mechanism: The name of a mechanism that is not fitted, as in `Veil`: then there are no folds.
-        keep: How many top classes keep their place; 1 by default.
+        beyond: As in `scoreveil.fit`.
+        regions: As in `scoreveil.fit`.
+        mechanism: The name of a mechanism that is not fitted, as in `Veil`: then there are no folds, and epsilon is
+            its ε.
+        keep: An option of the mechanism "isotonic": how many top classes keep their place.
         reading: An option of the mechanism "published".
-        secret: Of sticky answers: bytes, or the path of a secret file. Without one, a secret is drawn when first
-            fitted, and stays with this object.
+        secret: Of answers that are drawn, and of the noise of the fit: bytes, or the path of a secret file. Without
+            one, a secret is drawn when first fitted, and stays with this object.
         model: A name; other models get independent answers.
         random_state: Shuffles the records before they are divided into `cv` folds; nothing of the veil.
     """
@@ -103,10 +107,12 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     def __init__(
         self,
         estimator: Any,
-        epsilon: float | Mechanism | Veil = 4.0,
+        epsilon: float | Mechanism | Veil | None = None,
         *,
         cv: Any = 5,
         advantage: float = 0.02,
+        beyond: fitting.Beyond = "label",
+        regions: int = 8,
         mechanism: str | None = None,
         keep: int | str | None = None,
         reading: str | None = None,
@@ -118,6 +124,8 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         self.epsilon = epsilon
         self.cv = cv
         self.advantage = advantage
+        self.beyond = beyond
+        self.regions = regions
         self.mechanism = mechanism
         self.keep = keep
         self.reading = reading
@@ -134,17 +142,33 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     def estimator(self, estimator: Any) -> None:
         self.__dict__["estimator"] = Behind(estimator) if _has_fitted_parts(estimator) else estimator
 
-    def fit(self, X: Any, y: Any, **fit_params: Any) -> Self:
-        """Fit a clone of the estimator on all records, and the veil by cross-validation."""
+    def fit(
+        self, X: Any, y: Any, *, members: tuple[Any, Any] | None = None, force: bool = False, **fit_params: Any
+    ) -> Self:
+        """Fit a clone of the estimator on all records, and the veil by cross-validation.
+
+        Args:
+            X: Records; of a frozen estimator, ones that it was not trained on.
+            y: Their labels.
+            members: Of a frozen estimator: (X, y) of records that it was trained on. Then the advantage is bounded.
+            force: Of a frozen estimator: fit even if the two sides seem to be swapped or the same.
+            fit_params: For the estimator's own `fit`.
+
+        Raises:
+            ValueError: A parameter is out of range, or the records are not such records.
+        """
         inner = _opened(self.estimator)
         if not is_classifier(inner):
             raise ValueError(f"Expected a classifier, got {type(inner).__name__}.")
         y = _labels(y)
         several = _are_several(y)
-        veil, secret = (
-            self._given_veil(several),
-            self._secret(),
-        )  # refuse before the training what they would refuse after
+        # refuse before the training what they would refuse after
+        veil, secret = self._given_veil(several), self._secret()
+        if members is not None and (veil is not None or not _is_frozen(inner)):
+            raise ValueError(
+                "members are for a veil that is fitted to a FrozenEstimator; any other classifier is trained here, and "
+                "its members are the records of fit. Remove members."
+            )
         noise = KeyedDraws(secret.value, b"noise of a classifier's veil")
         fitted = clone(inner).fit(X, y, **fit_params)
         if several:
@@ -152,7 +176,11 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         elif len(fitted.classes_) < 2:
             raise ValueError(f"Expected at least 2 classes, got {len(fitted.classes_)} class.")
         if veil is None and hasattr(fitted, "predict_proba"):
-            veil = self._fitted_veil(inner, fitted, X, y, fit_params, noise).with_secret(secret)
+            if _is_frozen(inner):
+                records = _given_sides(fitted, X, y, members)
+            else:
+                records, force = self._sides(inner, fitted, X, y, fit_params), True  # which side is which is known
+            veil = _sticky(self._fitted_veil(records, several, noise, force), secret)
         self._fitted, self._veil = fitted, None if veil is None else RecordVeil(veil)
         for name in SHOWN:
             self.__dict__.pop(name, None)
@@ -226,37 +254,35 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             if isinstance(veil.shape, ManyLabels) != several or (veil.shape is not None and not several):
                 wanted = "a veil with shape=ManyLabels()" if several else "a veil for score vectors"
                 raise ValueError(f"Expected {wanted} for these labels, got one with shape={veil.shape!r}.")
-            return veil if veil.is_keyed and self.secret is None else veil.with_secret(self._secret())
+            return veil if veil.is_keyed and self.secret is None else _sticky(veil, self._secret())
         if isinstance(self.epsilon, Mechanism) or self.mechanism is not None:
-            return Veil(self.epsilon, shape=SEVERAL if several else None, secret=self._secret(), **given)
-        if self.reading is not None:
-            raise ValueError("A fitted veil has no option 'reading'; it is one of a mechanism, which must be named.")
-        fitting.check_settings(self.epsilon, self.advantage)
+            if self.epsilon is None:
+                raise ValueError(f"The mechanism {self.mechanism!r} needs an epsilon, such as epsilon=2.0.")
+            return _sticky(Veil(self.epsilon, shape=SEVERAL if several else None, **given), self._secret())
+        for name, of in (("keep", "isotonic"), ("reading", "published")):
+            if name in given:
+                raise ValueError(f"A fitted veil has no option {name!r}; say mechanism={of!r} too, or remove it.")
+        fitting.check_settings(self.advantage, self.epsilon, self.beyond, self.regions)
         return None
 
-    def _fitted_veil(
-        self, inner: Any, fitted: Any, X: Any, y: Any, fit_params: dict[str, Any], noise: KeyedDraws
-    ) -> Veil:
-        X, y = indexable(X, y)
-        several = _are_several(y)
-        labels = np.asarray(y) if several else _numbers(np.asarray(y), fitted.classes_)
-        in_sample = _scores(fitted, X, several)
-        if _is_frozen(inner):
-            records: dict[str, Any] = {"nonmembers": in_sample, "nonmember_labels": labels}
-        else:
-            scores, tested = self._out_of_fold(inner, fitted.classes_, X, y, fit_params)
-            records = {
-                "nonmembers": scores[tested],
-                "nonmember_labels": labels[tested],
-                "members": in_sample,
-                "member_labels": labels,
-            }
-        keep: Any = 1 if self.keep is None else self.keep
+    def _fitted_veil(self, records: dict[str, Any], several: bool, noise: KeyedDraws, force: bool) -> Veil:
         assert not isinstance(self.epsilon, (Mechanism, Veil))
         return fitting.fit(
-            self.epsilon, **records, advantage=self.advantage, keep=keep, shape=SEVERAL if several else None,
-            rng=_Noise(noise, records), model=self.model or "",
+            **records, advantage=self.advantage, epsilon=self.epsilon, beyond=self.beyond, regions=self.regions,
+            shape=SEVERAL if several else None, force=force, rng=_Noise(noise, records), model=self.model or "",
         )  # fmt: skip
+
+    def _sides(self, inner: Any, fitted: Any, X: Any, y: Any, fit_params: dict[str, Any]) -> dict[str, Any]:
+        """Both sides as `fit` takes them: out-of-fold scores, and the final classifier's own."""
+        X, y = indexable(X, y)
+        inside, labels = _scored(fitted, X, y)
+        scores, tested = self._out_of_fold(inner, fitted.classes_, X, y, fit_params)
+        return {
+            "nonmembers": scores[tested],
+            "nonmember_labels": labels[tested],
+            "members": inside,
+            "member_labels": labels,
+        }
 
     def _out_of_fold(
         self, inner: Any, classes: NDArray[Any], X: Any, y: Any, fit_params: dict[str, Any]
@@ -335,6 +361,31 @@ def _labels(y: Any) -> Any:
 
 def _are_several(y: Any) -> bool:
     return np.asarray(y).ndim == 2
+
+
+def _given_sides(classifier: Any, X: Any, y: Any, members: Any) -> dict[str, Any]:
+    """Both sides of a frozen classifier as `fit` takes them, where members are given."""
+    sides = dict(zip(("nonmembers", "nonmember_labels"), _scored(classifier, X, y), strict=True))
+    if members is None:
+        return sides
+    if not isinstance(members, (tuple, list)) or len(members) != 2:
+        raise ValueError("Expected members=(X, y): records that the frozen classifier was trained on, and labels.")
+    X_in, y_in = members
+    inside = _scored(classifier, X_in, _labels(y_in))
+    return sides | dict(zip(("members", "member_labels"), inside, strict=True))
+
+
+def _scored(classifier: Any, X: Any, y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Scores of records, and their labels as numbers."""
+    several = _are_several(y)
+    return _scores(classifier, X, several), np.asarray(y) if several else _numbers(np.asarray(y), classifier.classes_)
+
+
+def _sticky(veil: Veil, secret: Secret) -> Veil:
+    """The veil keyed, where it draws; one without ε gives the same answers anyway."""
+    classes = veil.mechanism.classes
+    is_drawn = classes is None or veil.mechanism.draws(classes) > 0
+    return veil.with_secret(secret) if is_drawn else veil
 
 
 def _scores(classifier: Any, X: Any, several: bool) -> NDArray[Any]:

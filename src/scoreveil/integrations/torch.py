@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, NoReturn, Self, Unpack
 
 from scoreveil.extras import needs
-from scoreveil.integrations.records import RecordVeil, check_axes, is_yes_or_no
+from scoreveil.integrations.records import LogitsCheck, RecordVeil, check_axes, is_yes_or_no
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.mechanism import Mechanism
 from scoreveil.veil import Veil, VeilOptions
@@ -24,6 +24,8 @@ with needs("torch"):
 
 Outputs = Literal["logits", "probabilities"]
 HALVES = (torch.float16, torch.bfloat16)
+PROBABILITIES = (nn.Softmax, nn.Softmax2d, nn.Sigmoid)  # layers that give them
+WAY_OUT = 'Say outputs="probabilities".'
 
 
 class VeiledModule(nn.Module):
@@ -36,7 +38,8 @@ class VeiledModule(nn.Module):
             axis.
         epsilon: How much shows through; or a mechanism, or a veil, whole.
         outputs: What the module gives: "logits" or "probabilities". Of logits the softmax is taken here, and the
-            sigmoid where the shape is one of yes and no (`OneColumn`, `ManyLabels`).
+            sigmoid where the shape is one of yes and no (`OneColumn`, `ManyLabels`). A module that gives probabilities
+            already is then refused: here where its last layer shows it, else at its first answer.
         options: As in `Veil`.
     """
 
@@ -56,6 +59,9 @@ class VeiledModule(nn.Module):
         self._outputs = outputs
         self._veil = RecordVeil(epsilon, **options)
         self._yes_or_no = is_yes_or_no(self._veil.veil.shape)
+        self._check = LogitsCheck(self._veil.veil.shape, "The module", WAY_OUT)
+        if outputs == "logits":
+            _check_last_layer(module, self._yes_or_no)
         self._behind = (module,)  # in a tuple, where nn.Module does not find it, it is no public child
         self.training = module.training
 
@@ -76,6 +82,8 @@ class VeiledModule(nn.Module):
             check_axes(wide, self._veil.veil.shape)
             scores = wide
             if self._outputs == "logits":
+                if not self._check.is_settled:
+                    self._check(wide.cpu().numpy())
                 scores = torch.sigmoid(wide) if self._yes_or_no else torch.softmax(wide, dim=-1)
             if not self._veil.veil.is_keyed:
                 return self._veil.veil(scores)
@@ -119,6 +127,23 @@ class VeiledModule(nn.Module):
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise TypeError("A VeiledModule cannot be pickled or copied whole; save and load its state_dict.")
+
+
+def _check_last_layer(module: nn.Module, yes_or_no: bool) -> None:
+    """Raise ValueError where a module that is said to give logits ends in a softmax or sigmoid."""
+    last = module
+    while children := list(last.children()):
+        last = children[-1]
+        if not isinstance(last, nn.Sequential):  # in a module of one's own, deep down, the last need not be the end
+            break
+    if not isinstance(last, PROBABILITIES):
+        return
+    shape = "" if yes_or_no or not isinstance(last, nn.Sigmoid) else " and shape=ManyLabels() or OneColumn()"
+    raise ValueError(
+        f"The last layer of the module is a {type(last).__name__}: it gives probabilities, and not logits. "
+        f'Say outputs="probabilities"{shape}. If its answers do not go through that layer, wrap it: '
+        "nn.Sequential(module, nn.Identity())."
+    )
 
 
 def _refuse_export() -> NoReturn:

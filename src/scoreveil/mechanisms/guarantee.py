@@ -1,10 +1,12 @@
 """What one release promises, in numbers and in words."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from enum import Enum
 
-if TYPE_CHECKING:
-    from scoreveil.mechanisms.promises import Evidence, Integers
+import numpy as np
+from numpy.typing import NDArray
+
+Integers = NDArray[np.int64]
 
 KEPT_CLASSES = (
     "The kept classes are released as they are: label-only attacks are not stopped.",
@@ -17,37 +19,71 @@ class BrokenPromise(ValueError):
     """A mechanism does not keep what it says; the message names the promise."""
 
 
+class Relation(Enum):
+    """The pairs that ε compares. Guarantees for different pairs cannot be added up; the value says it in words."""
+
+    SAME_TOP_CLASSES = "any two score vectors with the same top classes in order"
+    SAME_RANKING = "any two score vectors with the same ranking of all classes"
+    ZERO_OUT = "any two datasets that a veil was fitted on, where one record is replaced by one that counts nowhere"
+    SUBSTITUTION = "any two datasets that a veil was fitted on, where one record is replaced by another"
+
+    @property
+    def words(self) -> str:
+        return self.value
+
+
 @dataclass(frozen=True)
 class Guarantee:
     """What one release promises. `str()` says it in words.
 
     Attributes:
         epsilon: ε of one release, for the relation; infinite where nothing is promised.
-        relation: The pairs of score vectors that it holds for.
+        relation: The pairs that it holds for.
         words: The promise as a sentence or two.
         limits: What is not promised, a sentence each.
         rho: One release is ρ-zCDP for the same relation.
-        worst_loss: The exact supremum of the privacy loss, where it is known.
-        advantage: By how much, at most, an attack that sees the answer exceeds one that sees the label (TPR - FPR),
-            for a record drawn from the members or from the others; None where nothing is promised about it.
-        advantage_told: The same for an attack that is told the true label.
+        worst_loss: The supremum of the privacy loss of the draws, where it is known.
+        kept: How many top classes the pairs share, for `Relation.SAME_TOP_CLASSES`.
+        advantage: By how much, at most, an attack that sees the label and the answer exceeds one that sees the label
+            alone (TPR - FPR), for a record drawn at random from the members or from the others, however often it asks;
+            None where it cannot be stated.
+        advantage_alone: The same for an attack that looks at the confidence and not at the label, beyond guessing.
+        advantage_given_truth: The same for an attack that knows the label and whether it is right: the total variation
+            within the right and within the wrong answers of each label, weighted by how common they are.
         confidence: The level at which the advantages hold for new records.
-        table: The chances of all answers in units of 2^-32, a row for each bin, where they are known: `accounting`
+        evidence_kind: What that level rests on: "estimate", or "finite-sample" for a bound that holds for
+            every population.
+        fit_epsilon: The ε that the fit itself spends on a member and on another record (`Relation.ZERO_OUT`).
+        table: The chances of all answers in units of 2^-32, a row for each input, where they are known: `accounting`
             computes from it what many releases add up to.
-        evidence: The histograms that the advantages were computed from.
     """
 
     epsilon: float
-    relation: str
+    relation: Relation
     words: str
     limits: tuple[str, ...]
     rho: float
     worst_loss: float | None = None
+    kept: int = 1
     advantage: float | None = None
-    advantage_told: float | None = None
+    advantage_alone: float | None = None
+    advantage_given_truth: float | None = None
     confidence: float | None = None
-    table: "Integers | None" = field(default=None, repr=False, compare=False)
-    evidence: "Evidence | None" = field(default=None, repr=False, compare=False)
+    evidence_kind: str | None = None
+    fit_epsilon: tuple[float, float] | None = None
+    table: Integers | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def relation_words(self) -> str:
+        """The pairs that it holds for, in words: "any two score vectors with the same top class"."""
+        return relation_words(self.relation, self.kept)
 
     def __str__(self) -> str:
         return "\n".join([self.words, "Limits:", *(f"- {limit}" for limit in self.limits)])
+
+
+def relation_words(relation: Relation, kept: int = 1) -> str:
+    """A relation in words; `kept` is the number of top classes that the pairs share."""
+    if relation is not Relation.SAME_TOP_CLASSES:
+        return relation.words
+    return f"any two score vectors with the same {'top class' if kept == 1 else f'{kept} top classes in order'}"

@@ -13,7 +13,8 @@ q is uniform, or a public reference (`reference.py`); like the profile it depend
 Formal guarantee: for any two score vectors with the same j top classes in the same order, and every outcome,
 P(z | v) <= e^ε · P(z | v̂). The utility -Σ|c_i - v_i| differs by at most ‖v - v̂‖₁ <= Δ_j, the ℓ1 diameter of the j
 top entries of a sorted score vector, so a = ε/(2Δ_j) suffices; for j = 1 the exact worst loss has a closed form and
-a is the largest scale that meets ε. Proof, composition and limits: docs/guarantees.md.
+a is the largest scale that meets ε. Up to ε = 20 that loss includes the grain of the draws, which have 52 bits; above,
+the guarantee states what it comes to. Proof, composition and limits: docs/guarantees.md.
 """
 
 import math
@@ -22,7 +23,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from scoreveil.mechanisms.guarantee import KEPT_CLASSES, Guarantee
+from scoreveil.mechanisms.guarantee import KEPT_CLASSES, Guarantee, Relation, relation_words
 from scoreveil.mechanisms.mechanism import Arrays, Mechanism, Rows
 from scoreveil.mechanisms.ordering import lift, normalized, rank, unrank
 from scoreveil.mechanisms.reference import Floats, Integers, Reference, count
@@ -31,6 +32,8 @@ from scoreveil.mechanisms.scores import Array, checked_rows, namespace, totals
 Keep = int | Literal["all"]
 
 MAX_SCALE = 512.0  # beyond it the noise is nil (e^-16 per level), and floating point would suffer; only safer
+GRAIN = 2.0**-50  # by which a chance can be off: draws have 52 bits, and cumulative sums are rounded
+MAX_PROVEN = 20.0  # the largest ε for which the scale makes room for the grain
 RAMP = 1 / 1024  # of a grid step, shared over the kept ranks: separates ties by rank alone
 
 
@@ -121,23 +124,44 @@ class Isotonic(Mechanism, name="isotonic"):
     def guarantee(self, classes: int | None = None) -> Guarantee:
         if classes is None and self.reference is not None:
             classes = self.reference.classes
-        kept = {1: "top class", "all": "ranking of all classes"}.get(self.keep, f"{self.keep} top classes in order")
-        relation = f"any two score vectors with the same {kept}"
-        words = (
-            f"Whatever is released, {relation} give it with probabilities within a factor e^{self.epsilon:g} of each "
-            f"other: ε = {self.epsilon:g} for the scores, given what is kept. An attack on the scores gains at most "
-            "that factor over the best attack that sees only what is kept."
+        relation = Relation.SAME_RANKING if self.keep == "all" else Relation.SAME_TOP_CLASSES
+        kept = 1 if self.keep == "all" else self.keep
+        plan = None if classes is None else self.plan(classes)
+        worst, epsilon = None, self.epsilon
+        # ρ follows from the range of the loss: 2aΔ; for one kept class ε-DP alone gives less, 2ε
+        if self.keep == 1:
+            worst = None if plan is None else plan.worst_loss
+            epsilon = largest_loss(self.epsilon, self.levels) if worst is None else max(self.epsilon, worst)
+            loss_range = 2 * epsilon
+        else:
+            loss_range = self.epsilon if plan is None else min(2 * self.epsilon, plan.range)
+        return Guarantee(
+            epsilon, relation, self._words(epsilon, relation, kept), self._limits(), loss_range**2 / 8, worst, kept
         )
-        # ρ follows from the range of the loss, 2aΔ; ε-DP alone bounds the range by 2ε
-        worst, loss_range = None, self.epsilon if self.keep != 1 else 2 * self.epsilon
-        if classes is not None:
-            plan = self.plan(classes)
-            loss_range = min(2 * self.epsilon, plan.range)
-            worst = plan.worst_loss if plan.kept == 1 else None
-        return Guarantee(self.epsilon, relation, words, self._limits(), loss_range**2 / 8, worst)
+
+    def _words(self, epsilon: float, relation: Relation, kept: int) -> str:
+        if math.isinf(epsilon):
+            return (
+                f"ε = {self.epsilon:g} promises nothing: a draw has 52 bits, too few for the rarest answers, so an "
+                "answer may tell two score vectors with the same top class apart with certainty."
+            )
+        return (
+            f"Whatever is released, {relation_words(relation, kept)} give it with probabilities within a factor "
+            f"e^{epsilon:g} of each other: ε = {epsilon:g} for the scores, given what is kept. An attack on the "
+            "scores gains at most that factor over the best attack that sees only what is kept."
+        )
 
     def _limits(self) -> tuple[str, ...]:
         limits = list(KEPT_CLASSES)
+        if self.epsilon > MAX_PROVEN and self.keep == 1:
+            limits.append(
+                f"Above ε = {MAX_PROVEN:g} the 52 bits of a draw make rare answers a little more or less likely than "
+                "intended; the ε stated here includes that, and is infinite where an answer may never come."
+            )
+        elif self.epsilon > MAX_PROVEN:
+            limits.append(
+                f"Above ε = {MAX_PROVEN:g} the 52 bits of a draw are too few to prove it: rare answers may never come."
+            )
         if self.keep == "all":
             limits.insert(
                 1, "The full ranking alone leaves a model inversion attack nearly all it wants; keep=1 does not."
@@ -210,7 +234,7 @@ class IsotonicPlan:
 
     @property
     def worst_loss(self) -> float:
-        """The supremum of the privacy loss over all pairs with the same top class, for one kept class (closed form)."""
+        """The supremum of the privacy loss of the draws, for one kept class, over all pairs with the same top class."""
         if self.kept != 1:
             raise ValueError(f"The worst loss has a closed form for 1 kept class only; this plan keeps {self.kept}.")
         low = lowest_top(self.classes, self.snapped, self.step)
@@ -251,17 +275,19 @@ def _plan(mechanism: Isotonic, classes: int) -> IsotonicPlan:
     delta = sensitivity(kept, classes, snapped, step)
     if kept == 1:
         low = lowest_top(classes, snapped, step)
-        scale = calibrate_scale(measure[:, 0], low, mechanism.epsilon, at_least=mechanism.epsilon / (2 * delta))
+        grain = GRAIN if mechanism.epsilon <= MAX_PROVEN else 0.0
+        scale = calibrate_scale(measure[:, 0], low, mechanism.epsilon, mechanism.epsilon / (2 * delta), grain)
     else:
         scale = np.full(len(measure), min(mechanism.epsilon / (2 * delta), MAX_SCALE))
     return IsotonicPlan(levels, classes, kept, snapped, delta, table_of_class, measure, scale, profile)
 
 
-def worst_loss(measure: Floats, scale: Floats, low: float) -> Floats:
-    """The exact worst loss for keep=1: sup over c, v, v̂ in [low, 1] of ln P(c|v) - ln P(c|v̂), per table.
+def worst_loss(measure: Floats, scale: Floats, low: float, grain: float = GRAIN) -> Floats:
+    """The worst loss for keep=1: sup over c, v, v̂ in [low, 1] of ln(P(c|v) + grain) - ln(P(c|v̂) - grain), per table.
 
-    ln P(c|v) rises while v approaches c from either side, so the supremum over v is at clip(c, low, 1) and the
-    infimum at one of the ends.
+    P(c|v) rises while v approaches c from either side, so the supremum over v is at clip(c, low, 1) and the infimum at
+    one of the ends. The loss is infinite where that is no larger than the grain. A grain of 0 gives the loss of the
+    formula, as if draws had infinitely many bits.
     """
     levels = measure.shape[-1]
     grid = np.arange(levels) / (levels - 1)
@@ -272,18 +298,39 @@ def worst_loss(measure: Floats, scale: Floats, low: float) -> Floats:
     log_p = exponent - normaliser[..., None]  # without ln q(c), which cancels
     at_best = np.diagonal(log_p[:, :levels], axis1=1, axis2=2)
     at_ends = log_p[:, levels:].min(axis=1)
-    return np.where(measure > 0, at_best - at_ends, -np.inf).max(axis=-1)
+    loss = at_best - at_ends
+    if grain:
+        with np.errstate(divide="ignore", over="ignore"):
+            share_of_best, share_of_end = (grain / (measure * np.exp(log)) for log in (at_best, at_ends))
+            loss = loss + np.log1p(share_of_best) - np.log1p(-np.minimum(share_of_end, 1.0))
+    return np.where(measure > 0, loss, -np.inf).max(axis=-1)
 
 
-def calibrate_scale(measure: Floats, low: float, epsilon: float, at_least: float) -> Floats:
-    """The largest a <= MAX_SCALE with worst loss <= ε, per table, by bisection; `at_least` is known to be safe."""
+def largest_loss(epsilon: float, levels: int) -> float:
+    """What the worst loss for keep=1 is at most, whatever the number of classes.
+
+    At v = c the answer c is the most likely one of at most G, so its chance is at least 1/G, and at any v̂ at least e^-ε
+    of that. The grain is added to the one and taken from the other. Up to `MAX_PROVEN` the scale makes room for it.
+    """
+    least = 2 * math.atanh(GRAIN * levels)  # even answers that ignore the scores are off by the grain
+    if epsilon <= MAX_PROVEN:
+        return max(epsilon, least)
+    if epsilon >= -math.log(GRAIN * levels):
+        return math.inf
+    return epsilon + math.log1p(GRAIN * levels) - math.log1p(-GRAIN * levels * math.exp(epsilon))
+
+
+def calibrate_scale(measure: Floats, low: float, epsilon: float, at_least: float, grain: float) -> Floats:
+    """The largest a <= MAX_SCALE with worst loss <= ε, per table, by bisection; `at_least` is safe without a grain."""
     safe = np.full(len(measure), min(at_least, MAX_SCALE))
+    if grain:
+        safe = np.where(worst_loss(measure, safe, low, grain) <= epsilon, safe, 0.0)
     unsafe = np.full(len(measure), MAX_SCALE)
-    fits = worst_loss(measure, unsafe, low) <= epsilon
+    fits = worst_loss(measure, unsafe, low, grain) <= epsilon
     safe[fits] = MAX_SCALE
     for _ in range(64):
         middle = (safe + unsafe) / 2
-        fits = worst_loss(measure, middle, low) <= epsilon
+        fits = worst_loss(measure, middle, low, grain) <= epsilon
         safe, unsafe = np.where(fits, middle, safe), np.where(fits, unsafe, middle)
     return safe
 

@@ -92,6 +92,11 @@ class Mechanism(ABC):
         """The mechanism that keyed draws use: one whose answers depend on the cell alone. By default itself."""
         return self
 
+    @property
+    def together(self) -> int:
+        """How many rows belong together: a batch is cut between such groups only."""
+        return 1
+
     def remembered(self, what: Hashable, compute: Callable[[], T]) -> T:
         """What is computed once for this value, and forgotten with it: tables, kernels."""
         memory: dict[Hashable, Any] = vars(self).setdefault("_memory", {})
@@ -136,6 +141,10 @@ class Mechanism(ABC):
     def settings(self) -> dict[str, Any]:
         """The plain values that it is made of, for files and names."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def summary(self) -> dict[str, Any]:
+        """The settings that tell it from others at a glance, for manifests."""
+        return self.settings()
 
     def arrays(self) -> Arrays:
         """The arrays that it is made of, beside the settings."""

@@ -1,27 +1,33 @@
-"""The promises of a finite table, recomputed from its integers alone: apart from the solver and from the sampler.
+"""What a fitted veil promises, recomputed from the whole numbers in its file alone.
 
-    T[b, c]      integers, each row summing to 2^32: the answer c is given to scores in bin b with chance T[b, c] / 2^32
-    ε            max_b T[b, c] <= e^ε · min_b T[b, c] for every c, so between any two bins
-    advantage    by how much the best attack on an answer exceeds guessing, over the records of the evidence
-                 the answer alone:  ½ Σ_c |Σ_b (P_member(b) - P_other(b)) T[b, c]| / 2^32
-                 given the label g: the same among records of label g, weighted by min(P_member(g), P_other(g)), which
-                                    bounds what the answer adds to the label
-                 told who is right: the advantage of (right or wrong, answer) beyond that of right or wrong alone
+    counts       noisy counts of records by (side, label, wrong or right, region); others come first, members second
+    T[r, c]      integers, each row summing to 2^32: region r announces the answer c with chance T[r, c] / 2^32
 
-All of it is arithmetic of whole numbers and fractions; e^ε is rounded down.
+**Advantage.** An attack says "member" for some set S of what it sees. With P and Q the shares of members and others, it
+exceeds guessing (true positive rate less false positive rate) by P(S) - Q(S), and the best one by the total variation
+between P and Q. The region is all that answers tell of a score vector beside the label, however often it is asked
+about, so
 
-For new records the advantage is larger. Let f(b) be the chance of some set of answers. An error W of a histogram that
-adds up to nothing changes Σ_b P(b) f(b) by at most L · sup_t |W(1) + … + W(t)|, L the total variation between
-neighbouring rows, summed (summation by parts); and by at most R · ½ Σ_b |W(b)|, R the largest between any two rows. An
-error of the total counts for itself. None of these errors depends on the table, which may have been fitted on the same
-records. The evidence holds an upper quantile of each.
+    alone                     ½ Σ_r |P(r) - Q(r)|
+    beyond the label          Σ_l min(P(l), Q(l)) · ½ Σ_r |P(r | l) - Q(r | l)|, which bounds what the region adds to
+    the label beyond being right        the same within right and within wrong answers
+    beyond both               the same within right and within wrong answers of each label
+
+**For new records.** Let S be the best attack on the population. It does not depend on the records or on the noise, and
+the best attack on the counts is no worse on them than S is. So the advantage on the population exceeds that of the
+counts only by as much as the counts of S, one fixed set, fell short (`shortfall`): no more than one proportion on each
+side errs, and the noise of the cells of S. That is a theorem where the map was chosen on other records (`certified`);
+else the map was chosen, through noisy counts, on the same ones, and the figure is an estimate.
+
+All of it is arithmetic of whole numbers and fractions, but for `shortfall`; e^ε is rounded down.
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Context, Decimal
+from enum import Enum
 from fractions import Fraction
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,47 +36,149 @@ from scoreveil.mechanisms.guarantee import BrokenPromise
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-Table = NDArray[np.int64] | NDArray[np.object_]  # objects where the whole numbers have more than 64 bits
 
 WHOLE = 1 << 32  # what each row of a table sums to
-MOST_RECORDS = 1 << 31  # of a histogram, so that its products with a table are whole numbers of 64 bits
 ALWAYS = 23.0  # e^23 > 2^32: no two entries of a table differ by more
-MOST_TYPES = 5000  # counts of answers that are told apart when they add up
-ATTACKERS = ("the answer alone", "the label and the answer", "the true label and the answer")  # what each sees
+CONFIDENCE = 0.95
+SIXTEENTHS = 16  # of a record: how finely counts are kept
+MOST_RECORDS = 1 << 40
+
+
+class Attacker(Enum):
+    """What an attacker sees beside the confidence."""
+
+    ALONE = "nothing else"
+    CORRECTNESS = "whether the label is right"
+    LABEL = "the label"
+    LABEL_AND_CORRECTNESS = "the label, and whether it is right"
 
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """The private histograms that bound the advantage, and what is stated from them.
+    """Noisy counts of the regions, and what they were held to.
 
-    Others come first, members second. Counts are noisy, and in units of a sixteenth of a record.
+    Attributes:
+        counts: (2, labels, truths, regions) in sixteenths of a record, others first; labels is 1 where they are not
+            told apart, truths is 2 (wrong, right) where true labels were given.
+        sizes: How many records of each side were counted, others first.
+        noise: ε₀ of the Laplace noise of each side, others first.
+        asked: The advantage that was asked for.
+        beyond: What it was held beyond, "label" or "correctness".
+        certified: Whether the map was chosen on other records.
     """
 
-    group_of_class: Integers  # (k,): labels of one group are taken together
-    counts: Integers  # (2, groups, 1 or 2, bins): with labels, wrong predictions first, then right ones
-    smoothed: Integers  # (2, groups, bins): the groups' histograms drawn towards that of all records
-    slack: Floats  # (3, 3): for each of ATTACKERS the errors of totals, of cumulative sums, and half of all errors
-    stated: Floats  # (3,): the upper bounds for new records
-    advantage: float  # that the fitted records are held to
-    confidence: float  # at which `stated` holds
+    counts: Integers
+    sizes: tuple[int, int]
+    noise: tuple[float, float]
+    asked: float
+    beyond: str
+    certified: bool
 
     @property
-    def is_labelled(self) -> bool:
-        return self.counts.shape[2] == 2
+    def attackers(self) -> tuple[Attacker, ...]:
+        """Those about whom the counts can say something."""
+        _, labels, truths, _ = self.counts.shape
+        there = {Attacker.ALONE: True, Attacker.CORRECTNESS: truths > 1, Attacker.LABEL: labels > 1}
+        there[Attacker.LABEL_AND_CORRECTNESS] = labels > 1 and truths > 1
+        return tuple(attacker for attacker, is_there in there.items() if is_there)
 
-    @property
-    def attackers(self) -> range:
-        """Those that are bounded: who is told the true label only where labels were given."""
-        return range(3 if self.is_labelled else 2)
+    def groups(self, attacker: Attacker) -> Integers:
+        """The counts as an attacker sees them: (2, groups, regions)."""
+        summed = {
+            Attacker.ALONE: (1, 2),
+            Attacker.CORRECTNESS: (1,),
+            Attacker.LABEL: (2,),
+            Attacker.LABEL_AND_CORRECTNESS: (),
+        }[attacker]
+        seen = self.counts.sum(axis=summed, keepdims=True)
+        return np.asarray(seen.reshape(2, -1, seen.shape[3]))
 
-    def shown(self, table: Table, attacker: int, held: bool = False) -> Fraction:
-        """The advantage of an attacker over these records; `held`: as the fit holds it, on smoothed histograms."""
-        if attacker == 0:
-            return excess(self.counts.sum(axis=(1, 2))[:, None], table)
-        if attacker == 1:
-            shares = given_label(self.smoothed if held else self.counts.sum(axis=2), table)
-            return sum((weight * variation for weight, variation in shares), Fraction(0))
-        return excess(self.counts.sum(axis=1), table)
+    def shown(self, attacker: Attacker) -> Fraction:
+        """The advantage over these counts, beyond what the attacker sees in any case."""
+        groups = self.groups(attacker)
+        if attacker is Attacker.ALONE:
+            return total_variation(groups[:, 0], self.sizes)
+        if self.certified:  # by two bounds that hold for every population
+            return total_variation(groups.reshape(2, -1), self.sizes) - self._baseline(attacker)
+        return sum((within(group, self.sizes) for group in groups.transpose(1, 0, 2)), Fraction(0))
+
+    def _baseline(self, attacker: Attacker) -> Fraction:
+        """At least what the attacker gains without the confidence."""
+        seen = self.groups(attacker).sum(axis=2)
+        return max(total_variation(seen, self.sizes) - Fraction(self._shortfall(attacker, both=True)), Fraction(0))
+
+    def _shortfall(self, attacker: Attacker, both: bool = False) -> float:
+        cells = self.counts[0].size
+        groups = self.groups(attacker).shape[1]
+        if not self.certified:
+            return estimated_shortfall(self.sizes, self.noise, cells)
+        log = math.log((1 if attacker is Attacker.ALONE else 2) / (1 - CONFIDENCE))  # two bounds share the error
+        if both:  # for every set of groups at once
+            log += groups * math.log(2)
+        return certain_shortfall(self.sizes, self.noise, cells, log)
+
+    def stated(self, attacker: Attacker) -> float:
+        """The upper bound for new records, rounded up."""
+        return rounded_up(min(self.shown(attacker) + Fraction(self._shortfall(attacker)), Fraction(1)))
+
+    def holds(self) -> None:
+        """Raise BrokenPromise where the counts are not those of a fit."""
+        counts = self.counts
+        if counts.ndim != 4 or counts.shape[0] != 2 or counts.shape[2] not in (1, 2) or 0 in counts.shape:
+            raise BrokenPromise("The counts are not of (side, label, wrong or right, region).")
+        if len(self.sizes) != 2 or len(self.noise) != 2:
+            raise BrokenPromise("The counts are not of two sides.")
+        most = max(*self.sizes, int(counts.max()), -int(counts.min()))
+        if min(self.sizes) < 1 or most >= MOST_RECORDS:
+            raise BrokenPromise("The counts are of no records, or of more than there can be.")
+        if not (all(0 < each < math.inf for each in self.noise) and 0 < self.asked <= 1):  # so that NaN fails
+            raise BrokenPromise("The noise or the advantage that was asked for is out of range.")
+
+
+def total_variation(sides: Integers, sizes: tuple[int, int]) -> Fraction:
+    """The best attack on (2, cells) noisy counts: the larger of what is above and of what is below."""
+    gaps = _gaps(sides, sizes)
+    above, below = sum(gap for gap in gaps if gap > 0), -sum(gap for gap in gaps if gap < 0)
+    return Fraction(max(above, below), SIXTEENTHS * sizes[0] * sizes[1])
+
+
+def within(sides: Integers, sizes: tuple[int, int]) -> Fraction:
+    """min(P, Q) · ½ Σ |P(r | group) - Q(r | group)| of one group's (2, regions) noisy counts."""
+    others, members = (max(int(side.sum()), 0) for side in sides)
+    if not others or not members:
+        return Fraction(0)
+    gap = sum(abs(m * others - o * members) for o, m in zip(*sides.tolist(), strict=True))
+    weight = min(Fraction(others, sizes[0]), Fraction(members, sizes[1])) / SIXTEENTHS
+    return min(weight * Fraction(gap, 2 * others * members), weight)
+
+
+def _gaps(sides: Integers, sizes: tuple[int, int]) -> list[int]:
+    others, members = sides.tolist()
+    return [int(m) * sizes[0] - int(o) * sizes[1] for o, m in zip(others, members, strict=True)]
+
+
+def estimated_shortfall(sizes: tuple[int, int], noise: tuple[float, float], cells: int) -> float:
+    """By how much the counts of one set fall short, by the normal approximation, at `CONFIDENCE`.
+
+    A proportion of n records has a variance of 1/4n at most. Of a set or its complement, the smaller has half of the
+    cells at most, and the noise of each has the variance 2/ε₀².
+    """
+    variance = sum(1 / (4 * n) + math.ceil(cells / 2) * 2 / (eps * n) ** 2 for n, eps in zip(sizes, noise, strict=True))
+    return NormalDist().inv_cdf(CONFIDENCE) * math.sqrt(variance)
+
+
+def certain_shortfall(sizes: tuple[int, int], noise: tuple[float, float], cells: int, log: float) -> float:
+    """By how much the counts of one set fall short, except with chance α = e^-log, for every population.
+
+    Half of the error is Hoeffding's for the two proportions, √(ln(1/α)/2 · (1/n + 1/m)), and half Chernoff's for the
+    noise: ln E exp(sX) = -ln(1 - s²/ε₀²) of Laplace noise, and discrete noise has less.
+    """
+    log += math.log(2)
+    sampling = math.sqrt(log / 2 * sum(1 / n for n in sizes))
+    count, rates = math.ceil(cells / 2), [eps * n for n, eps in zip(sizes, noise, strict=True)]
+    steps = (min(rates) * i / 512 for i in range(1, 512))
+    noisy = min((log - count * sum(math.log1p(-((s / rate) ** 2)) for rate in rates)) / s for s in steps)
+    return sampling + noisy
 
 
 def exponential_below(epsilon: float) -> Fraction:
@@ -80,57 +188,14 @@ def exponential_below(epsilon: float) -> Fraction:
 
 
 def worst_ratio(table: Integers) -> Fraction:
-    """The largest ratio of two bins' chances of one answer."""
+    """The largest ratio of two rows' chances of one answer."""
     return max(Fraction(int(high), int(low)) for high, low in zip(table.max(axis=0), table.min(axis=0), strict=True))
 
 
-def whole(table: Table) -> int:
-    """What each row sums to: 2^32, or for n answers together 2^32n."""
-    return int(table[0].sum())
-
-
-def excess(sides: Integers, table: Table) -> Fraction:
-    """The advantage of the best attack on (group, answer) over the best one on the group; (2, groups, bins)."""
-    (others, members), (n, m) = (sides @ table).reshape(2, -1).tolist(), sides.sum(axis=(1, 2)).tolist()
-    both = sum(abs(y * n - x * m) for x, y in zip(others, members, strict=True))
-    groups = sum(abs(y * n - x * m) for x, y in zip(*sides.sum(axis=2).tolist(), strict=True))
-    return Fraction(both - groups * whole(table), 2 * n * m * whole(table))
-
-
-def given_label(sides: Integers, table: Table) -> list[tuple[Fraction, Fraction]]:
-    """For each label, its weight and the advantage among its records; (2, labels, bins)."""
-    (others, members), (n, m) = (sides @ table).tolist(), sides.sum(axis=(1, 2)).tolist()
-    found = []
-    for other, member, x, y in zip(others, members, *sides.sum(axis=2).tolist(), strict=True):
-        if x and y:
-            within = sum(abs(b * x - a * y) for a, b in zip(other, member, strict=True))
-            found.append((min(Fraction(x, n), Fraction(y, m)), Fraction(within, 2 * x * y * whole(table))))
-    return found
-
-
-def path_length(table: Table) -> Fraction:
-    """L: the total variation between neighbouring rows, summed."""
-    return Fraction(int(np.abs(np.diff(table, axis=0)).sum()), 2 * whole(table))
-
-
-def widest(table: Table) -> Fraction:
-    """The largest total variation between two rows, which no advantage can exceed."""
-    return Fraction(max(int(np.abs(table - row).sum(axis=1).max()) for row in table), 2 * whole(table))
-
-
-def stated_advantage(table: Table, evidence: Evidence, attacker: int) -> Fraction:
-    """The upper bound for new records: what the fitted ones show, and what sampling and noise can have hidden."""
-    of_totals, of_sums, half = (Fraction(float(value)) for value in evidence.slack[attacker])
-    if attacker == 1:  # an error of a label's weight counts for what its records show
-        of_totals *= max((shown for _, shown in given_label(evidence.counts.sum(axis=2), table)), default=Fraction(0))
-    hidden = of_totals + min(path_length(table) * of_sums, widest(table) * half)
-    return min(widest(table), evidence.shown(table, attacker) + hidden)
-
-
 def check_table(table: Integers, epsilon: float) -> None:
-    """Raise ValueError unless the rows sum to 2^32 and no two differ by more than e^ε in any answer."""
+    """Raise BrokenPromise unless the rows sum to 2^32 and no two differ by more than e^ε in any answer."""
     if not np.all(table >= 1):
-        raise BrokenPromise("The table has an answer that some bins never give: its loss is infinite.")
+        raise BrokenPromise("The table has an answer that some regions never give: its loss is infinite.")
     if not np.all(table <= WHOLE) or not np.all(table.sum(axis=1) == WHOLE):
         raise BrokenPromise("The table has a row that does not sum to 2^32.")
     if worst_ratio(table) > exponential_below(epsilon):
@@ -139,56 +204,10 @@ def check_table(table: Integers, epsilon: float) -> None:
         )
 
 
-def check_evidence(table: Integers, evidence: Evidence) -> None:
-    """Raise ValueError unless the advantage is what it is held to, and stated as what follows."""
-    for attacker in evidence.attackers:
-        if evidence.shown(table, attacker, held=True) > Fraction(evidence.advantage):
-            raise BrokenPromise(
-                f"The table breaks the advantage of {evidence.advantage:g} that it is held to, for who sees "
-                f"{ATTACKERS[attacker]}."
-            )
-        if stated_advantage(table, evidence, attacker) > Fraction(float(evidence.stated[attacker])):
-            raise BrokenPromise(f"The advantage stated for who sees {ATTACKERS[attacker]} is too small.")
-
-
 def rounded_up(value: Fraction) -> float:
     """The least float64 that is not below it."""
     near = float(value)
     return near if Fraction(near) >= value else math.nextafter(near, math.inf)
-
-
-# Composition
-
-
-def repeated(table: Integers, releases: int) -> NDArray[np.object_]:
-    """The table of so many fresh answers to one record: how often each answer came, in units of 2^-32 to the n.
-
-    In what order they came tells nothing more. Where there are more than `MOST_TYPES` such counts, the bins themselves
-    stand for them, told apart where their rows differ: who knows the bin knows at least as much.
-    """
-    answers = table.shape[1]
-    if math.comb(releases + answers - 1, answers - 1) > MOST_TYPES:
-        _, kind = np.unique(table, axis=0, return_inverse=True)
-        return np.asarray(kind[:, None] == np.arange(kind.max() + 1)).astype(int).astype(object)
-    exact = table.astype(object)
-    columns = []
-    for counts in _types(releases, answers):
-        arrangements, chances, left = 1, np.ones(len(table), dtype=object), releases
-        for answer, count in enumerate(counts):
-            arrangements *= math.comb(left, count)
-            chances, left = chances * exact[:, answer] ** count, left - count
-        columns.append(arrangements * chances)
-    return np.stack(columns, axis=1)
-
-
-def _types(releases: int, answers: int) -> Iterator[tuple[int, ...]]:
-    """Every way in which so many releases can fall on the answers."""
-    if answers == 1:
-        yield (releases,)
-        return
-    for first in range(releases + 1):
-        for others in _types(releases - first, answers - 1):
-            yield (first, *others)
 
 
 def zcdp_rho(table: Integers, epsilon: float) -> float:
@@ -197,6 +216,7 @@ def zcdp_rho(table: Integers, epsilon: float) -> float:
     D_α does not fall with α, so on [α, α'] the supremum is at most D_α' / α: a coarse grid first, then a fine one
     where the supremum can be. Never above ε²/2, nor above what the range of the loss gives, range²/8.
     """
+    epsilon = min(epsilon, ALWAYS)
     rows = np.unique(table, axis=0)
     logs = np.log(rows / WHOLE)
     loss = logs[:, None] - logs[None]  # (pairs of rows, answers)

@@ -22,7 +22,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from scoreveil.mechanisms.guarantee import KEPT_CLASSES, Guarantee
+from scoreveil.mechanisms.guarantee import KEPT_CLASSES, Guarantee, Relation
 from scoreveil.mechanisms.mechanism import Floats, Mechanism, Rows
 from scoreveil.mechanisms.ordering import normalized, rank, restore
 from scoreveil.mechanisms.scores import Array, namespace
@@ -86,7 +86,7 @@ class Published(Mechanism, name="published"):
         part = "" if self.reading == "bounded" else " (and not under the printed reading, whose Δu is wrong)"
         return Guarantee(
             epsilon=math.inf,
-            relation="any two score vectors with the same ranking of all classes",
+            relation=Relation.SAME_RANKING,
             words=(
                 "The published mechanism bounds nothing between two score vectors that merely share their ranking. "
                 f"The paper's Theorem 1 covers vectors whose adjacent sorted scores have equal sums{part}: they differ "

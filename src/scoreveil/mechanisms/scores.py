@@ -1,7 +1,7 @@
 """What counts as a batch of confidence scores, whichever array library holds it.
 
-A row is finite, non-negative, sums to 1 within `SUM_TOLERANCE`, and has at least two classes. Error messages say
-what was expected and what came, and never quote a score.
+A row is finite, non-negative, sums to 1 within `SUM_TOLERANCE`, and has at least two classes. Error messages name the
+first bad row, what is wrong with it, how many more there are and what to do about it; they never quote a score.
 """
 
 import sys
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 Array = Any  # numpy.ndarray, torch.Tensor, or any array that follows the array-API standard
 
 SUM_TOLERANCE = 1e-3
+ROUNDED = 0.02  # by which a row that was rounded may miss its sum
 FEW = 64  # scores
 
 
@@ -43,11 +44,13 @@ def check_layout(scores: Array) -> None:
         hint = "; take its score columns as an array: frame[columns].to_numpy()" if hasattr(scores, "to_numpy") else ""
         raise ValueError(f"Expected an array of scores, got {type(scores).__name__}{hint}.")
     if not is_floating(scores):
-        raise ValueError(f"Expected floating-point scores, got dtype {scores.dtype}.")
+        hint = "; divide percentages by 100" if "int" in str(scores.dtype) else ""
+        raise ValueError(f"Expected floating-point scores, got dtype {scores.dtype}{hint}.")
     if scores.ndim not in (1, 2):
         raise ValueError(f"Expected scores of shape (k,) or (n, k), got {scores.ndim} dimensions.")
     if scores.shape[-1] < 2:
-        raise ValueError(f"Expected at least 2 classes, got {scores.shape[-1]}.")
+        hint = "; one column, the probability of yes of each record, needs shape=OneColumn()"
+        raise ValueError(f"Expected at least 2 classes, got {scores.shape[-1]}{hint * (scores.shape[-1] == 1)}.")
 
 
 def check_epsilon(epsilon: float) -> None:
@@ -89,35 +92,49 @@ def to_numpy(scores: Array) -> NDArray[Any]:
 
 
 class BadRow(ValueError):
-    """A row that is not of scores: its number, what is wrong with it, and its column or place; never its scores."""
+    """A row that is not of scores: its number, what is wrong with it, and its column or place; never its scores.
 
-    def __init__(self, row: int, fault: str, where: str | int = "") -> None:
-        super().__init__(row, fault, where)  # as it travels between processes
-        self.row, self.fault, self.where = row, fault, where
+    Attributes:
+        advice: How many more such rows there are and what to do, in whole sentences.
+    """
+
+    def __init__(self, row: int, fault: str, where: str | int = "", advice: str = "") -> None:
+        super().__init__(row, fault, where, advice)  # as it travels between processes
+        self.row, self.fault, self.where, self.advice = row, fault, where, advice
 
     def __str__(self) -> str:
         where = f"column {self.where}" if isinstance(self.where, int) else self.where
-        return f"Row {self.row}{where and ', '}{where}: {self.fault}."
+        return f"Row {self.row}{where and ', '}{where}: {self.fault}.{self.advice and ' '}{self.advice}"
 
 
 def check_rows(scores: Array, first_row: int = 0) -> None:
     """Raise `BadRow`, a ValueError, for the first row of the (n, k) batch that is not a score vector."""
-    for bad in faults(scores, first_row, most=1):
-        raise bad
+    wide, bad = _bad_rows(scores)
+    if not bad:
+        return
+    xp, first, rows = namespace(wide), wide[bad[0], ...], wide.shape[0]
+    fault, where = _fault(first, xp)
+    # a few bad rows among good ones were spoiled one by one: nothing is to be said of all
+    is_alone, is_usual = rows == 1 and not first_row, 2 * len(bad) >= rows
+    advice = [_others(len(bad) - 1, rows - 1 - bad[0]), _way_out(first, xp, is_alone) if is_usual else ""]
+    raise BadRow(first_row + bad[0], fault, where, " ".join(filter(None, advice)))
 
 
-def faults(scores: Array, first_row: int = 0, most: int | None = None) -> list[BadRow]:
-    """The faulty rows of an (n, k) batch, each with what was expected and what came; at most `most` of them."""
-    if scores.shape[0] == 0:
-        return []
+def faults(scores: Array, first_row: int = 0) -> list[BadRow]:
+    """The faulty rows of an (n, k) batch, each with what is wrong with it."""
+    wide, bad = _bad_rows(scores)
+    return [BadRow(first_row + i, *_fault(wide[i, ...], namespace(wide))) for i in bad]
+
+
+def _bad_rows(scores: Array) -> tuple[Array, list[int]]:
+    """The batch in float64, and the numbers of its rows that are not score vectors."""
     xp = namespace(scores)
     wide = scores.astype(np.float64, copy=False) if xp is np else xp.astype(scores, xp.float64, copy=False)
-    if _is_good(wide, xp):
-        return []
+    if scores.shape[0] == 0 or _is_good(wide, xp):
+        return wide, []
     with np.errstate(over="ignore"):
         good = (xp.abs(_off(wide)) <= SUM_TOLERANCE) & (xp.min(wide, axis=-1) >= 0)
-        bad = [int(i) for i in xp.nonzero(~good)[0]][:most]
-        return [BadRow(first_row + i, *_fault(wide[i, ...], xp)) for i in bad]
+    return wide, [int(i) for i in xp.nonzero(~good)[0]]
 
 
 def _is_good(wide: Array, xp: Any) -> bool:
@@ -147,7 +164,46 @@ def _fault(row: Array, xp: Any) -> tuple[str, str | int]:
         if bool(xp.any(is_bad)):
             return f"a score {fault}", int(xp.argmax(xp.astype(is_bad, xp.int64)))
     if bool(xp.any(row < 0)):
-        count = int(xp.sum(xp.astype(row < 0, xp.int64)))
-        return f"{count} of the scores are negative (logits? apply softmax first)", ""
+        return "some of the scores are negative (logits? apply softmax first)", ""
+    if _is_percent(row, xp):
+        return "the scores look like percentages; divide them by 100", ""
     # the sum itself would be the score of a row with one
-    return f"the scores sum to {'less' if float(xp.sum(row)) < 1 else 'more'} than 1, by over {SUM_TOLERANCE:g}", ""
+    return f"the scores sum to {'less' if _total(row, xp) < 1 else 'more'} than 1, by over {SUM_TOLERANCE:g}", ""
+
+
+def _total(row: Array, xp: Any) -> float:
+    with np.errstate(over="ignore"):
+        return float(xp.sum(row))
+
+
+def _is_percent(row: Array, xp: Any) -> bool:
+    # some are over 1: two hundred probabilities may sum to 100 as well
+    return float(xp.max(row)) > 1 and abs(_total(row, xp) / 100 - 1) <= ROUNDED
+
+
+def _others(bad: int, after: int) -> str:
+    """How many of the rows that were looked at after the first bad one are bad."""
+    if not bad:
+        return ""
+    if bad == after:
+        return "The next row is bad too." if bad == 1 else f"The next {bad:,} rows are bad too."
+    return f"{bad:,} of the next {after:,} rows {'is' if bad == 1 else 'are'} bad too."
+
+
+def _way_out(row: Array, xp: Any, is_alone: bool) -> str:
+    """What to do where rows like this one, whose sum is not 1, are the rule; other faults carry their own way out."""
+    if not bool(xp.all(xp.isfinite(row))) or bool(xp.any(row < 0)):
+        return ""
+    if _is_percent(row, xp):
+        return ""
+    if float(xp.max(row)) > 1:
+        column = "; if they are one column, a number for each record, say shape=OneColumn()" if is_alone else ""
+        return f"If these are logits, apply softmax first{column}."
+    if is_alone:
+        return (
+            f"If these are not {row.shape[0]} classes of one record but one column, the probability of yes of each "
+            "record, say shape=OneColumn(); if each is a label of its own, shape=ManyLabels()."
+        )
+    if abs(_total(row, xp) - 1) <= ROUNDED:
+        return "If they were rounded, divide each row by its sum."
+    return "If each column is a yes or no of its own, say shape=ManyLabels()."

@@ -14,17 +14,14 @@ reaches it, to the last bit.
 
 from scoreveil.shapes.more_axes import MoreAxes
 from scoreveil.shapes.pairs import as_columns, as_pairs, read_pairs
-from scoreveil.shapes.readout import ReadOut
-from scoreveil.shapes.shape import READOUT, Shape, make, restored
+from scoreveil.shapes.shape import Shape, make, restored
 from scoreveil.shapes.top_k import TopK, scaled
 from scoreveil.shapes.yes_no import ManyLabels, OneColumn
 
 __all__ = [
-    "READOUT",
     "ManyLabels",
     "MoreAxes",
     "OneColumn",
-    "ReadOut",
     "Shape",
     "TopK",
     "as_columns",

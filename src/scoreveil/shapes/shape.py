@@ -9,11 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from scoreveil.shapes.readout import Floats, ReadOut
-
 Rows = NDArray[Any]
+Floats = NDArray[np.float64]
 
-READOUT = "readout"  # the field that a fit fills in
 PIECE = 1 << 16  # scores of vectors that are made at a time: what stays in a processor's cache
 
 _named: dict[str, type["Shape"]] = {}
@@ -76,11 +74,6 @@ class Shape(ABC):
         """The plain values that it is made of, its name among them."""
         return {"shape": self.name, **{option: getattr(self, option) for option in _options(type(self))}}
 
-    def arrays(self) -> dict[str, Floats]:
-        """What a fit added to them."""
-        readout = getattr(self, READOUT, None)
-        return {} if readout is None else {f"{READOUT}_announced": readout.announced, f"{READOUT}_yes": readout.yes}
-
 
 def make(name: str, **options: Any) -> Shape:
     """The shape of a name; an option that is None counts as not given.
@@ -99,12 +92,10 @@ def make(name: str, **options: Any) -> Shape:
     return kind(**given)
 
 
-def restored(settings: dict[str, Any], arrays: dict[str, Floats]) -> Shape:
-    """The shape of these settings and arrays, as a file has them; takes its arrays out of `arrays`."""
-    shape = make(settings["shape"], **{option: value for option, value in settings.items() if option != "shape"})
-    own = [arrays.pop(name) for name in (f"{READOUT}_announced", f"{READOUT}_yes") if name in arrays]
-    return dataclasses.replace(shape, **{READOUT: ReadOut(*own)}) if own else shape
+def restored(settings: dict[str, Any]) -> Shape:
+    """The shape of these settings, as a file has them."""
+    return make(settings["shape"], **{option: value for option, value in settings.items() if option != "shape"})
 
 
 def _options(kind: type[Shape]) -> list[str]:
-    return [field.name for field in dataclasses.fields(kind) if field.name != READOUT]
+    return [field.name for field in dataclasses.fields(kind)]

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from scoreveil.mechanisms.ordering import rank, restore, unrank
 from scoreveil.mechanisms.scores import SUM_TOLERANCE, BadRow
 from scoreveil.raw_columns import RANKED, is_descending
-from scoreveil.shapes.readout import Floats
-from scoreveil.shapes.shape import PIECE, Rows, Shape
+from scoreveil.shapes.shape import PIECE, Floats, Rows, Shape
 
 LEAST_PIECE = 2048  # records at a time, however wide they are
 

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoreveil.mechanisms.scores import SUM_TOLERANCE, BadRow
-from scoreveil.shapes.readout import Floats, ReadOut
-from scoreveil.shapes.shape import Rows, Shape
+from scoreveil.shapes.shape import Floats, Rows, Shape
 
 BELOW_HALF = float(np.nextafter(0.5, 0))
 
@@ -24,12 +23,10 @@ class OneColumn(Shape, name="one_column"):
     Attributes:
         threshold: From where on the answer is yes.
         logits: The column holds ln(p / (1 - p)), and so does the answer.
-        readout: What a fitted veil announces, as a probability.
     """
 
     threshold: float = 0.5
     logits: bool = False
-    readout: ReadOut | None = None
 
     words = "An answer is one release; the top class is the side of the threshold that the score is on."
 
@@ -49,7 +46,7 @@ class OneColumn(Shape, name="one_column"):
 
     def restored(self, veiled: Rows, like: Rows) -> Rows:
         border = _Border.of((self.threshold,), like.dtype, self.logits)
-        return _unstretched(veiled, like.reshape(-1, 1), border, self.readout).reshape(like.shape)
+        return _unstretched(veiled, like.reshape(-1, 1), border).reshape(like.shape)
 
     def records(self, scores: Rows) -> Rows:
         return scores
@@ -62,20 +59,18 @@ class ManyLabels(Shape, name="many_labels"):
     Attributes:
         threshold: From where on a label's answer is yes: one number, or one for each label.
         logits: The columns hold ln(p / (1 - p)), and so does the answer.
-        readout: What a fitted veil announces of each label, as a probability.
     """
 
     threshold: float | tuple[float, ...] = 0.5
     logits: bool = False
-    readout: ReadOut | None = None
 
     words = (
         "Each label is a release of its own: ε is that of one label, whose top class is its side of the threshold, and "
         "an answer with m labels spends m · ε."
     )
     crowd = (
-        "The advantage is that of the answer about one label, which is drawn at random and whose confidence is read as "
-        "that of all others: who reads several labels together, or each in another way, is bounded by ε alone."
+        "The advantage is that of the answer about one label: about the labels of a record together nothing is "
+        "promised, since what holds for each of several answers bounds nothing about how they go together."
     )
 
     def __post_init__(self) -> None:
@@ -96,8 +91,6 @@ class ManyLabels(Shape, name="many_labels"):
             raise ValueError(f"Expected a column for each label, (n, labels), got shape {tuple(layout)}.")
         if isinstance(self.threshold, tuple) and len(self.threshold) != layout[-1]:
             raise ValueError(f"Expected a threshold for each of {layout[-1]} labels, got {len(self.threshold)}.")
-        if self.readout is not None and self.readout.labels != layout[-1]:
-            raise ValueError(f"This veil was fitted for {self.readout.labels} labels, got {layout[-1]}.")
 
     def check(self, scores: Rows, first_row: int = 0) -> None:
         super().check(scores)
@@ -108,7 +101,7 @@ class ManyLabels(Shape, name="many_labels"):
 
     def restored(self, veiled: Rows, like: Rows) -> Rows:
         border = _Border.of(self._thresholds, like.dtype, self.logits)
-        return _unstretched(veiled, np.atleast_2d(like), border, self.readout).reshape(like.shape)
+        return _unstretched(veiled, np.atleast_2d(like), border).reshape(like.shape)
 
     def releases(self, layout: Sequence[int]) -> int:
         return layout[-1]
@@ -134,7 +127,7 @@ def _check_sigmoids(columns: Rows, logits: bool, first_row: int) -> None:
         fault = "is infinite; give logits that are numbers"
     else:
         side = "less than 0" if found < 0 else "more than 1"
-        fault = f"is {side}; give probabilities from 0 to 1, or say that they are logits"
+        fault = f"is {side}; give probabilities from 0 to 1 (divide percentages by 100), or say that they are logits"
     raise BadRow(first_row + int(row), f"the score {fault}", int(column) if columns.shape[1] > 1 else "")
 
 
@@ -186,12 +179,10 @@ def _stretched(columns: Rows, border: _Border) -> Floats:
     return made
 
 
-def _unstretched(vectors: Floats, like: Rows, border: _Border, readout: ReadOut | None) -> Rows:
+def _unstretched(vectors: Floats, like: Rows, border: _Border) -> Rows:
     """Columns (n, m) of veiled vectors (n, m, 2), of the dtype of `like`, on the same side of each threshold."""
     yes, t, p = like >= border.yes, border.threshold, vectors[..., 1]
-    if readout is not None:
-        p = readout(vectors, yes)
-    elif not border.is_half:
+    if not border.is_half:
         below, above = p * (2 * t), vectors[..., 0] * (2 * (1 - t))
         np.subtract(1, above, out=above)
         p = _joined(below, above, t > 0.5)

@@ -34,8 +34,7 @@ _METHODS = (
     _ours("published", ours.published, keeps_ranking=True),
     Method("phase_2_alone", ours.phase_2_alone, takes_epsilon=True, keeps_ranking=True),
     _ours("isotonic", ours.isotonic(), bounded_given="label"),
-    _ours("optimal", ours.optimal(), fits=True, bounded_given="label"),
-    Method("optimal_sticky", ours.optimal(sticky=True), takes_epsilon=True, fits=True),
+    _ours("regions", ours.regions, needs_epsilon=False, fits=True, bounded_given="label"),
     _ours("isotonic_all", ours.isotonic("all"), keeps_ranking=True, bounded_given="ranking"),
     _ours(
         "isotonic_all_reference",

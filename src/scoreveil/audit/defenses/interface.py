@@ -33,13 +33,22 @@ class Method:
     name: str
     make: Callable[[Given], Defense]
     takes_epsilon: bool = False
+    needs_epsilon: bool = True  # where it takes one: without it there is no such defense
     bounded_given: Kept | None = None  # its ε bounds what an answer tells beyond this; None where it promises nothing
     keeps_label: bool = True
     keeps_ranking: bool = False
-    is_random: bool = False  # asking again gives another answer
+    is_random: bool = False  # with an ε where it takes one, asking again gives another answer
     fits: bool = False  # fitted on members: judged on half of them, fitted on the other half
     needs_labels: bool = False  # fitted to true labels
     is_slow: bool = False  # takes milliseconds a vector: a study begins with it
+
+    def goes_with(self, epsilon: float | None) -> bool:
+        """Whether there is such a defense with this ε, or without one."""
+        return self.takes_epsilon if epsilon is not None else not (self.takes_epsilon and self.needs_epsilon)
+
+    def draws_at(self, epsilon: float | None) -> bool:
+        """Whether asking again gives another answer: what takes an ε draws only with it."""
+        return self.is_random and (epsilon is not None or not self.takes_epsilon)
 
 
 @dataclass(frozen=True)

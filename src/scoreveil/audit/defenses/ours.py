@@ -3,7 +3,7 @@
 Asking again still gives a fresh answer, as in production: the generator moves on.
 """
 
-import hashlib
+import warnings
 from collections.abc import Callable
 
 import numpy as np
@@ -13,6 +13,7 @@ from scoreveil.audit.defenses.interface import Given
 from scoreveil.fitting import fit
 from scoreveil.mechanisms.isotonic import Keep
 from scoreveil.mechanisms.published import normalize
+from scoreveil.shapes import Shape
 from scoreveil.veil import Veil
 
 FITTING = 0  # the seed of the noise in a fit
@@ -39,28 +40,28 @@ def isotonic(keep: Keep = 1, reference: bool = False) -> Callable[[Given], Defen
     return make
 
 
-def optimal(sticky: bool = False) -> Callable[[Given], Defense]:
-    """The fitted veil, on known members and the reference. Without labels it has ε and fidelity alone.
+def regions(given: Given) -> Defense:
+    """The fitted veil, on known members and the reference; with an ε its answers are drawn."""
+    return Veil(studied_veil(given.known, given.epsilon).mechanism, rng=_rng(given))
 
-    Sticky answers are keyed by record, whose score vector stands for it here: asking again gives the same one.
+
+def studied_veil(known: Membership, epsilon: float | None, shape: Shape | None = None) -> Veil:
+    """The same veil for all views of a study. What a fit would warn of is measured there."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return fitted_veil(known, epsilon, shape, np.random.default_rng(FITTING))
+
+
+def fitted_veil(
+    known: Membership, epsilon: float | None, shape: Shape | None = None, rng: np.random.Generator | None = None
+) -> Veil:
+    """The most useful veil for these records, with labels where there are some.
+
+    Sides that seem to be mixed up are fitted too: the audit has a note about them.
     """
-
-    def make(given: Given) -> Defense:
-        # one table for all views of a study
-        fitted = fitted_veil(given.known, _epsilon(given), np.random.default_rng(FITTING))
-        if not sticky:
-            return Veil(fitted.mechanism, rng=_rng(given))
-        keyed = fitted.with_secret(hashlib.sha256(f"a study's secret {given.seed}".encode()).digest())
-        return lambda scores: keyed(scores, [row.tobytes() for row in scores])
-
-    return make
-
-
-def fitted_veil(known: Membership, epsilon: float, rng: np.random.Generator | None = None) -> Veil:
-    """The most useful veil for these records, with labels where there are some."""
     inside, others = known.members, known.nonmembers
     labels = None if others.labels is None else inside.labels
-    return fit(epsilon, others.scores, others.labels, inside.scores, labels, rng=rng)
+    return fit(others.scores, others.labels, inside.scores, labels, epsilon=epsilon, shape=shape, force=True, rng=rng)
 
 
 def _epsilon(given: Given) -> float:

@@ -8,9 +8,10 @@ from scoreveil.audit.report.charts.marks import Sheet
 from scoreveil.audit.report.charts.panel import Axis, Panel, Series, sheet
 from scoreveil.audit.report.figures import Rows, compared_by, picture_rows
 from scoreveil.audit.report.wording import number, percent, setting_in_words, words
-from scoreveil.audit.study.results import DefenseResult, InversionResult, Setting, Study, best, shared
+from scoreveil.audit.study.results import VEIL, DefenseResult, InversionResult, Setting, Study, best, shared
 
-TONES = {"published": "c1", "optimal": "c0", "isotonic_all_reference": "c2"}  # the curves that are drawn
+# the curves that are drawn; "optimal": rows of results that were made before regions
+TONES = {"published": "c1", VEIL: "c0", "optimal": "c0", "isotonic_all_reference": "c2"}
 
 Value = Callable[[DefenseResult], float | None]
 

@@ -21,7 +21,7 @@ from scoreveil.audit.recipes import RECIPES
 from scoreveil.audit.report.charts.panel import SHAPES, TONES, Axis, Panel, Series, sheet
 from scoreveil.audit.report.charts.svg import svg
 from scoreveil.audit.report.wording import NOTHING, number, setting_in_words, words
-from scoreveil.audit.study.results import LABEL, TEMPERED, UNDEFENDED, Setting
+from scoreveil.audit.study.results import LABEL, TEMPERED, UNDEFENDED, VEIL, Setting, revealing_first
 
 RECIPE_WORDS = {
     "l2": "L2",
@@ -37,8 +37,10 @@ RECIPE_WORDS = {
     "pate": "PATE",
 }
 ROWS = "rows.json"
-JUDGED = ("optimal", "optimal_sticky")  # all other defenses of the scores are their rivals
-TOLD_ANYWAY = (UNDEFENDED, VEILED, LABEL)  # of every recipe
+# all other defenses of the scores are their rivals; the last two: rows of results that were made before regions
+JUDGED = (VEIL, "optimal", "optimal_sticky")
+BEHIND: tuple[Setting, ...] = (VEILED, ("optimal", 4.0))  # the veil that every recipe is behind
+TOLD_ANYWAY = 3  # rows of every recipe: its scores, behind the veil, the label alone
 SURE = 1.96  # standard errors
 
 
@@ -55,9 +57,9 @@ def beyond_label(row: Row, rows: Sequence[Row], leak: Callable[[Row], Leak]) -> 
     return leak(row).auc - max(0.5, leak(_beside(row, rows, LABEL)).auc)
 
 
-def _beside(row: Row, rows: Iterable[Row], setting: Setting) -> Row:
-    """Another defense of the same model's scores."""
-    return next(r for r in rows if (r.dataset, r.recipe, r.setting) == (row.dataset, row.recipe, setting))
+def _beside(row: Row, rows: Iterable[Row], *settings: Setting) -> Row:
+    """Another defense of the same model's scores: the one of these that there is."""
+    return next(r for r in rows if (r.dataset, r.recipe) == (row.dataset, row.recipe) and r.setting in settings)
 
 
 def spread(row: Row) -> float:
@@ -81,9 +83,10 @@ def beats(rival: Row, row: Row, leak: Callable[[Row], Leak]) -> bool:
 
 def afterwards(rows: Iterable[Row], dataset: str) -> list[Row]:
     """The defenses of the scores of the plain classifier: ordered as in `DEFENSES`, the label alone last, ε falling."""
-    places = {name: place for place, name in enumerate(DEFENSES)} | {TEMPERED[0]: 0, LABEL[0]: len(DEFENSES)}
+    names = [name for known in DEFENSES for name in (JUDGED if known == VEIL else (known,))]
+    places = {name: place for place, name in enumerate(names)} | {TEMPERED[0]: 0, LABEL[0]: len(names)}
     here = (row for row in rows if row.dataset == dataset and row.recipe == PLAIN)
-    return sorted(here, key=lambda row: (places[row.defense], -(row.epsilon or 0)))
+    return sorted(here, key=lambda row: (places[row.defense], revealing_first(row.epsilon)))
 
 
 def everyone(row: Row) -> Leak:
@@ -98,18 +101,19 @@ def claims_of(rows: Sequence[Row], dataset: str) -> list[Claim]:
     """What was to be shown on a dataset."""
     here = afterwards(rows, dataset)
     found = []
+    veil = next((row.defense for row in here if row.setting in BEHIND), VEIL)
     for leak, knowing in ((everyone, "told the true label"), (scores_alone, "scores alone")) if here else ():
         better = [
-            f"{setting_in_words(rival.setting)} (beside ε = {row.epsilon:g})"
+            f"{setting_in_words(rival.setting)} (beside {setting_in_words(row.setting)})"
             for row in here
             for rival in here
-            if row.defense == VEILED[0] and rival.defense not in JUDGED and beats(rival, row, leak)
+            if row.defense == veil and rival.defense not in JUDGED and beats(rival, row, leak)
         ]
-        what = f"defenses of the scores that leak less than the optimal veil and leave more, {knowing}"
+        what = f"defenses of the scores that leak less than the {words(veil)} veil and leave more, {knowing}"
         found.append(Claim(what, "none", ", ".join(better) or "none", not better))
     alone, veiled = (
-        next((r for r in rows if (r.dataset, r.recipe, r.setting) == (dataset, "dp_sgd", one)), None)
-        for one in (UNDEFENDED, VEILED)
+        next((r for r in rows if (r.dataset, r.recipe) == (dataset, "dp_sgd") and r.setting in settings), None)
+        for settings in ((UNDEFENDED,), BEHIND)
     )
     if alone is not None and veiled is not None:
         shown = ", ".join(
@@ -159,7 +163,7 @@ def table_training(rows: Sequence[Row], dataset: str) -> str:
     for alone in rows:
         if (alone.dataset, alone.setting) != (dataset, UNDEFENDED):
             continue
-        veiled, label = (_beside(alone, rows, one) for one in (VEILED, LABEL))
+        veiled, label = _beside(alone, rows, *BEHIND), _beside(alone, rows, LABEL)
         promised = alone.promised_epsilon
         lines.append(
             [
@@ -205,7 +209,7 @@ def markdown(rows: Iterable[Row], command: str) -> str:
             "### Defenses in training, alone and behind the veil",
             table_training(every, dataset),
         ]
-        if len(afterwards(every, dataset)) > len(TOLD_ANYWAY):
+        if len(afterwards(every, dataset)) > TOLD_ANYWAY:
             parts += ["### Defenses of the scores", table_afterwards(every, dataset)]
     return "\n\n".join(parts) + "\n"
 
@@ -222,7 +226,7 @@ def figure(rows: Sequence[Row], dataset: str) -> str:
         _panel(f"{name}: ways to train, alone and behind the veil", recipes, LOSS, LEAK),
         _panel(f"{name}: the same, the most exposed records", recipes, ACCURACY, FOUND_OF_EXPOSED),
     ]
-    if len(scores) > len(TOLD_ANYWAY):
+    if len(scores) > TOLD_ANYWAY:
         panels += [
             _panel(f"{name}: defenses of the scores", scores, USEFUL, beyond),
             _panel(f"{name}: defenses of the scores", scores, LOSS, FOUND),
@@ -246,7 +250,7 @@ def _of_scores(rows: Sequence[Row], dataset: str) -> list[Drawn]:
     groups: dict[str, list[Row]] = {}
     for row in sorted(afterwards(rows, dataset), key=lambda row: row.epsilon or 0.0):
         groups.setdefault(row.defense, []).append(row)
-    tones = {"none": "ink", "optimal": "c0", "published": "c1", "isotonic": "c2"}
+    tones = {"none": "ink", VEIL: "c0", "optimal": "c0", "published": "c1", "isotonic": "c2"}
     return [
         (words(name), tones.get(name, "muted"), "circle" if name in tones else SHAPES[1 + place % 5], group)
         for place, (name, group) in enumerate(groups.items())
@@ -258,7 +262,7 @@ def _of_training(rows: Sequence[Row]) -> list[Drawn]:
     """A line for each recipe, from its own scores to those behind the veil."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
-        if row.setting in (UNDEFENDED, VEILED):
+        if row.setting in (UNDEFENDED, *BEHIND):
             groups.setdefault(row.recipe, []).append(row)
     tones = {PLAIN: "ink", "dp_sgd": "c1", "selena": "c2"}
     free = [tone for tone in TONES if tone not in tones.values()]

@@ -34,16 +34,15 @@ from scoreveil.audit.paper.experiments import (
 from scoreveil.audit.recipes import RECIPES
 from scoreveil.audit.study import run as study
 from scoreveil.audit.study.exposed import Crowd, leave_one_out, most_exposed
-from scoreveil.audit.study.results import LABEL, UNDEFENDED, MembershipMetrics, Setting, Study
+from scoreveil.audit.study.results import LABEL, UNDEFENDED, VEIL, MembershipMetrics, Setting, Study
 from scoreveil.audit.study.shadows import Progress, many_shadows, part, silent
 from scoreveil.audit.study.subjects import Subject
 
-VEILED: Setting = ("optimal", 4.0)
+VEILED: Setting = (VEIL, None)
 SETTINGS: tuple[Setting, ...] = (UNDEFENDED, VEILED, LABEL)  # of every recipe: its scores, a veil, the label alone
 # what is done to the scores of the plain classifier, beside that
 AFTERWARDS: tuple[Setting, ...] = (
-    *(("optimal", epsilon) for epsilon in (1.0, 2.0, 8.0)),
-    ("optimal_sticky", 4.0),
+    (VEIL, 4.0),
     *(("isotonic", epsilon) for epsilon in (2.0, 8.0)),
     ("isotonic_all_reference", 2.0),
     *(("published", epsilon) for epsilon in (0.1, 2.0)),

@@ -21,6 +21,7 @@ from scoreveil.audit.study.results import (
     LABEL,
     TEMPERED,
     UNDEFENDED,
+    VEIL,
     AttackResult,
     InversionResult,
     Setting,
@@ -28,11 +29,13 @@ from scoreveil.audit.study.results import (
     best,
     floor,
     left_out,
+    revealing_first,
     shared,
 )
 from scoreveil.fitting.cost import Group
 
-KNOWN_TONES = {"none": "ink", "optimal": "c0", "published": "c1"}
+# "optimal": rows of results that were made before regions
+KNOWN_TONES = {"none": "ink", VEIL: "c0", "optimal": "c0", "published": "c1"}
 COSTS = (
     ("distortion_l2", "Distortion", "distortion: mean ‖z − y‖₂", "further left is better"),
     (
@@ -53,10 +56,10 @@ Measured = Callable[[Setting], Spot | None]
 
 
 def settings(study: Study) -> list[Setting]:
-    """Every defense and ε that was attacked, in the order of the study, ε ascending within a defense."""
+    """Every defense and ε that was attacked, in the order of the study, the most revealing first within a defense."""
     order = {name: i for i, name in reversed(list(enumerate(r.defense for r in study.results)))}
     found = {r.setting for r in study.results}
-    return sorted(found, key=lambda s: (order[s[0]], s[1] is not None, s[1] or 0.0))
+    return sorted(found, key=lambda s: (order[s[0]], revealing_first(s[1])))
 
 
 def compared_by(study: Study) -> list[str]:

@@ -1,6 +1,6 @@
-"""A fitted veil as one HTML file that opens anywhere, offline: what is promised, what it costs, and its table.
+"""A fitted veil as one HTML file that opens anywhere, offline: its regions, what is promised, and what it costs.
 
-path = write(veil, trials, "veil.npz", Path("report"))     # report/report.html and results.json
+path = write(veil, trials, "veil.json", Path("report"))     # report/report.html and results.json
 
 `trials` are those of `scoreveil.fitting.frontier`; one of them is the veil's own. All figures are about many records:
 no score and no answer of a single one is in the page.
@@ -10,33 +10,41 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from scoreveil import __version__, atomic
-from scoreveil.accounting import REPEATS, advantage_after
+from scoreveil.audit.report.charts import regions as chart
 from scoreveil.audit.report.charts.panel import Axis, Panel, Series
+from scoreveil.audit.report.charts.regions import MOST_LABELS, RegionMap
 from scoreveil.audit.report.figures import reliability
 from scoreveil.audit.report.page import drawn, rendered
 from scoreveil.audit.report.pdf import Printer
 from scoreveil.audit.report.tables import Table, TableCell
-from scoreveil.audit.report.wording import NOTHING, number
+from scoreveil.audit.report.wording import NOTHING, number, percent
 from scoreveil.fitting.cost import MEASURES, OF_LABEL, WAYS, Cost, Group, LabelCost, Measure
-from scoreveil.fitting.frontier import Trial, smallest_better
-from scoreveil.mechanisms.channel import Channel
+from scoreveil.fitting.frontier import Trial
 from scoreveil.mechanisms.guarantee import Guarantee
-from scoreveil.mechanisms.promises import WHOLE
-from scoreveil.shapes import READOUT, ManyLabels, Shape
+from scoreveil.shapes import ManyLabels, Shape
 from scoreveil.veil import Veil
 
 _SHORT = {"raw": "raw", "tempered": "scaled", "label": "label"}  # over narrow columns
 TONES = {"raw": "c1", "veiled": "c0"}
 OVER_EPSILON = ("useful", "nll", "leak")  # drawn over ε
 BETTER = {"useful": "higher is better", "nll": "lower is better", "leak": "lower is better; .5 is nothing"}
+KINDS = {"estimate": "an estimate", "finite-sample": "a theorem"}
 
 
-def write(veil: Veil, trials: Sequence[Trial], target: str, folder: Path, printer: Printer | None = None) -> Path:
+def write(
+    veil: Veil,
+    trials: Sequence[Trial],
+    target: str,
+    folder: Path,
+    printer: Printer | None = None,
+    names: Sequence[str] = (),
+) -> Path:
     """Write report.html, with the same numbers results.json, and with a printer report.pdf.
 
     Args:
@@ -45,12 +53,13 @@ def write(veil: Veil, trials: Sequence[Trial], target: str, folder: Path, printe
         target: The file that the veil was written to, for the commands that come next.
         folder: Where to write; other files in it are left alone.
         printer: What prints the page.
+        names: Those of many labels, where they are known.
 
     Returns:
         The path of the page.
     """
     found = results(veil, trials)
-    page = html(veil, trials, target)
+    page = html(veil, trials, target, names)
     folder.mkdir(parents=True, exist_ok=True)
     atomic.write(folder / "results.json", json.dumps(found, indent=1, ensure_ascii=False) + "\n")
     if printer is not None:
@@ -60,101 +69,135 @@ def write(veil: Veil, trials: Sequence[Trial], target: str, folder: Path, printe
 
 
 def results(veil: Veil, trials: Sequence[Trial]) -> dict[str, Any]:
-    """The numbers of the page, for programs."""
-    channel = _channel(veil)
+    """The numbers of the page, for programs; what is infinite or missing is null."""
     return {
         "scoreveil": __version__,
         "promise": {**_promise(veil.guarantee), "words": veil.guarantee.words, "limits": veil.guarantee.limits},
-        "after": {str(n): advantage_after(veil.guarantee, n) for n in REPEATS},
+        "regions": [
+            {"label": each.name, "rows": [_finite(asdict(row)) for row in each.rows], "answers": each.answers}
+            for each in chart.read(veil)
+        ],
         "cost": [
             {**_promise(trial.guarantee), "cost": None if trial.cost is None else asdict(trial.cost)}
             for trial in trials
         ],
-        "table": {
-            "edges": channel.edges.tolist(),
-            "announced": channel.announced.tolist(),
-            "chances": (channel.table / WHOLE).tolist(),
-        },
         **({} if veil.shape is None else {"shape": veil.shape.settings()}),
     }
 
 
-def html(veil: Veil, trials: Sequence[Trial], target: str) -> str:
-    """The whole page."""
-    promise, channel = veil.guarantee, _channel(veil)
-    own = next(trial for trial in trials if trial.epsilon == veil.epsilon)
+def html(veil: Veil, trials: Sequence[Trial], target: str, names: Sequence[str] = ()) -> str:
+    """The whole page; without trials, of the regions and the promise alone."""
+    maps, promise = chart.read(veil, names), veil.guarantee
+    epsilon = None if math.isinf(veil.epsilon) else veil.epsilon
+    own = next((trial.cost for trial in trials if trial.epsilon == epsilon), None)
     measured = [(trial.epsilon, trial.cost) for trial in trials if trial.cost is not None]
+    what = f"{len(maps[0].rows)} regions" if len(maps) == 1 else f"{len(maps)} labels"
     return rendered(
         "fitted.html.j2",
-        title=f"A veil of ε = {veil.epsilon:g}" + (f" for {veil.model}" if veil.model else ""),
-        cards=cards(promise, own.cost, veil.shape),
+        title=f"A veil of {what}"
+        + ("" if epsilon is None else f" and ε = {epsilon:g}")
+        + (f" for {veil.model}" if veil.model else ""),
+        cards=cards(promise, own, veil.shape),
+        maps=[(each.name, regions(each), _drawn(each)) for each in maps[:MOST_LABELS]],
+        more_labels=max(len(maps) - MOST_LABELS, 0),
+        has_strips=any(len(each.mechanism.cuts) > 1 for each in maps),
+        answers=None if epsilon is None else answers(maps[0]),
+        epsilon=epsilon,
+        is_constant=veil.is_constant,
         promise=promise,
-        verdict=() if own.cost is None else own.cost.verdict,
-        repeats=None if promise.advantage is None else repeats(promise),
-        costs=None if own.cost is None else costs(own.cost),
-        labels=None if own.cost is None or not own.cost.labels else labels(own.cost.labels),
-        released=_released(veil),
-        frontier=frontier(trials, veil.epsilon) if measured or promise.advantage is not None else None,
-        smallest=smallest_better(trials),
-        over_epsilon=drawn(over_epsilon(measured)) if measured else [],
-        reliability=[] if own.cost is None else drawn([reliability(_shown(own.cost))]),
-        heat=heat(channel),
-        kept=channel.keep,
+        verdict=() if own is None else own.verdict,
+        trials=trials,
+        costs=None if own is None else costs(own),
+        labels=None if own is None or not own.labels else labels(own.labels),
+        frontier=frontier(trials, epsilon) if measured else None,
+        over_epsilon=drawn(over_epsilon(measured)) if len(measured) > 1 else [],
+        reliability=[] if own is None else drawn([reliability(_shown(own))]),
         target=target,
         version=__version__,
     )
 
 
-def _channel(veil: Veil) -> Channel:
-    if not isinstance(veil.mechanism, Channel):
-        raise ValueError(f"Expected a fitted veil, got one of the {veil.mechanism.name} mechanism.")
-    return veil.mechanism
+def _drawn(it: RegionMap) -> Markup:
+    """A wide drawing and a narrow one, of which a screen shows one."""
+    both = (chart.drawn(chart.sheet(it), "wide"), chart.drawn(chart.sheet(it, narrow=True), "narrow"))
+    return Markup("".join(both))  # every text is escaped there
 
 
 def _promise(promise: Guarantee) -> dict[str, Any]:
-    names = ("epsilon", "advantage", "advantage_told", "confidence", "worst_loss", "rho")
-    return {name: getattr(promise, name) for name in names}
+    names = (
+        *("epsilon", "advantage", "advantage_alone", "advantage_given_truth", "confidence", "evidence_kind"),
+        *("fit_epsilon", "worst_loss", "rho"),
+    )
+    return _finite({name: getattr(promise, name) for name in names})
+
+
+def _finite(values: dict[str, Any]) -> dict[str, Any]:
+    """JSON has no infinity, and no NaN."""
+    return {n: None if isinstance(v, float) and not math.isfinite(v) else v for n, v in values.items()}
 
 
 def cards(promise: Guarantee, measured: Cost | None, shape: Shape | None) -> list[dict[str, Any]]:
-    """The large numbers at the top: ε, the advantage, what the confidence is worth."""
-    answer = "the answer about one label" if isinstance(shape, ManyLabels) else "an answer"
-    odds = f"{answer} changes an attacker's odds by a factor of at most {math.exp(promise.epsilon):,.3g}"
-    found = [{"kind": "Against everyone", "title": "ε", "tone": "good", "value": f"{promise.epsilon:g}", "words": odds}]
-    if promise.advantage is not None:
-        words = f"what an attack gains beyond the label, TPR − FPR, with {promise.confidence:.0%} confidence"
-        found.append(
-            {"kind": "Against the crowd", "title": "Advantage", "tone": "good",
-             "value": number(promise.advantage, 3), "words": words}
-        )  # fmt: skip
+    """The large numbers at the top: the advantage, ε, what the confidence is worth."""
+    found = []
+    stated = promise.advantage if promise.advantage is not None else promise.advantage_alone
+    if stated is not None:
+        beyond = "beyond the label" if promise.advantage is not None else "by the confidence alone"
+        words = (
+            f"what an attack gains {beyond}, TPR − FPR, however often it asks; {promise.confidence:.0%} confidence, "
+            f"{KINDS.get(str(promise.evidence_kind), '')}"
+        )
+        found.append(_card("Records drawn at random", "Advantage", number(stated, 3), words))
+    if math.isfinite(promise.epsilon):
+        answer = "the answer about one label" if isinstance(shape, ManyLabels) else "an answer"
+        odds = f"{answer} changes an attacker's odds by a factor of at most {math.exp(promise.epsilon):,.3g}"
+        found.append(_card("A single known record", "ε", f"{promise.epsilon:g}", odds))
     if measured is not None:
         useful = measured.useful
         words = (
             f"how often a right answer is surer than a wrong one; raw {number(useful['raw'].value)}, label alone "
             f"{number(useful['label'].value)}"
         )
-        found.append(
-            {"kind": "What is left", "title": "Usefulness", "tone": "floor",
-             "value": number(useful["veiled"].value), "words": words}
-        )  # fmt: skip
+        found.append(_card("What is left", "Usefulness", number(useful["veiled"].value), words, "floor"))
     return found
+
+
+def _card(kind: str, title: str, value: str, words: str, tone: str = "good") -> dict[str, str]:
+    return {"kind": kind, "title": title, "tone": tone, "value": value, "words": words}
 
 
 # Tables
 
 
-def repeats(promise: Guarantee) -> Table:
-    """What fresh answers about one record add up to."""
+def regions(it: RegionMap) -> Table:
+    """A row for each region, the least sure first."""
+    has_strips, often = len(it.mechanism.cuts) > 1, "" if it.mechanism.table is None else "mostly "
     columns = (
-        ("fresh answers about a record", ""),
-        ("ε", "their sum: the worst case, against everyone"),
-        ("advantage", "what an attack on the crowd gains beyond the label, at most"),
+        ("region", ""),
+        ("top score", "from where to where, over all strips"),
+        *([("strips", "of how the rest is spread, in which it lies")] if has_strips else []),
+        ("members", "the share of them that falls into it"),
+        ("others", "the share of records that were not trained on"),
+        ("right", "how often their labels are"),
+        *((f"{often}announced" + (f": {side}" if side else ""), "") for side in it.sides or ("",)),
     )
     rows = []
-    for n in REPEATS:
-        after = advantage_after(promise, n)
-        rows.append((TableCell(str(n), n), TableCell(f"{n * promise.epsilon:g}", n * promise.epsilon), _cell(after)))
-    return Table("Asked again", columns, tuple(rows))
+    for row in it.rows:
+        place, _, strips = row.words.partition(", ")
+        where = [TableCell(place, place)] + [TableCell(strips.removesuffix(" strips"), strips)] * has_strips
+        shares = (TableCell(NOTHING if math.isnan(s) else percent(s), s) for s in (row.members, row.others))
+        right = _cell(None if math.isnan(row.right) else row.right)
+        rows.append((TableCell(str(row.number), row.number), *where, *shares, right, *map(_cell, row.announced)))
+    return Table("The regions", columns, tuple(rows))
+
+
+def answers(it: RegionMap) -> Table:
+    """How often each region gives each answer of the ε table."""
+    columns = (("region", ""), *((" / ".join(number(each, 3) for each in answer), "") for answer in it.answers))
+    rows = (
+        (TableCell(str(row.number), row.number), *(TableCell(percent(chance), chance) for chance in row.answers))
+        for row in it.rows
+    )
+    return Table("How often a region announces each confidence", columns, tuple(rows))
 
 
 def costs(measured: Cost) -> Table:
@@ -188,21 +231,16 @@ def labels(measured: Sequence[LabelCost]) -> Table:
     return Table("Label by label", columns, tuple(rows), groups=groups)
 
 
-def frontier(trials: Sequence[Trial], own: float) -> Table:
-    """A row for each ε: what it promises, and what the veiled confidence is worth."""
+def frontier(trials: Sequence[Trial], own: float | None) -> Table:
+    """A row for each ε: what the veiled confidence is worth."""
     names = [name for name in MEASURES if any(trial.cost and getattr(trial.cost, name) for trial in trials)]
-    columns = (("ε", ""), ("advantage", "stated for new records"), *((MEASURES[name], "veiled") for name in names))
+    columns = (("ε", ""), *((MEASURES[name], "veiled") for name in names))
     rows = []
     for trial in trials:
         figures = (getattr(trial.cost, name)["veiled"] for name in names)
         mine = "this veil" if trial.epsilon == own else ""
-        rows.append(
-            (
-                TableCell(f"{trial.epsilon:g}", trial.epsilon, mine),
-                _cell(trial.guarantee.advantage),
-                *map(_measure, figures),
-            )
-        )
+        epsilon = "none" if trial.epsilon is None else f"{trial.epsilon:g}"
+        rows.append((TableCell(epsilon, trial.epsilon, mine), *map(_measure, figures)))
     return Table("What each ε leaves", columns, tuple(rows))
 
 
@@ -217,20 +255,25 @@ def _measure(found: Measure) -> TableCell:
 # Figures
 
 
-def over_epsilon(measured: Sequence[tuple[float, Cost]]) -> list[Panel]:
-    """The veiled figures over ε, with those of the other ways as dashed lines."""
-    epsilons = [epsilon for epsilon, _ in measured]
+def over_epsilon(measured: Sequence[tuple[float | None, Cost]]) -> list[Panel]:
+    """The veiled figures over ε, with those without ε and of the other ways as dashed lines."""
+    with_epsilon = sorted((epsilon, cost) for epsilon, cost in measured if epsilon is not None)
+    without = next((cost for epsilon, cost in measured if epsilon is None), None)
+    epsilons = [epsilon for epsilon, _ in with_epsilon]
+    if not epsilons:
+        return []
     across = Axis("ε", (min(epsilons) / 1.3, max(epsilons) * 1.3), log=True)
     panels = []
     for name in OVER_EPSILON:
-        found: list[dict[str, Measure]] = [getattr(cost, name) for _, cost in measured]
+        found: list[dict[str, Measure]] = [getattr(cost, name) for _, cost in with_epsilon]
         if not found[0]:
             continue
         veiled = [each["veiled"] for each in found]
-        # the others do not depend on ε: those of the last trial
-        floors = tuple(
-            (f"{WAYS[way]}: {number(found[-1][way].value)}", found[-1][way].value) for way in _apart(found[-1])
-        )
+        # the others do not depend on ε: those of one trial
+        levels = {WAYS[way]: found[-1][way].value for way in ("raw", "tempered", "label")}
+        if without is not None:
+            levels = {"veiled, without ε": getattr(without, name)["veiled"].value, **levels}
+        floors = tuple((f"{way}: {number(value)}", value) for way, value in _apart(levels))
         values = [v for each in veiled for v in (each.low, each.high)] + [value for _, value in floors]
         series = Series(
             "veiled",
@@ -247,49 +290,14 @@ def over_epsilon(measured: Sequence[tuple[float, Cost]]) -> list[Panel]:
     return panels
 
 
-def _apart(found: dict[str, Measure]) -> list[str]:
-    """The other ways, but for one that lies on a line that is drawn already."""
-    kept: list[str] = []
-    for way in ("raw", "tempered", "label"):
-        if all(abs(found[way].value - found[other].value) > 0.004 for other in kept):
-            kept.append(way)
+def _apart(levels: dict[str, float]) -> list[tuple[str, float]]:
+    """The lines to draw, but for those that lie on one that is drawn already."""
+    kept: list[tuple[str, float]] = []
+    for way, value in levels.items():
+        if all(abs(value - other) > 0.004 for _, other in kept):
+            kept.append((way, value))
     return kept
 
 
 def _shown(measured: Cost) -> list[tuple[str, str, tuple[Group, ...]]]:
     return [(WAYS[way], TONES[way], measured.reliability[way]) for way in ("raw", "veiled")]
-
-
-def _released(veil: Veil) -> str:
-    """What is released of an answer where that is not the announced confidence itself."""
-    if getattr(veil.shape, READOUT, None) is None:
-        return ""
-    return (
-        "What is released is read off the answer, the label and its yes or no: how often the label is yes among such "
-        "answers. The top score is that of a probability whose threshold was moved to one half."
-    )
-
-
-def heat(channel: Channel) -> dict[str, Any]:
-    """The table as a picture: a row for each bin of the top score, a column for each announced confidence."""
-    order = channel.announced[:, 0].argsort()
-    chances = channel.table[:, order] / WHOLE
-    edges = [_edge(edge) for edge in channel.edges.tolist()]
-    names = ["any score"]
-    if edges:
-        names = [f"below {edges[0]}", *(f"{a} to {b}" for a, b in pairwise(edges))]
-        names.append(f"{edges[-1]} and above")
-    rows = [
-        (name, [(_percent(chance), round(100 * chance)) for chance in row])
-        for name, row in zip(names, chances.tolist(), strict=True)
-    ]
-    return {"announced": [number(value, 3) for value in channel.announced[order, 0].tolist()], "rows": rows[::-1]}
-
-
-def _edge(edge: float) -> str:
-    """With as many digits as it takes to tell it from 1."""
-    return number(edge, max(2, 1 + math.ceil(-math.log10(1 - edge))))
-
-
-def _percent(chance: float) -> str:
-    return "< 1 %" if chance < 0.005 else f"{100 * chance:.0f} %"

@@ -1,6 +1,6 @@
 """A gate for releases: whether the attacks on one setting pass a limit.
 
-    (answer,) = gate(study, ("optimal", 2.0), fail_over="auc=0.55")
+    (answer,) = gate(study, ("regions", None), fail_over="auc=0.55")
     answer.passes, answer.sentence
 
 Unlike the verdict it looks at one setting alone, and there every attack counts.

@@ -1,7 +1,7 @@
 """What follows from the study of many labels: a verdict on each label and on the whole answer, and one page.
 
     found = verdict(study)
-    found.recommended                         # ("optimal", 2.0), or None
+    found.recommended                         # ("regions", None), or None
     write(study, Path("audit"))               # audit/report.html and results.json
 
 As many verdicts are given at once as there are labels, and one: their bounds hold for all of them together with 95 %
@@ -20,13 +20,12 @@ from scoreveil.audit.report.verdict import (
     LEAKS,
     NO_MORE,
     UNDECIDED,
-    VEIL,
     Excess,
     Leak,
     Outcome,
-    epsilons,
     excess,
     leaks,
+    veils_tried,
 )
 from scoreveil.audit.report.wording import NOTHING, attack, interval, number, setting_in_words
 from scoreveil.audit.study.many_labels import LabelsStudy, Worth
@@ -83,9 +82,7 @@ def verdict(study: LabelsStudy) -> LabelsVerdict:
     """What follows from a study."""
     undefended = _found(study, UNDEFENDED)
     labels = sorted(undefended[1:], key=lambda each: each.excess.value, reverse=True)
-    veils: dict[Setting, list[Found]] = {
-        (VEIL, epsilon): _found(study, (VEIL, epsilon)) for epsilon in epsilons(study.whole)
-    }
+    veils = {one: _found(study, one) for one in veils_tried(study.whole)}
     recommended = _recommended(study, veils) if any(e.excess.outcome == LEAKS for e in undefended) else None
     found = LabelsVerdict(undefended[0], tuple(labels), veils, recommended)
     return replace(found, sentences=_sentences(study, found))
@@ -102,15 +99,15 @@ def _found(study: LabelsStudy, setting: Setting) -> list[Found]:
 
 
 def _recommended(study: LabelsStudy, veils: dict[Setting, list[Found]]) -> Setting | None:
-    """The largest ε that is shown to hold everywhere; else the smallest that may; else the label alone."""
+    """The most useful that is shown to hold everywhere; else of those that may; else the label alone."""
     worth = {each.setting: each for each in study.worth}
-    useful = [one for one in veils if one not in worth or worth[one].beats_label]
+    useful = [one for one in veils if one not in study.constant and (one not in worth or worth[one].beats_label)]
     outcomes = {one: {each.excess.outcome for each in veils[one]} for one in useful}
     holding = [one for one in useful if outcomes[one] == {NO_MORE}]
     open_ones = [one for one in useful if LEAKS not in outcomes[one]]
     if not veils:
         return None
-    return max(holding) if holding else min(open_ones) if open_ones else LABEL
+    return min(holding or open_ones, key=lambda one: worth[one].nll if one in worth else 0.0, default=LABEL)
 
 
 def _sentences(study: LabelsStudy, found: LabelsVerdict) -> tuple[str, ...]:
@@ -162,7 +159,7 @@ def _reasons(study: LabelsStudy, found: LabelsVerdict) -> str:
             told = "nothing is shown to leak"
         if setting in worth:
             told += f", and log-loss is {number(worth[setting].nll, 3)}, alone {number(worth[LABEL].nll, 3)}"
-        said.append(f"At ε = {setting[1]:g} {told}.")
+        said.append(f"Behind {setting_in_words(setting)} {told}.")
     return " ".join(said)
 
 
@@ -181,7 +178,7 @@ def _between(found: Excess) -> str:
 
 
 def _of_veil(study: LabelsStudy, found: LabelsVerdict, taken: Setting) -> list[str]:
-    count, epsilon = len(found.labels), taken[1] or 0.0
+    count, epsilon = len(found.labels), taken[1]
     outcomes = [each.excess.outcome for each in found.behind.values()]
     worst = max((each for name, each in found.behind.items() if name != WHOLE), key=lambda each: each.excess.value)
     together = found.behind[WHOLE].best
@@ -189,11 +186,14 @@ def _of_veil(study: LabelsStudy, found: LabelsVerdict, taken: Setting) -> list[s
     shown = f"For {held or 'none'} of the {len(outcomes)} it is shown that no more leaks than from yes or no"
     shown += "." if held == len(outcomes) else "; for the others it cannot be told."
     said = [
-        f"Take the veil of ε = {epsilon:g} for each label. Behind it the best attack on a label ({worst.name}) reaches "
+        f"Take {setting_in_words(taken)} for each label. Behind it the best attack on a label ({worst.name}) reaches "
         f"AUC {interval(worst.best.auc, worst.best.auc_low, worst.best.auc_high)}, and on all labels together "
         f"{interval(together.auc, together.auc_low, together.auc_high)}. {shown}",
-        f"Promised is ε = {epsilon:g} for each label, {count * epsilon:g} for an answer with all {count} of them.",
     ]
+    if epsilon is not None:
+        said.append(
+            f"Promised is ε = {epsilon:g} for each label, {count * epsilon:g} for an answer with all {count} of them."
+        )
     worth = {each.setting: each for each in study.worth}
     if taken in worth:
         raw, veiled, alone = (worth[one] for one in (UNDEFENDED, taken, LABEL))
@@ -296,7 +296,7 @@ def over_epsilon(study: LabelsStudy) -> Table:
         ("above", ""),
     )
     rows = []
-    for setting in (UNDEFENDED, *((VEIL, epsilon) for epsilon in epsilons(study.whole))):
+    for setting in (UNDEFENDED, *veils_tried(study.whole)):
         whole, *labels = _found(study, setting)
         worst = max(labels, key=lambda each: each.excess.value)
         counts = [sum(each.excess.outcome == outcome for each in labels) for outcome in (LEAKS, NO_MORE)]

@@ -2,7 +2,7 @@
 
     found = verdict(study)
     found.excess.outcome                                # LEAKS, NO_MORE or UNDECIDED
-    found.recommended                                   # ("optimal", 2.0), or None
+    found.recommended                                   # ("regions", None), or None
 
 The *excess* of a setting is how far the AUC of the best attack on the scores lies above what the label alone gives to
 the same attacker, max_i min_j (a_i - f_j), over attacks i and floors j: guessing, the attack on the label, and of LiRA
@@ -34,6 +34,7 @@ from scoreveil.audit.study.results import (
     LABEL,
     TEMPERED,
     UNDEFENDED,
+    VEIL,
     AttackResult,
     DefenseResult,
     Measure,
@@ -44,12 +45,12 @@ from scoreveil.audit.study.results import (
     floors,
     left_out,
     or_guessing,
+    revealing_first,
     shared,
 )
 
 Outcome = Literal["leaks", "leaks no more than the label", "cannot be told from this many records"]
 
-VEIL = "optimal"  # the defense that is recommended; where it is worth no more than the label, that is
 MARGIN = 0.02  # of AUC above the floor: less is no more than the label
 ERROR = 0.05  # how often a bound may be wrong
 LEAKS: Outcome = "leaks"
@@ -92,7 +93,6 @@ class AuditVerdict:
     excess: Excess  # of the undefended scores
     floors: tuple[AttackResult, ...]  # what the label alone gives, without and with the true label
     recommended: Setting | None  # None where nothing leaks, or nothing can be told
-    remaining: AttackResult | None  # the best attack on the recommended setting
     compared: Study  # with the attacks that it was found by
     sentences: tuple[str, ...]
 
@@ -194,9 +194,10 @@ def deviation(result: AttackResult) -> float:
     return max(result.auc - result.auc_low, result.auc_high - result.auc) / NormalDist().inv_cdf(0.975)
 
 
-def epsilons(study: Study) -> list[float]:
-    """The ε at which the optimal veil was attacked, ascending."""
-    return sorted({r.epsilon for r in study.results if r.defense == VEIL and r.epsilon is not None})
+def veils_tried(study: Study) -> list[Setting]:
+    """The settings of the fitted veil that were attacked, the most revealing first."""
+    tried = {r.epsilon for r in study.results if r.defense == VEIL}
+    return [(VEIL, epsilon) for epsilon in sorted(tried, key=revealing_first)]
 
 
 # The verdict
@@ -208,14 +209,14 @@ def verdict(study: Study) -> AuditVerdict:
     Raises:
         ValueError: Nothing was attacked undefended, so there is nothing to compare with.
     """
-    tried = epsilons(study)
-    among = shared(study, [UNDEFENDED, *((VEIL, epsilon) for epsilon in tried)])
+    tried = veils_tried(study)
+    among = shared(study, [UNDEFENDED, *tried])
     undefended = leaks(study, UNDEFENDED, among)
     if not undefended:
         there = ", ".join(sorted({r.defense for r in study.results})) or "no results"
         raise ValueError(f"Expected attacks on the undefended scores (defense 'none'), got {there}.")
     found = excess(undefended)
-    veils = {epsilon: leaks(study, (VEIL, epsilon), among) for epsilon in tried}
+    veils = {one: leaks(study, one, among) for one in tried}
     recommended = _recommended(study, veils) if found.outcome == LEAKS else None
     sentences = [_outcome(study, found), _undefended(study, undefended, among), _floors(undefended), _boundary(study)]
     if found.outcome == LEAKS:
@@ -227,7 +228,6 @@ def verdict(study: Study) -> AuditVerdict:
         found,
         tuple(leak.floor for leak in undefended if leak.floor),
         recommended,
-        best(among, recommended) if recommended else None,
         among,
         tuple(s for s in sentences if s),
     )
@@ -238,25 +238,27 @@ def first_answer(study: Study) -> str:
     said = verdict(study)
     if said.excess.outcome != LEAKS:
         return said.sentences[0]
-    veils = {epsilon: leaks(study, (VEIL, epsilon), said.compared) for epsilon in epsilons(study)}
+    veils = {one: leaks(study, one, said.compared) for one in veils_tried(study)}
     return f"{said.sentences[0]} {_recommendation(study, veils, said.recommended)}"
 
 
-def _recommended(study: Study, veils: dict[float, tuple[Leak, ...]]) -> Setting | None:
-    """The largest ε that is shown to hold; else the smallest that may hold; the label where none is worth more."""
+def _recommended(study: Study, veils: dict[Setting, tuple[Leak, ...]]) -> Setting | None:
+    """The most useful that is shown to hold; else of those that may; the label where none is worth more."""
     if not veils:
         return None
 
-    def worth_it(epsilon: float) -> bool:
-        cost = study.costs.get((VEIL, epsilon))
-        if cost is None or cost.beats_label is None:
-            return cost is None or cost.confidences != 1  # one for each label says no more than the label
-        return cost.beats_label
+    def worth_it(one: Setting) -> bool:
+        cost = study.costs.get(one)
+        # one confidence for each label says no more than the label
+        return cost is None or (cost.confidences != 1 and cost.beats_label is not False)
 
-    outcomes = {epsilon: excess(found).outcome for epsilon, found in veils.items()}
-    holding = [e for e, outcome in outcomes.items() if outcome == NO_MORE and worth_it(e)]
-    open_ones = [e for e, outcome in outcomes.items() if outcome == UNDECIDED and worth_it(e)]
-    return (VEIL, max(holding)) if holding else (VEIL, min(open_ones)) if open_ones else LABEL
+    def log_loss(one: Setting) -> float:
+        cost = study.costs.get(one)
+        return 0.0 if cost is None or cost.nll is None else cost.nll  # where it is not measured, the most revealing
+
+    outcomes = {one: excess(found).outcome for one, found in veils.items() if worth_it(one)}
+    holding, open_ones = ([one for one, o in outcomes.items() if o == wanted] for wanted in (NO_MORE, UNDECIDED))
+    return min(holding or open_ones, key=log_loss, default=LABEL)
 
 
 def _auc(result: AttackResult) -> str:
@@ -347,9 +349,9 @@ def _levels(found: tuple[Leak, ...]) -> str:
     )
 
 
-def _constant(study: Study, tried: Iterable[float]) -> str:
+def _constant(study: Study, tried: Iterable[Setting]) -> str:
     """Said where these veils announce one confidence for each label: why, and what would help."""
-    costs = [study.costs.get((VEIL, epsilon)) for epsilon in tried]
+    costs = [study.costs.get(one) for one in tried]
     if not costs or any(cost is None or cost.confidences != 1 for cost in costs):
         return ""
     return (
@@ -358,33 +360,32 @@ def _constant(study: Study, tried: Iterable[float]) -> str:
     )
 
 
-def _recommendation(study: Study, veils: dict[float, tuple[Leak, ...]], recommended: Setting | None) -> str:
+def _recommendation(study: Study, veils: dict[Setting, tuple[Leak, ...]], recommended: Setting | None) -> str:
     if recommended is None:
-        return "No optimal veil was studied: no advice on what to do."
-    outcomes = {epsilon: excess(found) for epsilon, found in veils.items()}
-    tried = ", ".join(f"{e:g}" for e in veils)
+        return "No fitted veil was studied: no advice on what to do."
+    outcomes = {one: excess(found) for one, found in veils.items()}
+    tried = "; ".join(map(setting_in_words, veils))
     if recommended == LABEL:
         if all(found.outcome == LEAKS for found in outcomes.values()):
-            why = f"the optimal veil leaks more than the label at every ε tried ({tried})"
+            why = f"every fitted veil tried ({tried}) leaks more than the label"
         else:
-            why = f"at no ε tried ({tried}) that holds is the confidence of the optimal veil clearly worth more"
+            why = f"no fitted veil tried ({tried}) both holds and has a confidence that is clearly worth more"
         return f"Return the label, with a constant confidence or none: {why}.{_constant(study, veils)}"
-    epsilon = recommended[1] or 0.0
-    found, levels = outcomes[epsilon], _levels(veils[epsilon])
-    said = f"Take {setting_in_words(recommended)}: "
+    found, levels = outcomes[recommended], _levels(veils[recommended])
+    said = f"Take {setting_in_words(recommended)}: of the veils tried ({tried}) "
     if found.outcome == NO_MORE:
         said += (
-            f"of the ε tried ({tried}) the largest at which it is shown that the best attack stays within "
+            "the most useful of which it is shown that the best attack stays within "
             f"{number(MARGIN)} of what the label alone gives (at most {number(found.high, 3)} above): {levels}."
         )
     else:
         said += (
-            f"of the ε tried ({tried}) the smallest that may hold. Whether it leaks more than the label cannot be told "
+            "the most useful that may hold. Whether it leaks more than the label cannot be told "
             f"from this many records ({number(found.low, 3)} to {number(found.high, 3)} above): {levels}. "
             f"About {found.times_as_many} times as many would do."
         )
-    worse = [f"{e:g}" for e, other in outcomes.items() if e > epsilon and other.outcome == LEAKS]
-    return said + (f" At ε = {', '.join(worse)} it leaks." if worse else "") + _constant(study, [epsilon])
+    worse = [setting_in_words(one) for one, other in outcomes.items() if other.outcome == LEAKS]
+    return said + (f" What leaks: {'; '.join(worse)}." if worse else "")
 
 
 def _worth(study: Study, recommended: Setting | None) -> str:
@@ -424,11 +425,16 @@ def _worths(cost: DefenseResult) -> tuple[float | None, ...]:
 def _promise(recommended: Setting | None) -> str:
     if recommended is None or recommended == LABEL:
         return ""
-    epsilon = recommended[1] or 0.0
+    tried, epsilon = "These attacks were tried; there may be better ones.", recommended[1]
+    if epsilon is None:
+        return (
+            f"{tried} The veil's guarantee is about records drawn at random. About a single record that an attacker "
+            "already knows nothing is promised: that takes an ε."
+        )
     factor = f"e^ε = {math.exp(epsilon):.3g}" if epsilon <= 5 else "e^ε, which at this ε is no real limit"
     return (
-        "These attacks were tried; there may be better ones. Whatever the attack, one answer changes the odds of "
-        f"membership by at most a factor of {factor}, beyond what the label tells."
+        f"{tried} Whatever the attack, one answer changes the odds of membership by at most a factor of {factor}, "
+        "beyond what the label tells. Fresh answers add up, until they show what the veil without ε shows."
     )
 
 
@@ -469,13 +475,12 @@ def _inversion(study: Study, recommended: Setting | None) -> str:
     return said + (f", from the label alone by {number(label, 3)}." if label is not None else ".")
 
 
-def _left_out(everything: Study, compared: Study, tried: list[float]) -> str:
+def _left_out(everything: Study, compared: Study, tried: list[Setting]) -> str:
     """The attacks that were run on some of the compared settings only, and how far they got."""
     others = left_out(everything, compared)
     names = {r.attack for r in others}
     alone = replace(everything, results=tuple(r for r in everything.results if r.attack in names))
-    settings = [UNDEFENDED, *((VEIL, epsilon) for epsilon in tried)]
-    reached = [r for one in settings if (r := best(alone, one, reads="scores"))]
+    reached = [r for one in (UNDEFENDED, *tried) if (r := best(alone, one, reads="scores"))]
     if not reached:
         return ""
     levels = "; ".join(f"{_auc(r)} on {setting_in_words(r.setting)}" for r in reached)

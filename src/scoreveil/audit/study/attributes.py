@@ -94,10 +94,10 @@ def infer_column(
     found, every = [], list(settings)
     for done, setting in enumerate(every, 1):
         method = DEFENSES[setting[0]]
-        defense = method.make(given(setting[1]))
+        defense, times = method.make(given(setting[1])), ASKED if method.draws_at(setting[1]) else 1
         for side, asked in sides.items():
             guessed = asked.log_prior.argmax(axis=1) == asked.truth
-            for sees_answer, right in _attacked(asked, defense, ASKED if method.is_random else 1, rng):
+            for sees_answer, right in _attacked(asked, defense, times, rng):
                 found.append(
                     AttributeResult(
                         defense=setting[0],

@@ -108,8 +108,7 @@ def release_canaries(
 def promised(setting: Setting) -> float | None:
     """The ε that a setting promises beyond the label, for answers that are drawn independently.
 
-    None where it promises none, or promises it beyond the whole order; and where it is sticky, since canaries with the
-    same scores then get the same answer.
+    None where it promises none, or promises it beyond the whole order.
     """
     if setting[0] in NOTHING_BUT_THE_LABEL:
         return 0.0

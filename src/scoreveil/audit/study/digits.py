@@ -13,9 +13,9 @@ from scoreveil.audit.study.shadows import Progress, silent
 from scoreveil.audit.study.subjects import Subject
 
 MODELS, RECORDS = 8, 100  # targets and shadows each; training, test and reference records of each
-EPSILONS = (0.5, 2.0)
+EPSILONS = (None, 2.0, 0.5)
 PLAN = study.StudyPlan(
-    settings=study.grid(("published", "isotonic", "optimal"), EPSILONS),
+    settings=study.grid(("published", "isotonic", "regions"), EPSILONS),
     attacks=(
         *("ml_leaks", "nsh", "max_confidence", "modified_entropy"),
         *("random_forest", "random_forest_known", "label_floor", "label_floor_known"),

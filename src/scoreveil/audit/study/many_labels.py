@@ -1,15 +1,14 @@
 """The study of a model with many labels: each label attacked as two classes, and all labels of an answer together.
 
-    found = run(subject, ManyLabels(), ("even", "prime"), epsilons=(0.5, 2.0))
+    found = run(subject, ManyLabels(), ("even", "prime"), epsilons=(None, 2.0))
 
 What is attacked is what is served: undefended, and behind the fitted veil of all labels. Attacks are quick ones, since
-there are many labels: a threshold and a random forest, with and without the true labels, asked once and several times.
+there are many labels: a threshold and a random forest, with and without the true labels.
 """
 
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
-from itertools import product
 from typing import Any
 
 import joblib
@@ -18,21 +17,27 @@ import numpy as np
 from scoreveil.audit.attacks.interface import Attack
 from scoreveil.audit.attacks.many_labels import OF_ALL_LABELS, OF_ONE_LABEL
 from scoreveil.audit.data.records import Defense, Membership, Records
-from scoreveil.audit.defenses.ours import FITTING
-from scoreveil.audit.study.membership import judged, repeated
-from scoreveil.audit.study.results import LABEL, UNDEFENDED, AttackResult, Setting, Study, setting_name
-from scoreveil.audit.study.run import StudyPlan, about
+from scoreveil.audit.defenses.ours import studied_veil
+from scoreveil.audit.study.membership import judged
+from scoreveil.audit.study.results import (
+    LABEL,
+    UNDEFENDED,
+    VEIL,
+    AttackResult,
+    Setting,
+    Study,
+    revealing_first,
+    setting_name,
+)
+from scoreveil.audit.study.run import EPSILONS, StudyPlan, about
 from scoreveil.audit.study.shadows import Progress, silent
 from scoreveil.audit.study.subjects import Subject
-from scoreveil.fitting import cost, fit
-from scoreveil.fitting.frontier import EPSILONS
+from scoreveil.fitting import cost
 from scoreveil.fitting.records import Scored, in_words, read
 from scoreveil.shapes import ManyLabels
 from scoreveil.veil import Veil
 
-REPEATS = 5  # questions of the averaging attacker
 CONFIDENT = 1.96  # standard errors
-VEIL = "optimal"
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,7 @@ class LabelsStudy:
     whole: Study
     labels: tuple[Study, ...]
     worth: tuple[Worth, ...] = ()  # empty without true labels
+    constant: tuple[Setting, ...] = ()  # veils that tell no more than the labels
     notes: tuple[str, ...] = ()
 
     @property
@@ -94,7 +100,7 @@ def run(
     subject: Subject,
     shape: ManyLabels,
     names: tuple[str, ...] = (),
-    epsilons: Iterable[float] = EPSILONS,
+    epsilons: Iterable[float | None] = EPSILONS,
     command: str = "",
     seed: int = 0,
     jobs: int = 2,
@@ -106,58 +112,44 @@ def run(
         subject: Whose answers are attacked. Scores are those that are served, (n, labels), and so are true labels.
         shape: How they are served.
         names: Of the labels.
-        epsilons: Of the veils.
+        epsilons: Of the veils; None for the one without.
         command: What the reader types to get the same results again.
         seed: The same seed gives the same numbers.
         jobs: Processes at a time.
         progress: Told about each setting that is done.
     """
     labels = subject.target.classes
-    settings: list[Setting] = [UNDEFENDED, *((VEIL, float(epsilon)) for epsilon in sorted(set(epsilons)))]
+    settings: list[Setting] = [UNDEFENDED, *((VEIL, e) for e in sorted(set(epsilons), key=revealing_first))]
     found: dict[int | None, list[AttackResult]] = {which: [] for which in (None, *range(labels))}
-    worth = list[Worth]()
+    worth, constant = list[Worth](), list[Setting]()
     for number, setting in enumerate(settings):
         here = subject if setting == UNDEFENDED else subject.for_fitting()
-        veil = None if setting == UNDEFENDED else _fitted(here, shape, setting)
-        once = _seen(here, shape, veil, seed + number)
-        often = None if veil is None else _seen(here, shape, veil, seed + number + len(settings), REPEATS)
-        tasks = list(product(found, (once, often) if often else (once,)))
-        done = joblib.Parallel(n_jobs=min(jobs, len(tasks)))(
-            joblib.delayed(_attacked)(seen, label, setting, "adaptive" if seen is once else "averaging", seed)
-            for label, seen in tasks
+        veil = None if setting == UNDEFENDED else studied_veil(here.given(seed).known, setting[1], shape)
+        seen = _seen(here, shape, veil, seed + number)
+        done = joblib.Parallel(n_jobs=min(jobs, len(found)))(
+            joblib.delayed(_attacked)(seen, label, setting, seed) for label in found
         )
-        for (label, _), rows in zip(tasks, done, strict=True):
+        for label, rows in zip(found, done, strict=True):
             found[label] += rows
         worth += _worth(here, shape, veil, setting)
+        constant += [setting] if veil is not None and veil.is_constant else []
         progress(setting_name(setting), number + 1, len(settings))
-    plan = StudyPlan(tuple(settings), seed=seed, repeats=REPEATS)
+    plan = StudyPlan(tuple(settings), seed=seed, repeats=1)
     meta = about(subject, plan, command) | {"shape": shape.settings()}
     meta["records"]["labels"] = meta["records"].pop("classes")
     studies = {label: Study(meta, tuple(rows), ()) for label, rows in found.items()}
     called = names or tuple(map(str, range(labels)))
     whole = studies.pop(None)
-    return LabelsStudy(meta, called, whole, tuple(studies.values()), tuple(worth), subject.notes)
+    return LabelsStudy(meta, called, whole, tuple(studies.values()), tuple(worth), tuple(constant), subject.notes)
 
 
-def _fitted(subject: Subject, shape: ManyLabels, setting: Setting) -> Veil:
-    epsilon, members, others = setting[1], subject.fitted_on, subject.reference
-    assert epsilon is not None
-    assert members is not None
-    known = None if others.labels is None else members.labels
-    rng = np.random.default_rng(FITTING)
-    return fit(epsilon, others.scores, others.labels, members.scores, known, shape=shape, rng=rng)
-
-
-def _seen(subject: Subject, shape: ManyLabels, veil: Veil | None, seed: int, times: int = 1) -> _Seen:
+def _seen(subject: Subject, shape: ManyLabels, veil: Veil | None, seed: int) -> _Seen:
     """The subject through a veil, or as it is."""
-    answer: Defense = _as_served if veil is None else _drawn(veil, seed)
-    often = repeated(answer, times)
-    seen = _Seen(subject.target, subject.shadow).through(lambda side: side.defended(often))
+    seen = _Seen(subject.target, subject.shadow)
+    if veil is not None:
+        answer = _drawn(veil, seed)
+        seen = seen.through(lambda side: side.defended(answer))
     return seen.through(lambda side: replace(side, scores=shape.vectors(side.scores)))
-
-
-def _as_served(scores: Any) -> Any:
-    return scores
 
 
 def _drawn(veil: Veil, seed: int) -> Defense:
@@ -165,7 +157,7 @@ def _drawn(veil: Veil, seed: int) -> Defense:
     return lambda scores: cost.asked_quietly(drawing, scores)
 
 
-def _attacked(seen: _Seen, label: int | None, setting: Setting, form: str, seed: int) -> list[AttackResult]:
+def _attacked(seen: _Seen, label: int | None, setting: Setting, seed: int) -> list[AttackResult]:
     """All attacks on one label, or on all together (None)."""
     if label is not None:
         seen = seen.through(
@@ -173,20 +165,14 @@ def _attacked(seen: _Seen, label: int | None, setting: Setting, form: str, seed:
         )
     shadow, target = (m.balanced(np.random.default_rng(seed)) for m in (seen.shadow, seen.target))
     known = all(r.labels is not None for m in (shadow, target) for r in (m.members, m.nonmembers))
-    rows = []
-    for attack in OF_ALL_LABELS if label is None else OF_ONE_LABEL:
-        if (attack.knows_label and not known) or (form == "averaging" and attack.reads == "label"):
-            continue
-        rows.append(_result(attack, shadow, target, setting, form, seed))
-    return rows
+    attacks = OF_ALL_LABELS if label is None else OF_ONE_LABEL
+    return [_result(attack, shadow, target, setting, seed) for attack in attacks if known or not attack.knows_label]
 
 
-def _result(
-    attack: Attack, shadow: Membership, target: Membership, setting: Setting, form: str, seed: int
-) -> AttackResult:
+def _result(attack: Attack, shadow: Membership, target: Membership, setting: Setting, seed: int) -> AttackResult:
     began = time.perf_counter()
     scorer = attack.fit(shadow, "scores", np.random.default_rng(seed))
-    about_it = {"form": form, "features": "scores", "reads": attack.reads}
+    about_it = {"form": "adaptive", "features": "scores", "reads": attack.reads}
     return judged(setting, attack.name, attack.knows_label, target.truth, scorer(target.records), began, about_it)
 
 

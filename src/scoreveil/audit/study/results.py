@@ -4,6 +4,7 @@
 """
 
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
@@ -18,6 +19,7 @@ Side = Literal["members", "nonmembers"]
 Measure = Literal["accuracy", "auc", "tpr_at_1pct", "tpr_at_01pct"]
 
 UNDEFENDED: Setting = ("none", None)
+VEIL = "regions"  # the fitted veil, with an ε or without
 TEMPERED: Setting = ("temperature_scaled", None)  # calibration alone
 LABEL: Setting = ("label_constant", None)  # the label alone, with a constant confidence
 FORMS: tuple[Form, ...] = ("paper", "adaptive", "averaging")
@@ -208,6 +210,11 @@ def setting_name(setting: Setting) -> str:
     """`published ε=0.5`."""
     name, epsilon = setting
     return name if epsilon is None else f"{name} ε={epsilon:g}"
+
+
+def revealing_first(epsilon: float | None) -> float:
+    """What to sort by, so that the most revealing comes first: no ε, then ε falling."""
+    return -math.inf if epsilon is None else -epsilon
 
 
 def kept_result(row: dict[str, Any], nonmembers: int = 0) -> AttackResult:

@@ -113,7 +113,7 @@ def risk(given: Membership, setting: Setting, attack: Attack, seed: int = 0) -> 
     method, rng = DEFENSES[setting[0]], np.random.default_rng(seed)
     records, truth = given.records, given.truth
     part, fifth = _dealt(truth, PARTS, rng), _dealt(truth, CALIBRATING, rng)
-    answers = ANSWERS if method.is_random else 1
+    answers = ANSWERS if method.draws_at(setting[1]) else 1
     said, place = np.empty((3, answers, len(records))), np.empty(len(records))
     for one in range(PARTS):
         second, third = (part == (one + 1) % PARTS), (part == (one + 2) % PARTS)

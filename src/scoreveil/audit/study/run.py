@@ -1,13 +1,13 @@
 """The study: every defense against every attack, from scores of a target and of a shadow model.
 
-    found = run(subject, planned(defenses=("optimal", "rounding_1")), "scoreveil audit …")
+    found = run(subject, planned(defenses=("regions", "rounding_1")), "scoreveil audit …")
 
 The attacker has a shadow: members and non-members of a model like the target. "paper" attacks are fitted on its
 undefended scores; "adaptive" ones on scores under the same defense; "averaging" ones too, with each record asked about
 several times. Every cell of the study is kept on disk under the hash of all that went into it, so a study that is
 killed goes on where it stopped and gives the same numbers.
 
-Quick attacks on what a verdict is about, no defense and the optimal veil, come first: a first answer is there long
+Quick attacks on what a verdict is about, no defense and the fitted veil, come first: a first answer is there long
 before the last attack is done.
 """
 
@@ -34,6 +34,7 @@ from scoreveil.audit.study.results import (
     LABEL,
     TEMPERED,
     UNDEFENDED,
+    VEIL,
     AttackResult,
     Findings,
     Form,
@@ -43,9 +44,9 @@ from scoreveil.audit.study.results import (
 )
 from scoreveil.audit.study.shadows import Progress, silent
 from scoreveil.audit.study.subjects import Subject
-from scoreveil.fitting.frontier import EPSILONS
 
-FIRST = ("none", "optimal")  # what a verdict is about: attacked first
+FIRST = ("none", VEIL)  # what a verdict is about: attacked first
+EPSILONS = (None, 4.0, 1.0)  # to try; None for the veil without
 # what may be recommended, and two rivals that cost nothing to apply
 BY_DEFAULT = (*FIRST, "label_constant", "rounding_1", "top_3")
 EVERYTHING = "all"  # in place of names: every defense there is
@@ -55,12 +56,14 @@ DEFENDING, COMPARING, REDRAWING = 10, 300, 4000  # what a defense costs, about, 
 BESIDE: tuple[Setting, ...] = (TEMPERED, LABEL)  # which a confidence is measured beside, attacked or not
 
 
-def grid(defenses: Iterable[str], epsilons: Iterable[float]) -> tuple[Setting, ...]:
-    """Each defense, at each ε where it takes one; no defense comes first."""
+def grid(defenses: Iterable[str], epsilons: Iterable[float | None]) -> tuple[Setting, ...]:
+    """Each defense, at each ε where it takes one, and without where it needs none; no defense comes first."""
     given = tuple(epsilons)
     names = ["none", *(name for name in defenses if name != "none")]
     _known("defense", names, DEFENSES)
-    return tuple((name, e) for name in names for e in (given if DEFENSES[name].takes_epsilon else (None,)))
+    methods = [DEFENSES[name] for name in names]
+    tried = ((method, e) for method in methods for e in (given if method.takes_epsilon else (None,)))
+    return tuple((method.name, e) for method, e in tried if method.goes_with(e))
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,7 @@ class StudyPlan:
         _known("attack", self.attacks, ATTACKS)
         _known("attack from many shadows", self.comparisons, COMPARISONS)
         for name, epsilon in every:
-            if (epsilon is not None) != DEFENSES[name].takes_epsilon:
+            if not DEFENSES[name].goes_with(epsilon):
                 raise ValueError(f"Expected {'an' if epsilon is None else 'no'} epsilon for {name}, got {epsilon}.")
             if epsilon is not None and not 0 < epsilon < float("inf"):
                 raise ValueError(f"Expected epsilons > 0, got {epsilon}.")
@@ -116,7 +119,7 @@ class StudyPlan:
 
 def planned(
     defenses: Iterable[str] | None = None,
-    epsilons: Iterable[float] | None = None,
+    epsilons: Iterable[float | None] | None = None,
     attacks: Iterable[str] | None = None,
     seed: int = 0,
     jobs: int = 2,
@@ -124,8 +127,8 @@ def planned(
     """The plan of an audit.
 
     Args:
-        defenses: Names, or "all"; by default the optimal veil, and the rivals that are quick and often asked about.
-        epsilons: For the defenses that take one.
+        defenses: Names, or "all"; by default the fitted veil, and the rivals that are quick and often asked about.
+        epsilons: For the defenses that take one; None for the fitted veil without.
         attacks: Names; by default all.
         seed: The same seed gives the same table.
         jobs: Processes at a time.
@@ -176,7 +179,7 @@ def run(
         command: What the reader types to get the same results again.
         cache: A folder that keeps every trial, so that a study that is killed goes on where it stopped.
         progress: Told about each part that is done.
-        first: Is given what was found by the quick attacks on no defense and on the optimal veil, while the rest is
+        first: Is given what was found by the quick attacks on no defense and on the fitted veil, while the rest is
             still to do.
 
     Returns:

@@ -19,7 +19,7 @@ from scoreveil.audit.data.records import Floats, Integers, Membership, Records, 
 from scoreveil.audit.defenses.interface import Given
 from scoreveil.audit.study.pictures import Pictures
 from scoreveil.audit.study.shadows import ManyShadows, Progress, many_shadows, silent
-from scoreveil.fitting.records import Scored, read, read_sides
+from scoreveil.fitting.records import Scored, doubts, read, read_sides
 from scoreveil.shapes import ManyLabels, MoreAxes, OneColumn, Shape
 
 FEWEST = 100  # members and non-members each, before any split: fewer cannot tell an attack from luck
@@ -137,7 +137,8 @@ def from_given(
     if isinstance(shape, OneColumn) and shape.threshold != 0.5:
         note += f" The threshold {shape.threshold:g} is moved to one half, and what scores are worth is measured there."
     served = None if shape is None else (scored["members"], scored["nonmembers"])
-    return replace(subject, notes=(*subject.notes, *([note.strip()] if note else [])), served=served)
+    notes = (*subject.notes, *([note.strip()] if note else []), *doubts(scored))
+    return replace(subject, notes=notes, served=served)
 
 
 def from_scores(

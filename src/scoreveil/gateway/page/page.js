@@ -88,32 +88,33 @@ function showAfter(after) {
 }
 
 function showPromise(promise) {
-  const big = promise.epsilon === null
-    ? element("p", "big none", "Nothing is promised.")
-    : element("p", "big", `ε = ${promise.epsilon}` + (promise.worst_loss === null ? "" : `, at worst ${promise.worst_loss.toPrecision(3)}`)
-      + (promise.advantage === null ? "" : `; advantage ${shown(promise.advantage)}`));
+  const advantage = promise.advantage ?? promise.advantage_alone;
+  const worst = promise.worst_loss === null ? "" : `, at worst ${promise.worst_loss.toPrecision(3)}`;
+  const promised = [
+    ...(promise.epsilon === null ? [] : [`ε = ${promise.epsilon}${worst}`]),
+    ...(advantage === null ? [] : [`advantage ${shown(advantage)}`]),
+  ];
+  const big = promised.length ? element("p", "big", promised.join("; ")) : element("p", "big none", "Nothing is promised.");
   const limits = element("ul");
   limits.append(...promise.limits.map((limit) => element("li", "", limit)));
   find("promise").replaceChildren(big, element("p", "", promise.words), limits);
 }
 
-// As many digits as it takes to tell an edge from 1.
-const edge = (value) => value.toFixed(Math.max(2, 1 + Math.ceil(-Math.log10(1 - value))));
+// How often a region gives an answer; without ε each has its own.
+function often(chance) {
+  if (chance === 0 || chance === 1) return chance ? "always" : "";
+  return chance < 0.005 ? "< 1%" : `${(100 * chance).toFixed(0)}%`;
+}
 
 function showTable(table) {
   find("table").hidden = table === null;
   if (table === null) return;
   const head = (text, scope) => Object.assign(element("th", "", text), { scope });
-  const { edges } = table;
-  find("announced").replaceChildren(head("Top score", "col"), ...table.announced.map((value) => head(shown(value), "col")));
-  const rows = table.chances.map((chances, bin) => {
-    const low = bin ? edge(edges[bin - 1]) : null;
-    const high = bin < edges.length ? edge(edges[bin]) : null;
-    let name = low === null ? (high === null ? "any" : `below ${high}`) : `${low} to ${high}`;
-    if (low !== null && high === null) name = `${low} and above`;
-    const row = element("tr", bin === table.bin ? "here" : "");
-    row.append(head(name, "row"), ...chances.map((chance) => {
-      const cell = element("td", "", chance < 0.005 ? "< 1%" : `${(100 * chance).toFixed(0)}%`);
+  find("announced").replaceChildren(head("Region", "col"), ...table.announced.map((value) => head(shown(value), "col")));
+  const rows = table.chances.map((chances, region) => {
+    const row = element("tr", region === table.region ? "here" : "");
+    row.append(head(table.regions[region], "row"), ...chances.map((chance) => {
+      const cell = element("td", "", often(chance));
       cell.style.setProperty("--share", 100 * chance);
       return cell;
     }));
@@ -167,10 +168,10 @@ function settingsChanged() {
   const table = fitted();
   const shownEpsilon = table ? table.epsilon : String(epsilon());
   find("epsilon-shown").textContent = shownEpsilon;
-  find("epsilon").setAttribute("aria-valuetext", `ε = ${shownEpsilon}`);
+  find("epsilon").setAttribute("aria-valuetext", shownEpsilon);
   find("epsilon").disabled = Boolean(table);
   find("keep").disabled = Boolean(table) || keepsAll();
-  find("mechanism-hint").textContent = table ? "ε and what is kept are fitted." : "Isotonic holds; published is the paper's.";
+  find("mechanism-hint").textContent = table ? "A fitted veil keeps the label." : "Isotonic holds; published is the paper's.";
   if (table && scores.length !== Number(table.classes)) resize(Number(table.classes));
   ask();
 }
@@ -197,7 +198,7 @@ function offerFitted(models) {
       label.append(input, element("span", "", `${model.model}, fitted`));
       find("mechanisms").append(label);
     }
-    Object.assign(input.dataset, { epsilon: model.epsilon, classes: model.classes });
+    Object.assign(input.dataset, { epsilon: model.epsilon ?? "none", classes: model.classes });
   }
 }
 
@@ -219,8 +220,9 @@ function modelState(model) {
   const title = element("h3", "", model.model);
   const most = model.releases === null ? "a budget for each record" : `at most ${count(model.releases)} releases a record`;
   const repeats = model.repeats === "budget" ? most : "repeats get the same answer";
-  const veil = `ε = ${model.epsilon}, ${model.mechanism === "channel" ? "fitted" : model.mechanism}, ${repeats}`;
-  title.append(element("span", "", model.epsilon === null ? "texts alone, no scores" : veil));
+  const epsilon = model.epsilon === null ? "no ε" : `ε = ${model.epsilon}`;
+  const veil = `${epsilon}, ${model.mechanism}, ${repeats}`;
+  title.append(element("span", "", model.mechanism === null ? "texts alone, no scores" : veil));
   const refusals = Object.entries(model.refusals).sort((a, b) => b[1] - a[1]);
   const refused = refusals.reduce((sum, [, times]) => sum + times, 0);
   const numbers = element("dl", "numbers");

@@ -1,0 +1,267 @@
+"""What a fitted veil gives away on given records, beside what it states; and how many records would state less.
+
+    from scoreveil.fitting.recount import recount
+
+    for each in recount(veil, nonmembers=out, nonmember_labels=y_out, members=inn, member_labels=y_in):
+        print(each.attacker, each.found, each.low, each.high, each.stated, each.verdict)
+
+The regions are counted as they are, without noise: these figures are about the given records, and they are not private.
+Each is measured as it is stated (`mechanisms/promises.py`), by the attack that is best on them: by chance it is above
+what their population has, and the more so the fewer they are. Its interval is a bootstrap over records of attacks that
+stay as they were chosen: for the lower end on one half of the records, to be tried on the other, so that no chance
+favours them; for the upper end on all records.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scoreveil.fitting.records import Scored, read_both
+from scoreveil.mechanisms.per_label import PerLabel
+from scoreveil.mechanisms.promises import Attacker, Evidence
+from scoreveil.mechanisms.regions import Regions
+from scoreveil.veil import Veil
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+RESAMPLES, LEVEL = 1000, 0.95
+ROUND = (0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3)  # advantages that a person may want stated
+FACTORS = (2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 100)
+# the axes of (side, label, wrong or right, region) that an attacker does not see
+UNSEEN = {
+    Attacker.ALONE: (-3, -2),
+    Attacker.CORRECTNESS: (-3,),
+    Attacker.LABEL: (-2,),
+    Attacker.LABEL_AND_CORRECTNESS: (),
+}
+
+
+class Verdict(Enum):
+    """What given records say about a stated advantage."""
+
+    HELD = "held"  # what was found is at most what is stated
+    EXCEEDED = "exceeded"  # even the lower end of the interval is above it
+    OPEN = "cannot be told"
+    UNSTATED = "nothing is stated"
+
+
+@dataclass(frozen=True)
+class Recount:
+    """The advantage of one attacker on given records.
+
+    Attributes:
+        attacker: What it sees beside the confidence.
+        found: The advantage on these records; by chance it is larger than that of their population.
+        low: The lower end of the 95 % bootstrap interval.
+        high: The upper end.
+        stated: What the veil states for new records; None where it states nothing.
+        label: Which of many labels it is about; None where a record has one answer.
+    """
+
+    attacker: Attacker
+    found: float
+    low: float
+    high: float
+    stated: float | None
+    label: int | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.stated is None:
+            return Verdict.UNSTATED
+        if self.found <= self.stated:
+            return Verdict.HELD
+        return Verdict.EXCEEDED if self.low > self.stated else Verdict.OPEN
+
+
+def recount(
+    veil: Veil,
+    nonmembers: Any,
+    nonmember_labels: Any = None,
+    members: Any = None,
+    member_labels: Any = None,
+    *,
+    columns: str | None = None,
+    rng: np.random.Generator | None = None,
+) -> tuple[Recount, ...]:
+    """Count the regions of a fitted veil on these records, which are given as for `fit`.
+
+    Args:
+        veil: A fitted one; its shape says how scores are served.
+        nonmembers: Scores of records that the model was not trained on.
+        nonmember_labels: Their true classes: then also attackers who know whether a label is right.
+        members: Scores of records that it was trained on.
+        member_labels: Their true classes.
+        columns: As for `fit`.
+        rng: For the bootstrap; by default the same records always give the same interval.
+
+    Returns:
+        One for each attacker about whom the veil states something; of many labels, for each of them.
+
+    Raises:
+        ValueError: The veil is not a fitted one, or these are not records of its model.
+    """
+    if not isinstance(veil.mechanism, (Regions, PerLabel)):
+        raise ValueError(f"Expected a fitted veil, got one of the {veil.mechanism.name} mechanism.")
+    if members is None:
+        raise ValueError("Expected scores of members too: what tells them from nonmembers is counted on both.")
+    others, inside, _ = read_both(nonmembers, nonmember_labels, members, member_labels, columns, veil.shape)
+    assert inside is not None, "it was given"
+    rng = rng or np.random.default_rng(0)
+    if isinstance(veil.mechanism, Regions):
+        return tuple(_counted(veil.mechanism, others, inside, None, rng))
+    maps = veil.mechanism.maps
+    if others.releases != len(maps):
+        raise ValueError(f"This veil was fitted for {len(maps)} labels; these scores have {others.releases}.")
+    sides = zip(maps, others.by_label(), inside.by_label(), strict=True)
+    return tuple(each for label, side in enumerate(sides) for each in _counted(*side, label, rng))
+
+
+def _counted(
+    mechanism: Regions, others: Scored, members: Scored, label: int | None, rng: np.random.Generator
+) -> Iterator[Recount]:
+    if others.classes != mechanism.classes:
+        raise ValueError(f"This veil was fitted for {mechanism.classes} classes; these scores have {others.classes}.")
+    evidence = mechanism.evidence
+    is_labelled = others.labels is not None and members.labels is not None
+    labels = 1 if evidence is None else evidence.counts.shape[1]
+    shape = (labels, 2 if is_labelled else 1, mechanism.size)
+    known = (Attacker.ALONE, Attacker.CORRECTNESS) if evidence is None else evidence.attackers
+    is_certified = evidence is not None and evidence.certified
+    cells = [_cells(mechanism, side, shape).reshape(side.records, side.releases) for side in (others, members)]
+    halves = [np.array_split(each[rng.permutation(len(each))], 2) for each in cells]
+    whole, first, second = (_Counts.of(part, shape, rng) for part in (cells, *zip(*halves, strict=True)))
+    for attacker in known:
+        if attacker in (Attacker.CORRECTNESS, Attacker.LABEL_AND_CORRECTNESS) and not is_labelled:
+            continue
+        found = float(advantage(whole.once, attacker, is_certified))
+        tried = (
+            advantage(second.often, attacker, is_certified, chosen_on=first.once)
+            + advantage(first.often, attacker, is_certified, chosen_on=second.once)
+        ) / 2
+        best = advantage(whole.often, attacker, is_certified, chosen_on=whole.once)
+        low, high = float(np.quantile(tried, (1 - LEVEL) / 2)), float(np.quantile(best, (1 + LEVEL) / 2))
+        stated = None if evidence is None else evidence.stated(attacker)
+        yield Recount(attacker, found, min(max(low, 0.0), found), max(high, found), stated, label)
+
+
+@dataclass(frozen=True, eq=False)
+class _Counts:
+    """Counts of some records, (side, label, wrong or right, region), and of resampled ones."""
+
+    once: Floats
+    often: Floats  # (RESAMPLES, …)
+
+    @classmethod
+    def of(cls, sides: Sequence[Integers], shape: tuple[int, int, int], rng: np.random.Generator) -> "_Counts":
+        size = math.prod(shape)
+        counts = [np.bincount(cells.ravel(), minlength=size) / cells.shape[1] for cells in sides]
+        often = [_resampled(cells, each, rng) for cells, each in zip(sides, counts, strict=True)]
+        return cls(np.stack(counts).reshape(2, *shape), np.stack(often, axis=1).reshape(RESAMPLES, 2, *shape))
+
+
+def _cells(mechanism: Regions, side: Scored, shape: tuple[int, int, int]) -> Integers:
+    """The cell of each vector: label, wrong or right, region."""
+    labels, truths, size = shape
+    predicted, region = mechanism.read(side.scores)
+    cell = predicted if labels > 1 else np.zeros_like(predicted)
+    if truths > 1:
+        cell = 2 * cell + side.is_right
+    return np.asarray(cell * size + region, dtype=np.int64)
+
+
+def _resampled(cells: Integers, counts: Floats, rng: np.random.Generator) -> Floats:
+    """Counts of as many records, drawn with replacement, again and again: (RESAMPLES, cells)."""
+    records, releases = cells.shape
+    if releases == 1:
+        return np.asarray(rng.multinomial(records, counts / counts.sum(), RESAMPLES), dtype=np.float64)
+    drawn = (cells[rng.integers(0, records, records)].ravel() for _ in range(RESAMPLES))
+    return np.asarray([np.bincount(each, minlength=len(counts)) / releases for each in drawn])
+
+
+def advantage(counts: Floats, attacker: Attacker, is_certified: bool, chosen_on: Floats | None = None) -> Floats:
+    """What `Evidence.shown` computes exactly, of many counts (…, side, label, wrong or right, region) at once.
+
+    A certified veil states what the confidence adds to the best attack without it; another one states a bound of that.
+
+    Args:
+        counts: Of the records that are attacked.
+        attacker: What it sees beside the confidence.
+        is_certified: Whether the veil is.
+        chosen_on: Counts of the records that the attack was chosen on; by default the same.
+    """
+    gaps, within, own = _gaps(counts, attacker)
+    is_joint = attacker is Attacker.ALONE or is_certified
+    signs = np.sign(_gaps(counts if chosen_on is None else chosen_on, attacker)[0 if is_joint else 1])
+    gained = ((gaps if is_joint else within) * signs).sum(axis=(-2, -1)) / 2
+    return np.asarray(gained - own if is_joint and attacker is not Attacker.ALONE else gained)
+
+
+def _gaps(counts: Floats, attacker: Attacker) -> tuple[Floats, Floats, Floats]:
+    """Members less others, (…, group, region): in shares of all, and in those of each group times what both sides have
+    of it; and what the group alone tells, (…).
+    """
+    seen = counts.sum(axis=UNSEEN[attacker], keepdims=True)
+    seen = seen.reshape(*counts.shape[:-4], 2, -1, counts.shape[-1])
+    shares = seen / seen.sum(axis=(-2, -1), keepdims=True)
+    others, members = shares[..., 0, :, :], shares[..., 1, :, :]
+    groups = shares.sum(axis=-1, keepdims=True)
+    of_others, of_members = (np.maximum(groups[..., side, :, :], 1e-300) for side in (0, 1))
+    within = np.minimum(of_others, of_members) * (members / of_members - others / of_others)
+    own = np.abs(of_members - of_others).sum(axis=(-2, -1)) / 2
+    return np.asarray(members - others), np.asarray(within), np.asarray(own)
+
+
+# What more records would state
+
+
+def leading(evidence: Evidence) -> Attacker:
+    """The attacker whom the asked advantage is about, as far as the counts can say something about it."""
+    wanted = {
+        "label": (Attacker.LABEL, Attacker.ALONE),
+        "correctness": (Attacker.LABEL_AND_CORRECTNESS, Attacker.CORRECTNESS, Attacker.ALONE),
+    }
+    return next(attacker for attacker in wanted[evidence.beyond] if attacker in evidence.attackers)
+
+
+def outlook(evidence: Evidence, attacker: Attacker) -> tuple[int, float] | None:
+    """About how many times the records would state how little: a factor, and an advantage that is nearer to what was
+    asked for. None where no factor up to 100 would.
+
+    With more records, less is added for what counts may hide, and what chance and noise show of itself falls; what is
+    beyond that stays.
+    """
+    stated, asked = evidence.stated(attacker), evidence.asked
+    if stated <= asked:
+        return None
+    wanted = [value for value in ROUND if asked < value <= 0.6 * stated][-1:]
+    for target in (*wanted, round((asked + stated) / 2, 3)):
+        for factor in FACTORS:
+            if _stated_with(evidence, attacker, factor) <= target < stated:
+                return factor, target
+    return None
+
+
+def _stated_with(evidence: Evidence, attacker: Attacker, factor: int) -> float:
+    """What as many times the records would state."""
+    sizes = evidence.sizes[0] * factor, evidence.sizes[1] * factor
+    more = dataclasses.replace(evidence, counts=evidence.counts * factor, sizes=sizes)
+    excess = max(float(more.shown(attacker)) - evidence.asked, 0.0)
+    return more.stated(attacker) - min(excess, _by_chance(evidence, attacker)) * (1 - 1 / math.sqrt(factor))
+
+
+def _by_chance(evidence: Evidence, attacker: Attacker) -> float:
+    """About what counts of two sides that are alike would show: half the mean size of each cell's error."""
+    groups = evidence.groups(attacker)
+    summed = evidence.counts[0].size / groups[0].size  # cells whose noise adds up
+    variance = np.zeros(groups.shape[1:])
+    for counts, n, noise in zip(np.maximum(groups, 0), evidence.sizes, evidence.noise, strict=True):
+        variance += counts / max(int(counts.sum()), 1) / n + summed * 2 / (noise * n) ** 2
+    return float(np.sqrt(2 / math.pi * variance).sum() / 2)

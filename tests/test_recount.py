@@ -1,0 +1,148 @@
+"""The regions counted again on given records, and how many records would state less."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from scoreveil import Veil, fit
+from scoreveil.fitting.recount import Recount, Verdict, advantage, leading, outlook, recount
+from scoreveil.mechanisms.promises import SIXTEENTHS, Attacker
+from scoreveil.shapes import ManyLabels
+
+CLASSES = 3
+
+
+def draw(lead: float, count: int, seed: int, classes: int = CLASSES) -> tuple[np.ndarray, np.ndarray]:
+    """Scores and labels of a model that is the surer the larger the lead."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, classes, count)
+    logits = 1.5 * rng.normal(size=(count, classes))
+    logits[np.arange(count), labels] += 2 + lead
+    scores = np.exp(logits)
+    return scores / scores.sum(axis=1, keepdims=True), labels
+
+
+def sides(count: int, seed: int) -> tuple[np.ndarray, ...]:
+    return *draw(0, count, seed), *draw(1, count, seed + 1)
+
+
+@pytest.fixture(scope="module", params=[None, 0.4], ids=["estimate", "certified"])
+def veil(request) -> Veil:
+    return fit(*sides(2500, 0), certify=request.param, rng=np.random.default_rng(0))
+
+
+def test_the_advantage_of_many_counts_is_the_one_that_is_stated_about(veil):
+    evidence = veil.mechanism.evidence
+    counts = np.maximum(evidence.counts, 1)
+    sizes = tuple(int(side.sum()) // SIXTEENTHS for side in counts)
+    for side, size in zip(counts, sizes, strict=True):
+        side[0, 0, 0] -= side.sum() - SIXTEENTHS * size  # whole records
+    exact = replace(evidence, counts=counts, sizes=sizes, certified=False)
+    for attacker in exact.attackers:
+        found = advantage(np.stack([counts, counts]).astype(float), attacker, is_certified=False)
+        assert found == pytest.approx([float(exact.shown(attacker))] * 2, abs=1e-12)
+        without_bound = advantage(counts.astype(float), attacker, is_certified=True)
+        assert without_bound <= found[0] + 1e-12, "what the confidence adds is at most the sum within groups"
+
+
+def test_new_records_of_the_same_population_keep_the_promise(veil):
+    found = recount(veil, *sides(2000, 10))
+    assert {each.attacker for each in found} == set(veil.mechanism.evidence.attackers)
+    for each in found:
+        assert each.stated == veil.mechanism.evidence.stated(each.attacker)
+        assert 0 <= each.low <= each.found <= each.high
+        assert each.verdict in (Verdict.HELD, Verdict.OPEN)
+
+
+def test_members_that_all_lie_in_one_region_exceed_it(veil):
+    others, labels, _, _ = sides(2000, 10)
+    _, region = veil.mechanism.read(others)
+    chosen = np.flatnonzero(region == np.bincount(region).argmin())
+    members = np.resize(chosen, 1000)
+    found = recount(veil, others, labels, others[members], labels[members])
+    alone = next(each for each in found if each.attacker is Attacker.ALONE)
+    assert alone.verdict is Verdict.EXCEEDED
+    assert alone.found == pytest.approx(1 - len(chosen) / len(others))
+
+
+def test_few_records_of_two_sides_that_are_alike_exceed_nothing(veil):
+    """By chance the best attack on them gains more than is stated; chosen on one half and tried on the other it does
+    not."""
+    found = [each for seed in range(20, 40, 2) for each in recount(veil, *draw(0, 60, seed), *draw(0, 60, seed + 1))]
+    assert np.mean([each.found for each in found]) > 0.1
+    assert np.mean([each.low for each in found]) < 0.01
+    assert sum(each.verdict is Verdict.EXCEEDED for each in found) <= 1
+
+
+@pytest.mark.parametrize(
+    ("found", "low", "stated", "verdict"),
+    [
+        (0.05, 0.02, 0.05, Verdict.HELD),
+        (0.06, 0.02, 0.05, Verdict.OPEN),
+        (0.09, 0.06, 0.05, Verdict.EXCEEDED),
+        (0.09, 0.06, None, Verdict.UNSTATED),
+    ],
+)
+def test_a_verdict_is_held_exceeded_or_open(found, low, stated, verdict):
+    assert Recount(Attacker.ALONE, found, low, 0.1, stated).verdict is verdict
+
+
+def test_without_labels_only_what_needs_none_is_counted(veil):
+    others, _, members, _ = sides(500, 10)
+    found = recount(veil, others, members=members)
+    assert {each.attacker for each in found} <= {Attacker.ALONE, Attacker.LABEL}
+
+
+def test_of_many_labels_each_is_counted_by_itself():
+    rng = np.random.default_rng(0)
+    columns = [
+        np.stack([draw(lead, 700, 2 * seed + bool(lead), 2)[0][:, 1] for seed in range(3)], 1) for lead in (0, 1)
+    ]
+    truths = [(rng.random(each.shape) < each).astype(int) for each in columns]
+    veil = fit(columns[0], truths[0], columns[1], truths[1], shape=ManyLabels(), rng=rng)
+    found = recount(veil, columns[0], truths[0], columns[1], truths[1])
+    assert [each.label for each in found if each.attacker is Attacker.ALONE] == [0, 1, 2]
+    with pytest.raises(ValueError, match="fitted for 3 labels; these scores have 2"):
+        recount(veil, columns[0][:, :2], truths[0][:, :2], columns[1][:, :2], truths[1][:, :2])
+
+
+def test_a_veil_without_members_states_nothing():
+    others, labels, members, member_labels = sides(600, 0)
+    with pytest.warns(UserWarning, match="No members"):
+        veil = fit(others, labels, rng=np.random.default_rng(0))
+    found = recount(veil, others, labels, members, member_labels)
+    assert {each.verdict for each in found} == {Verdict.UNSTATED}
+
+
+def test_what_cannot_be_counted_is_refused(veil):
+    others, labels, members, member_labels = sides(100, 0)
+    with pytest.raises(ValueError, match="Expected a fitted veil, got one of the isotonic"):
+        recount(Veil(2.0), others, labels, members, member_labels)
+    with pytest.raises(ValueError, match="Expected scores of members too"):
+        recount(veil, others, labels)
+    with pytest.raises(ValueError, match="fitted for 3 classes; these scores have 4"):
+        recount(veil, draw(0, 50, 0, 4)[0], members=draw(1, 50, 1, 4)[0])
+
+
+# What more records would state
+
+
+def test_as_many_records_as_it_says_state_about_as_little():
+    veil = fit(*sides(1000, 0), rng=np.random.default_rng(0))
+    evidence = veil.mechanism.evidence
+    factor, target = outlook(evidence, leading(evidence))
+    assert evidence.asked < target < evidence.stated(leading(evidence))
+    more = fit(*sides(1000 * factor, 100), rng=np.random.default_rng(0)).mechanism.evidence
+    assert more.stated(leading(more)) < 1.4 * target
+
+
+def test_nothing_is_said_where_what_was_asked_for_is_stated(veil):
+    evidence = replace(veil.mechanism.evidence, asked=0.5)
+    assert outlook(evidence, leading(evidence)) is None
+
+
+def test_the_leading_attacker_is_the_one_that_was_asked_about(veil):
+    evidence = veil.mechanism.evidence
+    assert leading(evidence) in (Attacker.LABEL, Attacker.ALONE)
+    assert leading(replace(evidence, beyond="correctness")) in (Attacker.LABEL_AND_CORRECTNESS, Attacker.CORRECTNESS)
