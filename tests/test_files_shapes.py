@@ -243,7 +243,7 @@ def test_an_array_of_one_axis_is_one_vector_or_the_way_out_is_its_shape(
     assert read_records(save("col", column), None, "members", columns, OneColumn()).scores.shape == (200, 2)
     assert read_records(save("one", vector), None, "members", columns).scores.shape == (1, 200)
     named = f"--columns {columns}" if columns else ""
-    code, _, err = command(f"fit --nonmembers col{suffix} {named} -e 2 -o veil.npz", capsys)
+    code, _, err = command(f"fit --nonmembers col{suffix} {named} -e 2 -o veil.json", capsys)
     assert (code, "--shape one_column" in err) == (2, True)
     code, _, err = command(f"protect col{suffix} {named} -o out{suffix} -e 2 --shape one_column", capsys)
     assert code == 0, err

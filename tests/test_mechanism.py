@@ -273,7 +273,7 @@ def test_a_saved_veil_answers_as_it_did(coin: type[Coin], toy: Coin, tmp_path: P
         with pytest.raises(ValueError, match=r"has tables, which \.json cannot hold"):
             veil.save(tmp_path / "veil.json")
         assert leftovers(tmp_path) == []
-    for name in ["veil.npz"] if toy.profile else ["veil.npz", "veil.json"]:
+    for name in ["veil.npz"] if toy.profile else ["veil.json"]:
         veil.save(tmp_path / name)
         loaded = Veil.load(tmp_path / name, secret=SECRET)
         assert loaded.mechanism == toy
@@ -330,7 +330,7 @@ def test_the_integrations_take_it(toy: Coin) -> None:
 
 MODULES = {f"scoreveil.mechanisms.{name}" for name in ("isotonic", "published", "regions", "per_label", "kernels")}
 CLASSES = {"Isotonic", "IsotonicPlan", "Published", "Regions", "PerLabel"}
-NAMES = {"isotonic", "published", "regions", "per_label"}
+NAMES = {"isotonic", "published", "per_label"}  # "regions" is an option of a fit too
 # where mechanisms are imported or told apart: the types of the options that `Veil` takes, and what is about the paper
 KNOWS_MECHANISMS = {"veil.py", "tuning.py", "audit/", "fitting/"}
 # where they are called by name: what compares them

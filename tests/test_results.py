@@ -101,7 +101,9 @@ def test_every_way_to_train_has_its_rows_and_the_page_names_those_that_were_not_
         assert set(re.findall(r"`(\w+)`", named)) == set(RECIPES) - there
         assert {training.PLAIN, "dp_sgd"} <= there
         # the fitted veil is another one today than when these rows were made
-        assert {(row.recipe, row.setting) for row in rows if row.dataset == dataset if "optimal" not in row.defense} == {
+        assert {
+            (row.recipe, row.setting) for row in rows if row.dataset == dataset if "optimal" not in row.defense
+        } == {
             *((recipe, setting) for recipe in there for setting in (UNDEFENDED, LABEL)),
             *((training.PLAIN, setting) for setting in training.AFTERWARDS if setting[0] != VEIL),
         }

@@ -14,9 +14,7 @@ from scoreveil.cli import options
 from scoreveil.cli.terminal import err, out
 from scoreveil.extras import needs
 from scoreveil.mechanisms.guarantee import Guarantee
-from scoreveil.mechanisms.per_label import PerLabel
 from scoreveil.mechanisms.promises import Attacker, Evidence
-from scoreveil.mechanisms.regions import MAX_REGIONS, Regions
 from scoreveil.veil import Veil
 
 if TYPE_CHECKING:  # scipy takes a while to import; only those who fit wait for it
@@ -72,8 +70,8 @@ def fit(
         ),
     ] = "label",
     regions: Annotated[
-        int, typer.Option("--regions", metavar="N", help=f"How many regions there may be, 1 to {MAX_REGIONS}.")
-    ] = MAX_REGIONS,
+        int | None, typer.Option("--regions", metavar="N", help="How many regions there may be, 1 to 8.")
+    ] = None,
     certify: Annotated[
         float | None,
         typer.Option(
@@ -136,7 +134,7 @@ def fit(
         "member_labels": None if inside is None else inside.given[1],
         "advantage": advantage,
         "beyond": beyond,
-        "regions": regions,
+        **({} if regions is None else {"regions": regions}),
         "certify": certify,
         "shape": served,
         "force": True,  # doubts were settled above
@@ -226,13 +224,8 @@ def _worst_evidence(veil: Veil) -> Evidence | None:
     """The counts of a fitted veil; of many labels, those of the label with the largest advantage."""
     from scoreveil.fitting.recount import leading
 
-    found = [each.evidence for each in _maps(veil) if each.evidence is not None]
+    found = [each.evidence for each in veil.mechanism.maps if each.evidence is not None]
     return max(found, key=lambda evidence: evidence.stated(leading(evidence)), default=None)
-
-
-def _maps(veil: Veil) -> tuple[Regions, ...]:
-    mechanism = veil.mechanism
-    return mechanism.maps if isinstance(mechanism, PerLabel) else (mechanism,) if isinstance(mechanism, Regions) else ()
 
 
 def _short(value: float) -> str:
@@ -349,7 +342,7 @@ def show(
     veil = _load(path)
     if target is not None:
         _check_target(target, (".svg", ".html"), "A picture of a veil", force)
-    if not _maps(veil):
+    if not veil.mechanism.maps:
         if target is not None:
             raise ValueError(f"Only a fitted veil has regions to draw; {path.name} is of {veil.mechanism.name}.")
         out.print(str(veil.guarantee), soft_wrap=True)
@@ -462,20 +455,20 @@ def verify(
     sides: Sides = (nonmembers, nonmember_labels, members, member_labels)
     if any(sides) and not (members and nonmembers):
         raise ValueError("What tells members from others is counted on both: give --members and --nonmembers.")
-    if members is not None and not _maps(veil):
+    if members is not None and not veil.mechanism.maps:
         raise ValueError(f"Only a fitted veil has regions to count; {path.name} is of {veil.mechanism.name}.")
-    for mechanism in _maps(veil):
+    for mechanism in veil.mechanism.maps:
         mechanism.verify()
     counted = None if members is None else _recounted(veil, sides, columns, force)
     out.print(f"{path} keeps its promises.\n", soft_wrap=True)
-    if any(mechanism.evidence is not None for mechanism in _maps(veil)):
-        out.print(_stated_table(_maps(veil)), "", sep="\n")
+    if any(mechanism.evidence is not None for mechanism in veil.mechanism.maps):
+        out.print(_stated_table(veil.mechanism.maps), "", sep="\n")
     out.print(str(veil.guarantee), soft_wrap=True)
     if counted is not None and not _say_recounted(*counted):
         raise typer.Exit(3)
 
 
-def _stated_table(maps: Sequence[Regions]) -> Table:
+def _stated_table(maps: Sequence[Any]) -> Table:
     """What is stated about each attacker; of many labels, by the label where it is most."""
     many = len(maps) > 1
     table = Table(title="By how much an attack may exceed guessing (95 % each)", title_justify="left")

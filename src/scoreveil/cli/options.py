@@ -9,11 +9,10 @@ import typer
 
 from scoreveil import secret_file, shapes
 from scoreveil.mechanisms.guarantee import Guarantee
-from scoreveil.mechanisms.mechanism import names
+from scoreveil.mechanisms.mechanism import settable_names
 from scoreveil.secret_file import Secret
 from scoreveil.shapes import Shape
 
-FITTED_MECHANISMS = ("regions", "per_label")  # which are fitted, and not set by an ε
 FITTED = ("one_column", "many_labels")  # shapes that files may have for `fit` and `audit`
 
 EpsilonOption = Annotated[
@@ -23,7 +22,7 @@ MechanismOption = Annotated[
     str,
     typer.Option(
         "--mechanism",
-        metavar="|".join(name for name in names() if name not in FITTED_MECHANISMS),
+        metavar="|".join(settable_names()),
         help="isotonic (default): with a guarantee. published: the paper's, with none.",
     ),
 ]

@@ -259,9 +259,9 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             if self.epsilon is None:
                 raise ValueError(f"The mechanism {self.mechanism!r} needs an epsilon, such as epsilon=2.0.")
             return _sticky(Veil(self.epsilon, shape=SEVERAL if several else None, **given), self._secret())
-        for name, of in (("keep", "isotonic"), ("reading", "published")):
+        for name in ("keep", "reading"):
             if name in given:
-                raise ValueError(f"A fitted veil has no option {name!r}; say mechanism={of!r} too, or remove it.")
+                raise ValueError(f"A fitted veil has no option {name!r}; name a mechanism= that has it, or remove it.")
         fitting.check_settings(self.advantage, self.epsilon, self.beyond, self.regions)
         return None
 

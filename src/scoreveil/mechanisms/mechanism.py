@@ -44,6 +44,7 @@ class Mechanism(ABC):
     epsilon: float
 
     name: ClassVar[str]
+    is_fitted: ClassVar[bool] = False  # made by `scoreveil.fit`, and not set by an ε
     kernels: ClassVar[str | None] = None  # a module with the same mechanism as compiled loops (`loading.py`)
 
     def __init_subclass__(cls, name: str, **more: Any) -> None:
@@ -142,6 +143,11 @@ class Mechanism(ABC):
         """The plain values that it is made of, for files and names."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
+    @property
+    def maps(self) -> tuple[Any, ...]:
+        """The fitted maps that it is made of, one or one for each label; none where it is not fitted."""
+        return ()
+
     def summary(self) -> dict[str, Any]:
         """The settings that tell it from others at a glance, for manifests."""
         return self.settings()
@@ -169,6 +175,11 @@ class Mechanism(ABC):
 def names() -> tuple[str, ...]:
     """The names of all mechanisms that have been defined."""
     return tuple(_registered)
+
+
+def settable_names() -> tuple[str, ...]:
+    """The names of those that an ε sets, and no fit."""
+    return tuple(name for name, kind in _registered.items() if not kind.is_fitted)
 
 
 def named(name: str) -> type[Mechanism]:

@@ -7,7 +7,8 @@ import numpy as np
 
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.mechanism import Arrays, Floats, Mechanism, Rows
-from scoreveil.mechanisms.regions import Regions, guarantee_of_labels
+from scoreveil.mechanisms.region_words import guarantee_of_labels
+from scoreveil.mechanisms.regions import Regions
 from scoreveil.mechanisms.scores import Array, namespace
 
 
@@ -22,6 +23,7 @@ class PerLabel(Mechanism, name="per_label"):
 
     maps: tuple[Regions, ...] = ()
 
+    is_fitted = True
     kernels = "scoreveil.mechanisms.kernels.regions"
 
     __eq__ = object.__eq__

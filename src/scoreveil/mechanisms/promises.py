@@ -113,8 +113,10 @@ class Evidence:
         if not self.certified:
             return estimated_shortfall(self.sizes, self.noise, cells)
         log = math.log((1 if attacker is Attacker.ALONE else 2) / (1 - CONFIDENCE))  # two bounds share the error
-        if both:  # for every set of groups at once
-            log += groups * math.log(2)
+        if (
+            both
+        ):  # for every set of groups at once, in both directions; the noise of such a set may be that of all cells
+            return certain_shortfall(self.sizes, self.noise, 2 * cells, log + (groups + 1) * math.log(2))
         return certain_shortfall(self.sizes, self.noise, cells, log)
 
     def stated(self, attacker: Attacker) -> float:

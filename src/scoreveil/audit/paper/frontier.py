@@ -21,7 +21,7 @@ from scoreveil.audit.recipes import RECIPES
 from scoreveil.audit.report.charts.panel import SHAPES, TONES, Axis, Panel, Series, sheet
 from scoreveil.audit.report.charts.svg import svg
 from scoreveil.audit.report.wording import NOTHING, number, setting_in_words, words
-from scoreveil.audit.study.results import LABEL, TEMPERED, UNDEFENDED, VEIL, Setting, revealing_first
+from scoreveil.audit.study.results import LABEL, TEMPERED, UNDEFENDED, VEIL, Setting
 
 RECIPE_WORDS = {
     "l2": "L2",
@@ -86,7 +86,7 @@ def afterwards(rows: Iterable[Row], dataset: str) -> list[Row]:
     names = [name for known in DEFENSES for name in (JUDGED if known == VEIL else (known,))]
     places = {name: place for place, name in enumerate(names)} | {TEMPERED[0]: 0, LABEL[0]: len(names)}
     here = (row for row in rows if row.dataset == dataset and row.recipe == PLAIN)
-    return sorted(here, key=lambda row: (places[row.defense], revealing_first(row.epsilon)))
+    return sorted(here, key=lambda row: (places[row.defense], -(row.epsilon or math.inf)))
 
 
 def everyone(row: Row) -> Leak:

@@ -5,6 +5,7 @@ Each is a list of panels (or a sheet), to be drawn by `charts` inside the page o
 the attacks that were run on all of them, and `compared_by` says which these are.
 """
 
+import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import cycle
@@ -29,7 +30,6 @@ from scoreveil.audit.study.results import (
     best,
     floor,
     left_out,
-    revealing_first,
     shared,
 )
 from scoreveil.fitting.cost import Group
@@ -59,7 +59,7 @@ def settings(study: Study) -> list[Setting]:
     """Every defense and ε that was attacked, in the order of the study, the most revealing first within a defense."""
     order = {name: i for i, name in reversed(list(enumerate(r.defense for r in study.results)))}
     found = {r.setting for r in study.results}
-    return sorted(found, key=lambda s: (order[s[0]], revealing_first(s[1])))
+    return sorted(found, key=lambda s: (order[s[0]], -(s[1] or math.inf)))
 
 
 def compared_by(study: Study) -> list[str]:

@@ -45,7 +45,6 @@ from scoreveil.audit.study.results import (
     floors,
     left_out,
     or_guessing,
-    revealing_first,
     shared,
 )
 
@@ -197,7 +196,7 @@ def deviation(result: AttackResult) -> float:
 def veils_tried(study: Study) -> list[Setting]:
     """The settings of the fitted veil that were attacked, the most revealing first."""
     tried = {r.epsilon for r in study.results if r.defense == VEIL}
-    return [(VEIL, epsilon) for epsilon in sorted(tried, key=revealing_first)]
+    return [(VEIL, epsilon) for epsilon in sorted(tried, key=lambda e: -(e or math.inf))]
 
 
 # The verdict

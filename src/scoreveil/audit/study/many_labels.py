@@ -6,6 +6,7 @@ What is attacked is what is served: undefended, and behind the fitted veil of al
 there are many labels: a threshold and a random forest, with and without the true labels.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
@@ -19,16 +20,7 @@ from scoreveil.audit.attacks.many_labels import OF_ALL_LABELS, OF_ONE_LABEL
 from scoreveil.audit.data.records import Defense, Membership, Records
 from scoreveil.audit.defenses.ours import studied_veil
 from scoreveil.audit.study.membership import judged
-from scoreveil.audit.study.results import (
-    LABEL,
-    UNDEFENDED,
-    VEIL,
-    AttackResult,
-    Setting,
-    Study,
-    revealing_first,
-    setting_name,
-)
+from scoreveil.audit.study.results import LABEL, UNDEFENDED, VEIL, AttackResult, Setting, Study, setting_name
 from scoreveil.audit.study.run import EPSILONS, StudyPlan, about
 from scoreveil.audit.study.shadows import Progress, silent
 from scoreveil.audit.study.subjects import Subject
@@ -119,7 +111,8 @@ def run(
         progress: Told about each setting that is done.
     """
     labels = subject.target.classes
-    settings: list[Setting] = [UNDEFENDED, *((VEIL, e) for e in sorted(set(epsilons), key=revealing_first))]
+    tried = sorted(set(epsilons), key=lambda e: -(e or math.inf))
+    settings: list[Setting] = [UNDEFENDED, *((VEIL, epsilon) for epsilon in tried)]
     found: dict[int | None, list[AttackResult]] = {which: [] for which in (None, *range(labels))}
     worth, constant = list[Worth](), list[Setting]()
     for number, setting in enumerate(settings):

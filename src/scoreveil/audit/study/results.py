@@ -4,7 +4,6 @@
 """
 
 import json
-import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
@@ -210,11 +209,6 @@ def setting_name(setting: Setting) -> str:
     """`published ε=0.5`."""
     name, epsilon = setting
     return name if epsilon is None else f"{name} ε={epsilon:g}"
-
-
-def revealing_first(epsilon: float | None) -> float:
-    """What to sort by, so that the most revealing comes first: no ε, then ε falling."""
-    return -math.inf if epsilon is None else -epsilon
 
 
 def kept_result(row: dict[str, Any], nonmembers: int = 0) -> AttackResult:
