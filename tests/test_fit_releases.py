@@ -366,9 +366,8 @@ def test_one_record_against_another_changes_each_histogram_by_at_most_2(case, si
         distance = np.abs(before.exact - after.exact).sum() / UNIT
         assert distance <= 2, before.release
         assert before.release.side == ("member" if side == "member" else "other") or distance == 0
-        changed[id(before.by), before.release.part] = max(
-            changed.get((id(before.by), before.release.part), 0), distance
-        )
+        key = id(before.by), before.release.part
+        changed[key] = max(changed.get(key, 0), distance)
     # it is there: in each label, and in one part
     parts = 2 if "certify" in case.options else 1
     assert sum(distance > 1 for distance in changed.values()) == len(changed) // parts
@@ -386,12 +385,11 @@ def test_the_noise_that_evidence_states_is_at_least_that_of_its_counts(case, wat
     pairs = [regions[i : i + 2] for i in range(0, len(regions), 2)]
     for mapped, pair in zip(maps_of(veil), pairs, strict=True):
         by_side = {seen.release.side: seen for seen in pair}
-        places = case.count[1] if isinstance(case.options.get("shape"), MoreAxes) else 1
         for i, side in enumerate(("other", "member")):
             seen, counts = by_side[side], mapped.evidence.counts[i]
-            exact = (seen.noisy / places).reshape(-1, mapped.size)
-            assert counts.sum() == pytest.approx(16 * exact.sum(), abs=counts.size)
-            assert counts.reshape(-1, mapped.size).sum(axis=0) == pytest.approx(16 * exact.sum(axis=0), abs=counts.size)
+            if not isinstance(case.options.get("shape"), MoreAxes):
+                released = 16 * seen.noisy.reshape(-1, mapped.size).sum(axis=0)
+                assert counts.reshape(-1, mapped.size).sum(axis=0) == pytest.approx(released, abs=counts.size)
             together = seen.noisy.size // counts.size
             variance = together * 2 / seen.release.epsilon**2
             assert 2 / mapped.evidence.noise[i] ** 2 >= variance * (1 - 1e-9)

@@ -119,7 +119,9 @@ def fit(
             from scoreveil.audit.report import fitted
             from scoreveil.audit.report import pdf as printing
         printer = printing.find() if pdf else None
-    check_settings(advantage, epsilon, beyond, regions, certify)  # type: ignore[arg-type]
+    settings: dict[str, Any] = {"advantage": advantage, "epsilon": epsilon, "beyond": beyond, "certify": certify}
+    settings |= {} if regions is None else {"regions": regions}
+    check_settings(**settings)
     others, inside, note = read_both(nonmembers, nonmember_labels, members, member_labels, columns, served)
     if note:
         out.print(note, soft_wrap=True)
@@ -132,10 +134,7 @@ def fit(
         "nonmember_labels": others.given[1],
         "members": inside,
         "member_labels": None if inside is None else inside.given[1],
-        "advantage": advantage,
-        "beyond": beyond,
-        **({} if regions is None else {"regions": regions}),
-        "certify": certify,
+        **{name: value for name, value in settings.items() if name != "epsilon"},
         "shape": served,
         "force": True,  # doubts were settled above
     }

@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 RATE_WEIGHT = 20.0  # records' worth of the regression in a bin's rate of right answers
 RIDGE = 1.0  # of the regressions' linear terms; four times as much of the quadratic ones
 LEAST_SHARE = 0.2  # records' worth in every bin
-MIN_UNSEEN = 0.02  # τ², of what the regression does not see
+MIN_UNSEEN = 0.2  # τ², of what the regression does not see
 
 
 @dataclass(frozen=True, eq=False)
