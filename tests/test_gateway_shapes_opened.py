@@ -150,7 +150,7 @@ def test_a_fitted_veil_of_several_labels_is_served_and_counted(epsilon: float | 
         z = veil.answers(raw, veil.outcomes(raw, [bytes([i]) for i in range(len(raw))]))
         assert ((z >= 0.4) == (raw >= 0.4)).all()
     tags_veil(epsilon, labels=2).save(tmp_path / "veil.json")
-    with pytest.raises(ConfigError, match="This veil was fitted for 2 labels; the model has 3"):
+    with pytest.raises(ConfigError, match="This veil was fitted for 2 labels, got 3"):
         said(tmp_path, onnx="tags.onnx", veil="veil.json", releases=2)
 
 

@@ -19,7 +19,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from scoreveil.fitting.estimates import Estimates, estimate, label_tilts
+from scoreveil.fitting.estimates import Estimates, beyond_chance, estimate, label_tilts
 from scoreveil.fitting.grid import PAIRS, PARTS, STEPS, Grid
 from scoreveil.fitting.program import Attacker, best_map, best_table
 from scoreveil.fitting.records import Scored, check_doubts, read_both
@@ -264,6 +264,8 @@ def _best_map(
                 (others, members), (fine // PARTS, member_bins), grid, releases,
                 (budget("other", "labels"), budget("member", "labels")), part,
             )  # fmt: skip
+        sizes = others.records, members.records
+        estimates = beyond_chance(estimates, whole, sizes, budget("member", "bins"))
         attackers = _attackers(estimates, apart, settings, size, is_labelled=members.labels is not None)
     answers = min(settings.regions, MAX_REGIONS if size >= PAIRS else FEW_REGIONS)
     solution, atoms = best_map(estimates.share, estimates.rate, answers, attackers, whole)
@@ -292,7 +294,8 @@ def _atoms(others: Scored, places: Integers, counts: Floats, releases: Releases,
     most = np.zeros(len(counts))
     np.maximum.at(most, values[:, 0].astype(np.int64), shared)
     noisy = releases.histogram("ties", "other", np.arange(len(counts)), (len(counts),), epsilon, most, part)
-    return noisy > TIED * counts * others.releases
+    by_noise = 2 * math.sqrt(2) / epsilon  # two standard deviations: few records must not look tied
+    return noisy > TIED * counts * others.releases + by_noise
 
 
 def _by_label(

@@ -80,6 +80,29 @@ def estimate(others: Floats, members: Floats | None, grid: Grid, noise: float) -
     )  # fmt: skip
 
 
+def beyond_chance(estimates: Estimates, whole: NDArray[np.bool_], sizes: tuple[int, int], noise: float) -> Estimates:
+    """The same with less of a gap where bins stay whole: what chance and noise alone would show there is no leak.
+
+    Args:
+        estimates: What to solve for.
+        whole: Bins that cannot be cut, and so cannot be balanced either.
+        sizes: How many others and members there are.
+        noise: ε₀ of the members' counts.
+    """
+    share, members = estimates.share, estimates.members
+    variance = share * (1 - share) * sum(1 / size for size in sizes) + 4 / (noise * sizes[1]) ** 2
+    gap = members - share
+    left = share + np.sign(gap) * np.maximum(np.abs(gap) - np.sqrt(variance), 0.0)
+    moved = np.where(whole, left, members)
+    rest = float(members[~whole].sum())
+    if rest > 0:
+        moved[~whole] *= max(1 - float(moved[whole].sum()), 0.0) / rest
+    moved /= moved.sum()
+    ratio = moved / np.maximum(members, 1e-12)
+    right, wrong = (np.stack([sides[0], sides[1] * ratio]) for sides in (estimates.right, estimates.wrong))
+    return Estimates(share, estimates.rate, moved, right, wrong)
+
+
 def label_tilts(counts: Floats, noise: tuple[float, float]) -> Floats:
     """How much surer or less sure the records of each label are than all: logits (2, labels, steps), others first.
 

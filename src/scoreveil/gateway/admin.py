@@ -122,7 +122,7 @@ async def _state(request: Request, load: Callable[[], Config]) -> Response:
         held = model.answer_releases
         settings = {
             "epsilon": _finite(veil.epsilon),
-            "mechanism": veil.mechanism.name if veil.mechanism.classes is None else "fitted",
+            "mechanism": "fitted" if veil.mechanism.is_fitted else veil.mechanism.name,
             # of a fitted veil that the playground can try
             "classes": veil.mechanism.classes if _can_be_tried(veil.mechanism) else None,
             "repeats": model.repeats,

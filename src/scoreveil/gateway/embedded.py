@@ -91,10 +91,8 @@ def _check_classes(veil: Veil, spec: TensorSpec) -> None:
     sizes = (1, *(max(1, size) for size in spec.shape[1:]))
     yes_or_no = isinstance(veil.shape, (OneColumn, ManyLabels))
     even = 0.5 if yes_or_no else 1 / (getattr(veil.shape, "classes", None) or sizes[-1])
-    (vectors,), together = veil.vectors(np.full(sizes, even)), veil.mechanism.together
-    if together > 1 and len(vectors) != together:
-        raise ValueError(f"This veil was fitted for {together} labels; the model has {len(vectors)}.")
-    Veil(veil.mechanism)(vectors[:together])
+    (vectors,) = veil.vectors(np.full(sizes, even))
+    Veil(veil.mechanism)(vectors[: veil.mechanism.together])
 
 
 def counted(model: Model, loaded: LoadedModel) -> Model:
