@@ -229,6 +229,7 @@ NAMES = {
     "none": "the labels' raw scores",
     "isotonic": "isotonic",
     "regions": "regions (fitted)",
+    "optimal": "optimal (fitted)",  # of results that were measured before regions
     "label_constant": "the label alone",
 }
 

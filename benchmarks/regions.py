@@ -1,4 +1,4 @@
-"""What fitted veils leave of a confidence, and what they tell: tables of docs/fit.md and docs/integrations/sklearn.md.
+"""What fitted veils leave of a confidence, and what they tell: the tables of docs/fit.md and docs/guarantees.md.
 
     python benchmarks/regions.py networks --data-dir DIR    CIFAR-10 and Fashion-MNIST, 5,000 and 300 records a side
     python benchmarks/regions.py classifiers                scikit-learn's classifiers, half of each set to train on

@@ -333,7 +333,6 @@ def test_a_veil_is_a_function_of_the_releases_alone(case, watched):
     assert [mapped.settings() for mapped in maps_of(other)] == [mapped.settings() for mapped in maps_of(veil)]
     assert len(again) == len(book)
     assert any(not np.array_equal(a.exact, b.exact) for a, b in zip(again, book, strict=True))
-    assert watched(case.records(1), case.options)[0].mechanism.settings() != veil.mechanism.settings()
 
 
 def with_one_changed(records: dict[str, np.ndarray], side: str) -> dict[str, np.ndarray]:

@@ -65,6 +65,14 @@ def test_within_a_group_the_smaller_share_weighs():
     assert within(integers([[1, 2], [3, 6]]), (3, 9)) == 0
 
 
+def test_for_new_records_the_smaller_share_weighs_a_standard_error_more_up_to_the_mean():
+    # .4 + √(.4/10) is above the mean of .5 and .4
+    assert within(integers([[6, 2], [1, 3]]), (16, 10), for_new=True) == Fraction(9, 20) * Fraction(1, 2)
+    # 900 of 1,000 others and 100 of 1,000 members: .1 + √(.1/1000) = .11
+    rare = within(integers([[600, 300], [50, 50]]), (1000, 1000), for_new=True)
+    assert float(rare) == pytest.approx(0.11 * (2 / 3 - 1 / 2), rel=1e-12)
+
+
 def test_a_group_that_noise_has_emptied_adds_nothing_and_none_adds_more_than_it_weighs():
     assert within(np.array([[5, -6], [30, 2]]), (10, 10)) == 0
     assert within(np.array([[5, 6], [-30, 30]]), (10, 10)) == 0
@@ -219,9 +227,9 @@ def test_an_estimate_states_what_is_shown_and_the_shortfall_of_all_cells(labels,
     seen = some_evidence(False, labels=labels, truths=truths)
     short = estimate_by_hand(seen.sizes, seen.noise, labels * truths * 3)
     for attacker in seen.attackers:
-        assert seen.stated(attacker) == pytest.approx(float(seen.shown(attacker)) + short, rel=1e-12)
+        assert seen.stated(attacker) == pytest.approx(float(seen.shown(attacker, for_new=True)) + short, rel=1e-12)
         exact = promises.estimated_shortfall(seen.sizes, seen.noise, labels * truths * 3)
-        assert is_just_above(seen.stated(attacker), seen.shown(attacker) + Fraction(exact))
+        assert is_just_above(seen.stated(attacker), seen.shown(attacker, for_new=True) + Fraction(exact))
 
 
 @pytest.mark.parametrize("labels", [1, 2, 5])

@@ -19,7 +19,7 @@ FORMAT = 4
 # what parsing a file that is damaged, or not a veil, may raise
 DAMAGED = (
     *(ValueError, LookupError, TypeError, AttributeError, EOFError, OSError, NotImplementedError),
-    *(zipfile.BadZipFile, zlib.error),
+    *(zipfile.BadZipFile, zlib.error, ArithmeticError, RecursionError),
 )
 
 

@@ -243,8 +243,7 @@ def _best_map(
         weights = _truths(records, side)
         truths = weights.shape[1]
         cells = places[:, None] + count * np.arange(truths)
-        noisy = releases.histogram("bins", side, cells, (truths, count), budget(side, "bins"), weights, part)
-        return noisy / records.releases
+        return releases.histogram("bins", side, cells, (truths, count), budget(side, "bins"), weights, part)
 
     fine = grid.fine(others.scores)
     fine_counts = clipped(counted(others, "other", fine, bins * PARTS))
@@ -279,9 +278,9 @@ def _truths(records: Scored, side: Side) -> Floats:
     Members without labels count once, (n, 1): what they are right about says nothing.
     """
     if records.labels is None and side == "member":
-        return np.ones((len(records), 1))
+        return np.full((len(records), 1), 1 / records.releases)
     right = records.scores.max(axis=1) if records.labels is None else records.is_right.astype(np.float64)
-    return np.stack([1 - right, right], axis=1)
+    return np.stack([1 - right, right], axis=1) / records.releases
 
 
 def _atoms(others: Scored, places: Integers, counts: Floats, releases: Releases, epsilon: float, part: str) -> Any:
@@ -293,9 +292,10 @@ def _atoms(others: Scored, places: Integers, counts: Floats, releases: Releases,
     values, shared = np.unique(pairs, axis=0, return_counts=True)
     most = np.zeros(len(counts))
     np.maximum.at(most, values[:, 0].astype(np.int64), shared)
-    noisy = releases.histogram("ties", "other", np.arange(len(counts)), (len(counts),), epsilon, most, part)
+    every = np.arange(len(counts))
+    noisy = releases.histogram("ties", "other", every, every.shape, epsilon, most / others.releases, part)
     by_noise = 2 * math.sqrt(2) / epsilon  # two standard deviations: few records must not look tied
-    return noisy > TIED * counts * others.releases + by_noise
+    return noisy > TIED * counts + by_noise
 
 
 def _by_label(
@@ -307,8 +307,9 @@ def _by_label(
     counts = []
     for side, where, name, epsilon in zip(sides, places, names, noise, strict=True):
         cells = side.predicted * STEPS + where % STEPS
-        noisy = releases.histogram("labels", name, cells, (grid.classes, STEPS), epsilon, part=part)
-        counts.append(clipped(noisy / side.releases))
+        weights = np.full(len(side), 1 / side.releases)
+        noisy = releases.histogram("labels", name, cells, (grid.classes, STEPS), epsilon, weights, part)
+        counts.append(clipped(noisy))
     both = np.stack(counts)
     return both.sum(axis=2) / both.sum(axis=(1, 2))[:, None], label_tilts(both, noise)
 
@@ -422,7 +423,7 @@ def _counted(
         shape = k if labels else 1, weights.shape[1], size
         cells = (shape[1] * label[:, None] + np.arange(shape[1])) * size + found.of(records.scores)[:, None]
         epsilon = _budget(side, "regions", by_label, is_apart)
-        return releases.histogram("regions", side, cells, shape, epsilon, weights, part) / records.releases
+        return releases.histogram("regions", side, cells, shape, epsilon, weights, part)
 
     of_others = counted(others, "other", by_label or k == 2)
     evidence = None
@@ -431,10 +432,12 @@ def _counted(
         outside = of_others if by_label else of_others.sum(axis=0, keepdims=True)
         if of_members.shape[1] == 1:
             outside = outside.sum(axis=1, keepdims=True)
-        noise = tuple(_budget(side, "regions", by_label, is_apart) for side in ("other", "member"))
+        # a cell that sums up several has the variance of noise with so much less ε, and no heavier a tail
+        other, member = (_budget(side, "regions", by_label, is_apart) for side in ("other", "member"))
+        noise = other / math.sqrt(of_others.size / outside.size), member
         sizes = others.records, members.records
         evidence = Evidence(
-            _sixteenths(np.stack([outside, of_members])), sizes, noise,  # type: ignore[arg-type]
+            _sixteenths(np.stack([outside, of_members])), sizes, noise,
             settings.advantage, settings.beyond, is_apart,
         )  # fmt: skip
     layer = (

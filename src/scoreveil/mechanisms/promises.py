@@ -93,14 +93,14 @@ class Evidence:
         seen = self.counts.sum(axis=summed, keepdims=True)
         return np.asarray(seen.reshape(2, -1, seen.shape[3]))
 
-    def shown(self, attacker: Attacker) -> Fraction:
+    def shown(self, attacker: Attacker, for_new: bool = False) -> Fraction:
         """The advantage over these counts, beyond what the attacker sees in any case."""
         groups = self.groups(attacker)
         if attacker is Attacker.ALONE:
             return total_variation(groups[:, 0], self.sizes)
         if self.certified:  # by two bounds that hold for every population
             return total_variation(groups.reshape(2, -1), self.sizes) - self._baseline(attacker)
-        return sum((within(group, self.sizes) for group in groups.transpose(1, 0, 2)), Fraction(0))
+        return sum((within(group, self.sizes, for_new) for group in groups.transpose(1, 0, 2)), Fraction(0))
 
     def _baseline(self, attacker: Attacker) -> Fraction:
         """At least what the attacker gains without the confidence."""
@@ -121,7 +121,7 @@ class Evidence:
 
     def stated(self, attacker: Attacker) -> float:
         """The upper bound for new records, rounded up."""
-        return rounded_up(min(self.shown(attacker) + Fraction(self._shortfall(attacker)), Fraction(1)))
+        return rounded_up(min(self.shown(attacker, for_new=True) + Fraction(self._shortfall(attacker)), Fraction(1)))
 
     def holds(self) -> None:
         """Raise BrokenPromise where the counts are not those of a fit."""
@@ -144,13 +144,20 @@ def total_variation(sides: Integers, sizes: tuple[int, int]) -> Fraction:
     return Fraction(max(above, below), SIXTEENTHS * sizes[0] * sizes[1])
 
 
-def within(sides: Integers, sizes: tuple[int, int]) -> Fraction:
-    """min(P, Q) · ½ Σ |P(r | group) - Q(r | group)| of one group's (2, regions) noisy counts."""
+def within(sides: Integers, sizes: tuple[int, int], for_new: bool = False) -> Fraction:
+    """min(P, Q) · ½ Σ |P(r | group) - Q(r | group)| of one group's (2, regions) noisy counts.
+
+    `for_new`: the smaller of two counted shares that are near each other errs on the low side, so for new records a
+    standard error is added to it, up to the mean of both.
+    """
     others, members = (max(int(side.sum()), 0) for side in sides)
     if not others or not members:
         return Fraction(0)
     gap = sum(abs(m * others - o * members) for o, m in zip(*sides.tolist(), strict=True))
-    weight = min(Fraction(others, sizes[0]), Fraction(members, sizes[1])) / SIXTEENTHS
+    shares = [Fraction(count, SIXTEENTHS * size) for count, size in zip((others, members), sizes, strict=True)]
+    weight, size = min(zip(shares, sizes, strict=True))
+    if for_new:
+        weight = min(weight + Fraction(math.sqrt(float(weight) / size)), (shares[0] + shares[1]) / 2)
     return min(weight * Fraction(gap, 2 * others * members), weight)
 
 

@@ -142,7 +142,7 @@ def guarantee_of_labels(maps: tuple[Regions, ...]) -> Guarantee:
         epsilon=maps[0].epsilon,
         relation=Relation.SAME_TOP_CLASSES,
         words=words,
-        limits=worst.limits,
+        limits=(*worst.limits, f"What fitting cost a record adds up over its {len(maps)} labels."),
         rho=max(promise.rho for promise in promised),
         worst_loss=largest("worst_loss"),
         advantage=largest("advantage"),
