@@ -19,7 +19,7 @@ from sklearn.ensemble import RandomForestClassifier
 from scoreveil import Veil
 from scoreveil.accounting import query_bound
 
-LIMIT = "auc=0.65"
+LIMIT = "auc=0.7"
 
 x, y = load_digits(return_X_y=True)
 inside, outside = np.array_split(np.random.default_rng(0).permutation(len(x)), 2)
