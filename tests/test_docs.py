@@ -104,7 +104,7 @@ def test_the_picture_of_the_readme_is_true():
     """Measured again: veils leave nothing of the leak and less and less of the worth; the drawn figures agree."""
     rows = _script("picture").measured()
     assert [row.name for row in rows] == ["raw scores", "fitted veil", "with ε = 4", "with ε = 2", "label alone"]
-    assert rows[0].told > 0.8 > 0.56 > max(row.told for row in rows[1:])
+    assert rows[0].told > 0.8 > 0.55 > max(row.told for row in rows[1:])
     assert all(more.useful > less.useful for more, less in itertools.pairwise(rows))
     assert not any(row.relabelled for row in rows)
     drawn = re.findall(
