@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.reference import Reference
+from scoreveil.smoothing import Smoothing, smoothed_scores
 from scoreveil.veil import Veil
 
 if TYPE_CHECKING:
     from scoreveil.fitting import fit
 
-__all__ = ["Guarantee", "Reference", "Veil", "__version__", "fit"]
+__all__ = ["Guarantee", "Reference", "Smoothing", "Veil", "__version__", "fit", "smoothed_scores"]
 __version__ = "0.1.0"
 
 

@@ -14,6 +14,9 @@ from scoreveil import atomic, shapes
 from scoreveil.mechanisms.guarantee import BrokenPromise
 from scoreveil.mechanisms.mechanism import Mechanism, named
 from scoreveil.shapes import Shape
+from scoreveil.smoothing import Smoothing
+
+Saved = tuple[Mechanism, str, Shape | None, Smoothing | None]
 
 FORMAT = 4
 # what parsing a file that is damaged, or not a veil, may raise
@@ -23,13 +26,17 @@ DAMAGED = (
 )
 
 
-def save(mechanism: Mechanism, model: str, path: Path, shape: Shape | None = None) -> None:
-    """Write a mechanism, the name of its model and its shape to .npz, or to .json where it has no arrays."""
+def save(
+    mechanism: Mechanism, model: str, path: Path, shape: Shape | None = None, smoothing: Smoothing | None = None
+) -> None:
+    """Write a mechanism, the name of its model, its shape and smoothing to .npz, or to .json where it has no arrays."""
     arrays = mechanism.arrays()
     about = {"format": FORMAT, "mechanism": mechanism.name, "model": model, **mechanism.settings()}
     if shape is not None:
         about["served"] = shape.settings()
-    text = _text({**about, "tables": sorted(arrays), "sha256": _checksum(mechanism, model, shape)})
+    if smoothing is not None:
+        about["smoothing"] = smoothing.settings()
+    text = _text({**about, "tables": sorted(arrays), "sha256": _checksum(mechanism, model, shape, smoothing)})
     if path.suffix == ".json":
         if arrays:
             raise ValueError(f"This veil has tables, which .json cannot hold; save it as {path.stem}.npz.")
@@ -56,8 +63,8 @@ def _text(about: dict[str, Any]) -> str:
     return "{\n  " + ",\n  ".join(lines) + "\n}"
 
 
-def load(path: Path) -> tuple[Mechanism, str, Shape | None]:
-    """The mechanism, the model's name and the shape that `save` wrote.
+def load(path: Path) -> Saved:
+    """The mechanism, the model's name, the shape and the smoothing that `save` wrote.
 
     Raises:
         ValueError: The file is damaged, or was not written by `save`.
@@ -71,7 +78,7 @@ def load(path: Path) -> tuple[Mechanism, str, Shape | None]:
         raise ValueError(f"{path.name} is damaged, or was not written by Veil.save.") from error
 
 
-def _parsed(content: bytes, is_npz: bool) -> tuple[Mechanism, str, Shape | None]:
+def _parsed(content: bytes, is_npz: bool) -> Saved:
     if is_npz:
         with np.load(io.BytesIO(content), allow_pickle=False) as saved:
             arrays = {name: saved[name] for name in saved.files}
@@ -85,24 +92,32 @@ def _parsed(content: bytes, is_npz: bool) -> tuple[Mechanism, str, Shape | None]
     kind, model = named(about.pop("mechanism")), str(about.pop("model"))
     served = about.pop("served", None)
     shape = None if served is None else shapes.restored(served)
+    smoothed = about.pop("smoothing", None)
+    smoothing = None if smoothed is None else Smoothing.restored(smoothed)
+    if smoothing is not None and smoothing.settings() != smoothed:
+        raise ValueError("the smoothing has settings that are not saved ones")
     mechanism = kind.restored(about, arrays)
     if about != json.loads(json.dumps(mechanism.settings())):
         raise ValueError("the file has settings that are not saved ones")
-    if checksum != _checksum(mechanism, model, shape):
+    if checksum != _checksum(mechanism, model, shape, smoothing):
         raise ValueError("the file was changed after it was written")
-    return mechanism, model, shape
+    return mechanism, model, shape, smoothing
 
 
-def _checksum(mechanism: Mechanism, model: str, shape: Shape | None) -> str:
+def _checksum(mechanism: Mechanism, model: str, shape: Shape | None, smoothing: Smoothing | None) -> str:
     """Against files that were changed by mistake; whoever changes one on purpose can write another."""
-    return hashlib.sha256(fingerprint(mechanism, model, shape)).hexdigest()
+    return hashlib.sha256(fingerprint(mechanism, model, shape, smoothing)).hexdigest()
 
 
-def fingerprint(mechanism: Mechanism, model: str, shape: Shape | None = None) -> bytes:
+def fingerprint(
+    mechanism: Mechanism, model: str, shape: Shape | None = None, smoothing: Smoothing | None = None
+) -> bytes:
     """What tells one veil from another: keyed draws of another ε, reference, model or shape must be independent."""
     about = {"mechanism": mechanism.name, "model": model, **mechanism.settings()}
     if shape is not None:
         about["served"] = shape.settings()
+    if smoothing is not None:
+        about["smoothing"] = smoothing.settings()
     return json.dumps(about, sort_keys=True).encode() + digest(mechanism)
 
 

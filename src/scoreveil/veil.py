@@ -36,6 +36,7 @@ from scoreveil.outcomes import Outcomes
 from scoreveil.randomness import KeyedDraws
 from scoreveil.secret_file import Secret
 from scoreveil.shapes import MoreAxes, Shape
+from scoreveil.smoothing import Smoothing
 
 Scores = TypeVar("Scores", bound=Array)
 GivenSecret = bytes | str | os.PathLike[str] | Secret
@@ -63,6 +64,7 @@ class VeilOptions(MechanismOptions, total=False):
     secret: GivenSecret | None
     model: str
     threads: int
+    smoothing: Smoothing | None
 
 
 class Veil:
@@ -79,6 +81,8 @@ class Veil:
         model: A name. With a secret, other models get independent answers.
         rng: A numpy Generator, for tests and studies; without one draws are cryptographic.
         threads: For large batches.
+        smoothing: That of the scores which this veil is for (`smoothing.py`). A veil sees no records, so it is given
+            smoothed scores; integrations and the gateway smooth by themselves.
         options: The mechanism's own: for "isotonic" `keep`, how many top classes keep their place (1, or "all"),
             and, for two or more, `reference`, public scores (n, k) that lessen the distortion; for "published" its
             `reading`.
@@ -97,6 +101,7 @@ class Veil:
         model: str = "",
         rng: np.random.Generator | None = None,
         threads: int = 1,
+        smoothing: Smoothing | None = None,
         **options: Unpack[MechanismOptions],
     ) -> None:
         if secret is not None and rng is not None:
@@ -116,7 +121,10 @@ class Veil:
         if shape is not None and not isinstance(shape, Shape):
             got = f"the class {shape.__name__}" if isinstance(shape, type) else type(shape).__name__
             raise ValueError(f"Expected a shape of scoreveil.shapes, such as OneColumn(), got {got}.")
+        if smoothing is not None and not isinstance(smoothing, Smoothing):
+            raise ValueError(f"Expected a Smoothing, got {type(smoothing).__name__}.")
         self.shape = shape
+        self.smoothing = smoothing
         self.model = model
         self.threads = threads
         self._rng = rng
@@ -339,8 +347,7 @@ class Veil:
         if self._secret is None:
             raise ValueError("Fingerprints of records need a secret; this veil has none.")
         if self._fingerprints is None:
-            known = storage.fingerprint(self.mechanism, self.model, self.shape)
-            self._fingerprints = Fingerprints(self._secret.value, known)
+            self._fingerprints = Fingerprints(self._secret.value, self._told_apart())
         return self._fingerprints(rows, inputs)
 
     @classmethod
@@ -375,19 +382,34 @@ class Veil:
         """Whether answers are functions of a secret."""
         return self._secret is not None
 
+    def for_scores(self) -> "Veil":
+        """This veil, for whoever has scores and no model to ask.
+
+        Raises:
+            ValueError: It is for smoothed scores.
+        """
+        if self.smoothing is not None:
+            raise ValueError(
+                "This veil was fitted on smoothed scores, which are read from a model around each record: use it where "
+                "the model can be asked (scoreveil serve, VeiledClassifier), or fit one without smoothing."
+            )
+        return self
+
     def with_secret(self, secret: GivenSecret) -> "Veil":
         """The same veil with keyed answers."""
-        return Veil(self.mechanism, shape=self.shape, secret=secret, model=self.model, threads=self.threads)
+        return self._with(secret=Secret.from_given(secret), rng=None)
 
     def with_shape(self, shape: Shape | None) -> "Veil":
         """The same veil for scores that are served in another way."""
-        return Veil(
-            self.mechanism, shape=shape, secret=self._secret, model=self.model, rng=self._rng, threads=self.threads
-        )
+        return self._with(shape=shape)
+
+    def _with(self, **changed: Any) -> "Veil":
+        same = {"shape": self.shape, "secret": self._secret, "model": self.model, "rng": self._rng}
+        return Veil(self.mechanism, **same | {"threads": self.threads, "smoothing": self.smoothing} | changed)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the mechanism to .json, or to .npz where it has tables of a reference. Never the secret."""
-        storage.save(self.mechanism, self.model, Path(path), self.shape)
+        storage.save(self.mechanism, self.model, Path(path), self.shape, self.smoothing)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, secret: GivenSecret | None = None, threads: int = 1) -> "Veil":
@@ -396,8 +418,8 @@ class Veil:
         Raises:
             ValueError: The file is damaged, or was not written by `save`.
         """
-        mechanism, model, shape = storage.load(Path(path))
-        return cls(mechanism, shape=shape, secret=secret, model=model, threads=threads)
+        mechanism, model, shape, smoothing = storage.load(Path(path))
+        return cls(mechanism, shape=shape, secret=secret, model=model, threads=threads, smoothing=smoothing)
 
     def about(self) -> dict[str, Any]:
         """What tells this veil from others, as plain values: for manifests. Of a secret only a fingerprint."""
@@ -408,20 +430,25 @@ class Veil:
             "tables": hashlib.sha256(tables).hexdigest() if tables else None,
             "key": None if secret is None else secret.fingerprint,
             **(self.shape.settings() if self.shape else {}),
+            **({"copies": self.smoothing.copies, "scale": self.smoothing.scale} if self.smoothing else {}),
             **self.mechanism.summary(),
         }
 
     def __repr__(self) -> str:
         shape = "" if self.shape is None else f", {self.shape}"
+        shape += "" if self.smoothing is None else ", of smoothed scores"
         return f"<Veil {self.mechanism.name}: {self.mechanism}{shape}{', keyed' if self.is_keyed else ''}>"
 
     def __getstate__(self) -> dict[str, Any]:
         """A veil travels without its secret (`Secret`), and makes its keyed draws where it arrives."""
         return {**vars(self), "_draws": None, "_fingerprints": None}
 
+    def _told_apart(self) -> bytes:
+        return storage.fingerprint(self.mechanism, self.model, self.shape, self.smoothing)
+
     def _keyed_draws(self) -> KeyedDraws | None:
         if self._draws is None and self._secret is not None:
-            self._draws = KeyedDraws(self._secret.value, storage.fingerprint(self.mechanism, self.model, self.shape))
+            self._draws = KeyedDraws(self._secret.value, self._told_apart())
         return self._draws
 
 

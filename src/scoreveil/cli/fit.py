@@ -450,7 +450,7 @@ def verify(
     if served is not None and veil.shape is not None:
         raise ValueError("The veil has its shape already; leave --shape and its options out.")
     if served is not None:
-        veil = Veil(veil.mechanism, shape=served, model=veil.model)
+        veil = Veil(veil.mechanism, shape=served, model=veil.model, smoothing=veil.smoothing)
     sides: Sides = (nonmembers, nonmember_labels, members, member_labels)
     if any(sides) and not (members and nonmembers):
         raise ValueError("What tells members from others is counted on both: give --members and --nonmembers.")

@@ -119,7 +119,7 @@ def protect(
     if fitted is not None:
         if (epsilon, keep, reference, mechanism) != (None, None, None, DEFAULT_MECHANISM):
             raise ValueError("--veil has its epsilon and options already; give it alone, or leave it out.")
-        loaded = Veil.load(fitted)
+        loaded = Veil.load(fitted).for_scores()
         if served is not None and loaded.shape is not None:
             raise ValueError("--veil has its shape already; leave --shape and its options out.")
         found, served = loaded.mechanism, loaded.shape or served

@@ -105,7 +105,7 @@ def protect(
         BadRows: Some rows are not score vectors, and the file is refused for it; nothing is written.
         ValueError: Other bad input; nothing is written.
     """
-    source = Path(source)
+    source, veil = Path(source), veil.for_scores()
     rows, bad, left_out = 0, list[tuple[int, str]](), set[int]()
     with open_scores(source, columns) as scores:
         target = checked_target(source, Path(target), force)

@@ -29,6 +29,7 @@ from scoreveil.mechanisms.promises import SIXTEENTHS, WHOLE, Evidence
 from scoreveil.mechanisms.regions import MAX_REGIONS, NEAREST, Regions
 from scoreveil.mechanisms.scores import check_epsilon
 from scoreveil.shapes import ManyLabels, OneColumn, Shape
+from scoreveil.smoothing import Smoothing
 from scoreveil.veil import Veil
 
 __all__ = ["fit"]
@@ -62,6 +63,7 @@ def fit(
     rng: Draws | None = None,
     model: str = "",
     columns: str | None = None,
+    smoothing: Smoothing | None = None,
 ) -> Veil:
     """Fit the most useful veil under which members and others are alike.
 
@@ -90,6 +92,7 @@ def fit(
         rng: A numpy Generator for the noise on the histograms, for tests; without one it is cryptographic.
         model: A name for the veil.
         columns: Of DataFrames and files: the columns of the scores, as names or patterns with commas between.
+        smoothing: Where all scores given are `smoothed_scores`: their smoothing, which is saved with the veil.
 
     Returns:
         A `Veil` whose mechanism is `Regions`; of many labels, one for each.
@@ -114,7 +117,7 @@ def fit(
         mechanism: Regions | PerLabel = PerLabel.of(maps)
     else:
         mechanism = _fitted(others, inside, settings, releases)
-    veil = Veil(mechanism, shape=shape, model=model)
+    veil = Veil(mechanism, shape=shape, model=model, smoothing=smoothing)
     if veil.is_constant:
         warnings.warn(constant_words(others.records), stacklevel=2)
     return veil

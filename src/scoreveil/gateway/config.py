@@ -224,6 +224,7 @@ class Upstream(ConfigTable, frozen=True):
     binary: bool = False  # it speaks the binary tensor extension
     token_file: Path | None = None  # sent as a bearer token
     connections: Count = 100
+    largest_batch: Count | None = None  # rows that it takes at a time; for copies of records that are smoothed
     mlflow_format: Literal["dataframe", "instances", "inputs"] = "dataframe"
     signature: str | None = None  # TF Serving's
     top_logprobs: Annotated[int, Meta(ge=1, le=100)] = 20  # OpenAI's: how many are asked for, where labels are read
@@ -359,7 +360,14 @@ class Model(ConfigTable, frozen=True):
             if "veil" in self.veil:
                 _require(len(self.veil) == 1, "a fitted veil has its epsilon and options already; name it alone")
                 fitted = Veil.load(self.veil["veil"])
-                return Veil(fitted.mechanism, shape=self._served_shape(fitted), secret=secret, model=name)
+                shape = self._served_shape(fitted)
+                places = isinstance(shape, (TopK, MoreAxes)) or (shape is None and self.releases is not None)
+                _require(
+                    fitted.smoothing is None or not (places or self.is_language),
+                    "the veil was fitted on smoothed scores; texts, lists of the largest scores and scores of places "
+                    "cannot be smoothed",
+                )
+                return Veil(fitted.mechanism, shape=shape, secret=secret, model=name, smoothing=fitted.smoothing)
             for option, value in self.veil.items():
                 if files or not isinstance(value, Path):
                     given[option] = np.load(value, allow_pickle=False) if isinstance(value, Path) else value

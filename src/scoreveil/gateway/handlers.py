@@ -14,7 +14,7 @@ from scoreveil.gateway.completions import CompletionForm
 from scoreveil.gateway.language import TextUpstream
 from scoreveil.gateway.served import Asker, ServedModel, request_digest
 from scoreveil.inference_protocol.messages import HEADER_LENGTH, LARGE
-from scoreveil.inference_protocol.refusals import Refusal, bad_request, upstream_failed
+from scoreveil.inference_protocol.refusals import Refusal, bad_request
 
 if TYPE_CHECKING:
     from scoreveil.gateway.app import Gateway
@@ -192,10 +192,7 @@ async def _read(exchange: Exchange, body: bytes) -> Any:
 async def _answer(exchange: Exchange, query: Any) -> Answer:
     served, gateway = exchange.served, exchange.gateway
     source = served.source
-    found = await source.infer(query, served.limits.seconds)
-    if any(len(array) != query.rows for array in found.values()):
-        raise upstream_failed("rows")
-    scores, passed = served.read(found)
+    scores, passed = await served.ask(query)
     asker = Asker(exchange.client, gateway.epsilon_limit(exchange.client), _idempotency(exchange))
     # a client that wants labels alone is told no scores, and charged for none
     veiled = await served.release(scores, query, gateway.ledger, asker) if scores else {}

@@ -55,6 +55,12 @@ class RowQuery:
     def inputs(self) -> list[Any]:
         return [self.tensors[name] for name in sorted(self.tensors)]
 
+    def arrays(self) -> dict[str, Array]:
+        return self.tensors
+
+    def of(self, arrays: Arrays) -> "RowQuery":
+        return RowQuery(dict(arrays), self.named)
+
 
 class RowSource(Source[RowQuery]):
     """A model server that takes rows of JSON at one path."""

@@ -5,6 +5,7 @@
 Nothing but `release` lets scores out.
 """
 
+import asyncio
 import hashlib
 import hmac
 import secrets
@@ -34,6 +35,7 @@ from scoreveil.ledger.releases import MOST_OUTCOME, SETTINGS
 from scoreveil.mechanisms.scores import check_rows
 from scoreveil.neighbourhood import Neighbourhoods
 from scoreveil.shapes import OneColumn
+from scoreveil.smoothing import averaged
 from scoreveil.veil import Veil
 
 MOST_ANSWERED = 1 << 16  # outcomes that a worker knows without asking the ledger
@@ -61,6 +63,7 @@ class ServedModel:
             secret = keys.records if model.budgeted else keys.answers
         scores = model.scores if model.is_veiled else ()
         self._veils = {score: model.make_veil(secret, f"{name}/{model.version}/{score}") for score in scores}
+        self._smoothing = next((veil.smoothing for veil in self._veils.values()), None)
         each = model.each_releases if model.is_veiled else 0
         assert each is not None  # what the file does not tell, the opened model has told
         self._each = each
@@ -81,6 +84,37 @@ class ServedModel:
             price, _ = self._price(held)
             self._limit = min(model.allowed_answers(held) * price, MOST_UNITS) if model.budgeted else 0
             self._repeats: Repeats = model.exhausted if model.budgeted else "sticky"
+
+    async def ask(self, query: Any) -> tuple[dict[str, Array], dict[str, Array]]:
+        """The model's scores, which `release` takes, and what passes beside them; scores of a veil for smoothed ones
+        are read around each record."""
+        if self._smoothing is None:
+            return self.read(await self._found(query))
+        own = query.arrays()
+        try:
+            around = self._smoothing.around(own)
+        except (ValueError, TypeError):
+            raise bad_request("These inputs are not such as the veil of this model was fitted for.") from None
+        found = await self._found(query.of({name: np.concatenate([own[name], around[name]]) for name in own}))
+        scores, passed = self.read(found)
+        veils, rows = self._veils, query.rows
+        smoothed = {name: averaged(each[:rows], each[rows:], veils[name].shape) for name, each in scores.items()}
+        return smoothed, {name: array[:rows] for name, array in passed.items()}
+
+    async def _found(self, query: Any) -> Arrays:
+        """The model's answer, in parts where it takes no more rows at a time."""
+        upstream, rows = self.model.upstream, query.rows
+        most = rows if upstream is None or upstream.largest_batch is None else upstream.largest_batch
+        queries = [query]
+        if rows > most:
+            arrays = query.arrays()
+            starts = range(0, rows, most)
+            queries = [query.of({n: array[at : at + most] for n, array in arrays.items()}) for at in starts]
+        parts = await asyncio.gather(*(self.source.infer(each, self.limits.seconds) for each in queries))
+        for each, part in zip(queries, parts, strict=True):
+            if any(len(array) != each.rows for array in part.values()):
+                raise upstream_failed("rows")
+        return parts[0] if len(parts) == 1 else {n: np.concatenate([part[n] for part in parts]) for n in parts[0]}
 
     def read(self, found: Arrays) -> tuple[dict[str, Array], dict[str, Array]]:
         """What the model answered: scores, which `release` takes, and what passes beside them."""
@@ -254,7 +288,7 @@ def open_source(name: str, model: Model, limits: Limits) -> Source[Any]:
 
 def _settings(veils: Iterable[Veil], secret: bytes) -> bytes:
     """A hash of all that answers depend on: an outcome is given again under the same alone."""
-    parts = (storage.fingerprint(veil.mechanism, veil.model, veil.shape) for veil in veils)
+    parts = (storage.fingerprint(veil.mechanism, veil.model, veil.shape, veil.smoothing) for veil in veils)
     state = hashlib.sha256(hmac.digest(secret, b"scoreveil settings 1", "sha256"))
     for part in parts:
         state.update(record_bytes.with_length(part))

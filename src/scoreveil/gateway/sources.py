@@ -7,8 +7,10 @@ source.write(query, veiled)
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
+
+from msgspec import structs
 
 from scoreveil import record_bytes
 from scoreveil.gateway import lists
@@ -83,6 +85,18 @@ class TensorQuery:
     def inputs(self) -> list[Array]:
         return [tensor.data for tensor in sorted(self.request.inputs, key=lambda tensor: tensor.name)]
 
+    def arrays(self) -> dict[str, Array]:
+        """The inputs by name."""
+        return {tensor.name: tensor.data for tensor in self.request.inputs}
+
+    def of(self, arrays: Arrays) -> "TensorQuery":
+        """The same question about other records."""
+        tensors = [
+            structs.replace(tensor, data=arrays[tensor.name], shape=arrays[tensor.name].shape)
+            for tensor in self.request.inputs
+        ]
+        return replace(self, request=replace(self.request, inputs=tensors))
+
 
 class TensorSource(Source[TensorQuery]):
     """A model whose clients speak the Open Inference Protocol."""
@@ -99,8 +113,9 @@ class TensorSource(Source[TensorQuery]):
         self._shape, self._lists, self._places = model.bare_veil.shape, model.lists, model.has_places
         # of a list all is asked for: what the client does not want to see says how it is ordered
         self._asks_all = model.remembers or self._lists
-        # the gateway itself needs the inputs to run a model, to know a record, and to write tensors in binary
-        self._reads_numbers = model.knows_records or model.upstream is None or model.upstream.binary
+        # the gateway itself needs the inputs to run a model, to know or smooth a record, and to write tensors in binary
+        smooths = model.is_veiled and model.bare_veil.smoothing is not None
+        self._reads_numbers = model.knows_records or smooths or model.upstream is None or model.upstream.binary
 
     def read(self, body: bytes, header: bytes | None) -> TensorQuery:
         request = messages.read_request(body, header, self._passed, self._most, self._reads_numbers, self.inputs)

@@ -31,7 +31,7 @@ class VeilPostprocessor(Postprocessor):
 
     def __init__(self, epsilon: float | Mechanism | Veil, **options: Unpack[VeilOptions]) -> None:
         super().__init__(is_fitted=True, apply_fit=False, apply_predict=True)
-        self._veil = Veil.from_given(epsilon, **options)
+        self._veil = Veil.from_given(epsilon, **options).for_scores()
 
     def __call__(self, preds: NDArray[Any]) -> NDArray[Any]:
         """Veiled predictions, (n, k) probabilities like what came."""

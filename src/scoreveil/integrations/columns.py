@@ -38,7 +38,7 @@ class ColumnVeil:
         if set(self._columns) & set(self._records):
             both = ", ".join(sorted(set(self._columns) & set(self._records)))
             raise ValueError(f"Records are told apart by other columns than their scores; {both} are named as both.")
-        self._veil = Veil.from_given(epsilon, **options)
+        self._veil = Veil.from_given(epsilon, **options).for_scores()
 
     def __call__(self, batch: Batch) -> Batch:
         missing = [name for name in (*self._columns, *self._records) if name not in batch]

@@ -171,9 +171,9 @@ def _shape(pipeline: TextClassificationPipeline) -> Shape | None:
 def _shaped(epsilon: float | Mechanism | Veil, shape: Shape | None, options: VeilOptions) -> Veil:
     """The veil that is given or made, with a shape where none was said."""
     if isinstance(epsilon, Veil):
-        veil = Veil.from_given(epsilon, **options)
+        veil = Veil.from_given(epsilon, **options).for_scores()
         if shape is not None and veil.shape is None:
             raise ValueError(f"Expected a veil made with shape={shape!r}, got one for score vectors.")
         return veil
     made: VeilOptions = {"shape": shape, **options}
-    return Veil(epsilon, **made)
+    return Veil(epsilon, **made).for_scores()

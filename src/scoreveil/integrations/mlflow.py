@@ -49,9 +49,12 @@ class VeiledModel(mlflow.pyfunc.PythonModel):
 
     def predict(self, context: Any, model_input, params: dict[str, Any] | None = None) -> NDArray[Any]:  # type: ignore[no-untyped-def]  # a type would make MLflow convert what comes
         """Veiled scores, one row a record. There are no parameters."""
-        given = self._classifier.predict_proba(model_input)
-        scores = asked_scores(given, self._veil.veil.shape, getattr(self._classifier, "classes_", None))
-        return self._veil(scores, [model_input])
+        return self._veil(self._veil.smoothed(self._ask(model_input), self._ask, model_input), [model_input])
+
+    def _ask(self, given: Any) -> NDArray[Any]:
+        """Raw scores."""
+        found = self._classifier.predict_proba(given)
+        return asked_scores(found, self._veil.veil.shape, getattr(self._classifier, "classes_", None))
 
 
 def save_model(

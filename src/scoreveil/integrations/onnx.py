@@ -91,14 +91,20 @@ class VeiledSession:
         return self._veil.guarantee
 
     def _veiled(self, answer: NDArray[Any], input_feed: Mapping[str, Any]) -> NDArray[Any]:
-        asked = [input_feed[name] for name in sorted(input_feed)]
+        def ask(copies: dict[str, Any]) -> NDArray[Any]:
+            return self._probabilities(self._session.run([self._scores], copies)[0])
+
+        scores = self._veil.smoothed(self._probabilities(answer), ask, dict(input_feed))
+        return self._veil(scores, [input_feed[name] for name in sorted(input_feed)])
+
+    def _probabilities(self, answer: NDArray[Any]) -> NDArray[Any]:
         if self._outputs == "probabilities":
-            return self._veil(answer, asked)
+            return answer
         # in half precision the sum of many small probabilities drifts from 1
         wide = answer.astype(np.float32) if answer.dtype == np.float16 else answer
         check_axes(wide, self._veil.veil.shape)
         self._check(wide)
-        return self._veil(sigmoid(wide) if self._yes_or_no else softmax(wide), asked)
+        return sigmoid(wide) if self._yes_or_no else softmax(wide)
 
 
 def _scores_output(found: Mapping[str, str]) -> str:

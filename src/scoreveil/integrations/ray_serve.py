@@ -115,6 +115,6 @@ def veiled_application(
     Raises:
         ValueError: `Veil` does not take these options.
     """
-    veil = Veil.from_given(epsilon, **options)
+    veil = Veil.from_given(epsilon, **options).for_scores()  # the classifier answers from another process
     deployment = VeiledEndpoint.options(**(endpoint or {}))  # type: ignore[attr-defined]
     return deployment.bind(classifier, name, veil)

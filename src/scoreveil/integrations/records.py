@@ -6,7 +6,7 @@ the same answer, and the answers of others tell nothing about it.
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Unpack
 
 import numpy as np
@@ -17,6 +17,7 @@ from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.mechanism import Mechanism
 from scoreveil.mechanisms.scores import ROUNDED, SUM_TOLERANCE
 from scoreveil.shapes import ManyLabels, MoreAxes, OneColumn, Shape
+from scoreveil.smoothing import averaged
 from scoreveil.veil import Veil, VeilOptions
 
 Rows = NDArray[Any]
@@ -40,6 +41,11 @@ class RecordVeil:
     @property
     def guarantee(self) -> Guarantee:
         return self.veil.guarantee
+
+    def smoothed(self, scores: Rows, ask: Callable[[Any], Rows], given: Any) -> Rows:
+        """Scores of what the model was given; where the veil is for smoothed ones, read around each record."""
+        smoothing = self.veil.smoothing
+        return scores if smoothing is None else averaged(scores, ask(smoothing.around(given)), self.veil.shape)
 
     def __call__(self, scores: Rows, inputs: Iterable[Any]) -> Rows:
         """Veiled scores of n records, which lie along the first axis of each input: (n, k), or (k,) of one.

@@ -75,20 +75,34 @@ class VeiledModule(nn.Module):
         if torch.jit.is_tracing() or torch.compiler.is_exporting():
             _refuse_export()
         with torch.no_grad():
-            answer = self._behind[0](*inputs, **named)
-            if not isinstance(answer, Tensor):
-                raise ValueError(f"Expected a tensor from the module, got {type(answer).__name__}.")
-            wide = answer.float() if answer.dtype in HALVES else answer
-            check_axes(wide, self._veil.veil.shape)
-            scores = wide
-            if self._outputs == "logits":
-                if not self._check.is_settled:
-                    self._check(wide.cpu().numpy())
-                scores = torch.sigmoid(wide) if self._yes_or_no else torch.softmax(wide, dim=-1)
+            scores = self._scores(*inputs, **named)
+            if self._veil.veil.smoothing is not None:
+                if named or len(inputs) != 1 or not isinstance(inputs[0], Tensor):
+                    raise ValueError("A veil for smoothed scores takes one tensor of records.")
+                x = inputs[0]
+                found = self._veil.smoothed(
+                    scores.cpu().numpy(),
+                    lambda copies: self._scores(torch.from_numpy(copies).to(x.device)).cpu().numpy(),
+                    x.cpu().numpy(),
+                )
+                scores = torch.from_numpy(found).to(scores.device)
             if not self._veil.veil.is_keyed:
                 return self._veil.veil(scores)
             asked = [each.cpu().numpy() for each in (*inputs, *named.values()) if isinstance(each, Tensor)]
             return torch.from_numpy(self._veil(scores.cpu().numpy(), asked)).to(scores.device)
+
+    def _scores(self, *inputs: Any, **named: Any) -> Tensor:
+        """Probabilities of the wrapped module."""
+        answer = self._behind[0](*inputs, **named)
+        if not isinstance(answer, Tensor):
+            raise ValueError(f"Expected a tensor from the module, got {type(answer).__name__}.")
+        wide = answer.float() if answer.dtype in HALVES else answer
+        check_axes(wide, self._veil.veil.shape)
+        if self._outputs == "probabilities":
+            return wide
+        if not self._check.is_settled:
+            self._check(wide.cpu().numpy())
+        return torch.sigmoid(wide) if self._yes_or_no else torch.softmax(wide, dim=-1)
 
     # What nn.Module does with children, done with the wrapped module
 
