@@ -37,6 +37,7 @@ QUANTILES = 32  # of a column that hardly varies
 COMMON = 0.01  # share of typical records from which on a category is known: a rarer one could name somebody
 REPLACED = 1.0  # probability that a category is replaced, for each unit of scale
 CHANNELS = 4  # that a picture has at most
+HAIR = 2.0**-20  # that single precision still tells
 AT_A_TIME = 1 << 20  # numbers of copies that are made at a time
 
 
@@ -206,7 +207,7 @@ def smoothed_scores(
 def averaged(own: Rows, around: Rows, shape: Shape | None = None) -> Rows:
     """The scores of `smoothed_scores`, of what a model answers at records and at their copies.
 
-    Where the mean puts another class first, it and the label get the mean of both, and the label is first by a hair.
+    Where the mean puts another class first, as much certainty of the label is mixed in as makes it first by a hair.
 
     Raises:
         ValueError: Such scores cannot be averaged.
@@ -215,12 +216,12 @@ def averaged(own: Rows, around: Rows, shape: Shape | None = None) -> Rows:
         raise ValueError("Lists of the largest scores, and scores of places, cannot be smoothed: copies have others.")
     mean = around.reshape(-1, *own.shape).mean(axis=0, dtype=np.float64)
     scores, own_scores = (mean, own) if shape is None else (shape.vectors(mean), shape.vectors(own))
-    label, first = (each.argmax(axis=-1)[..., None] for each in (own_scores, scores))
-    half = (np.take_along_axis(scores, label, axis=-1) + np.take_along_axis(scores, first, axis=-1)) / 2
-    hair = np.where(label == first, 0.0, half * 2.0**-20)  # which single precision still tells
-    made = scores.copy()
-    np.put_along_axis(made, first, half - hair, axis=-1)
-    np.put_along_axis(made, label, half + hair, axis=-1)
+    label = own_scores.argmax(axis=-1)[..., None]
+    behind = scores.max(axis=-1, keepdims=True) - np.take_along_axis(scores, label, axis=-1)
+    is_first = scores.argmax(axis=-1)[..., None] == label
+    mixed = np.where(is_first, 0.0, behind / (1 + behind) + HAIR)
+    made = (1 - mixed) * scores
+    np.put_along_axis(made, label, np.take_along_axis(made, label, axis=-1) + mixed, axis=-1)
     return np.asarray(made.astype(own.dtype) if shape is None else shape.restored(made, own))
 
 

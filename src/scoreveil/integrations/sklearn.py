@@ -15,14 +15,18 @@ Of classifiers of several labels a record (MultiOutputClassifier, OneVsRestClass
 """
 
 import hashlib
+import hmac
 import numbers
-from typing import Any, Self
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scoreveil import fitting
 from scoreveil.extras import needs
+from scoreveil.fitting.neighbours import MOST_RECORDS, Asked, least, try_scales
 from scoreveil.integrations.records import RecordVeil
 from scoreveil.label_columns import check_values, yes_columns
 from scoreveil.mechanisms.guarantee import Guarantee
@@ -30,6 +34,7 @@ from scoreveil.mechanisms.mechanism import Mechanism
 from scoreveil.randomness import KeyedDraws
 from scoreveil.secret_file import Secret
 from scoreveil.shapes import ManyLabels
+from scoreveil.smoothing import Smoothing, smoothed_scores
 from scoreveil.veil import GivenSecret, Veil
 
 with needs("sklearn"):
@@ -94,6 +99,10 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         advantage: As in `scoreveil.fit`.
         beyond: As in `scoreveil.fit`.
         regions: As in `scoreveil.fit`.
+        smoothing: Reads the confidence around each record (`Smoothing`), against who asks about its neighbours: a
+            scale such as 0.3, of 16 copies that move as the records of `fit` spread; a `Smoothing`; or "auto", which
+            attacks the out-of-fold classifiers, and takes the least scale that stops the attack, or none;
+            `smoothing_trials_` has what it found.
         mechanism: The name of a mechanism that is not fitted, as in `Veil`: then there are no folds, and epsilon is
             its ε.
         keep: An option of the mechanism "isotonic": how many top classes keep their place.
@@ -113,6 +122,7 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         advantage: float = 0.02,
         beyond: fitting.Beyond = "label",
         regions: int = 8,
+        smoothing: float | Smoothing | Literal["auto"] | None = None,
         mechanism: str | None = None,
         keep: int | str | None = None,
         reading: str | None = None,
@@ -126,6 +136,7 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         self.advantage = advantage
         self.beyond = beyond
         self.regions = regions
+        self.smoothing = smoothing
         self.mechanism = mechanism
         self.keep = keep
         self.reading = reading
@@ -176,11 +187,15 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         elif len(fitted.classes_) < 2:
             raise ValueError(f"Expected at least 2 classes, got {len(fitted.classes_)} class.")
         if veil is None and hasattr(fitted, "predict_proba"):
-            if _is_frozen(inner):
-                records = _given_sides(fitted, X, y, members)
+            folds = None
+            if not _is_frozen(inner):
+                folds, force = self._folds(inner, X, y, fit_params), True  # which side is which is known
+            smoothing = self._chosen_smoothing(fitted, X, y, members, folds, secret)
+            if folds is None:
+                records = _given_sides(fitted, X, y, members, smoothing)
             else:
-                records, force = self._sides(inner, fitted, X, y, fit_params), True  # which side is which is known
-            veil = _sticky(self._fitted_veil(records, several, noise, force), secret)
+                records = _sides(folds, fitted, X, y, smoothing)
+            veil = _sticky(self._fitted_veil(records, several, noise, force, smoothing), secret)
         self._fitted, self._veil = fitted, None if veil is None else RecordVeil(veil)
         for name in SHOWN:
             self.__dict__.pop(name, None)
@@ -196,16 +211,19 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     @available_if(_scores_exist)
     def predict_proba(self, X: Any) -> Any:
         """Veiled probabilities, (n, classes); of several labels as the classifier has them, a list or (n, labels)."""
-        veil, given = self._record_veil(), self._fitted.predict_proba(X)
-        if not isinstance(veil.veil.shape, ManyLabels):
-            return veil(np.asarray(given), [X])
-        yes = veil(yes_columns(given, self._fitted.classes_).astype(np.float64), [X])
-        if not isinstance(given, list):
+        veil = self._record_veil()
+        several = isinstance(veil.veil.shape, ManyLabels)
+        scores = _scores(self._fitted, X, several, veil.veil.smoothing)
+        if not several:
+            return veil(scores, [X])
+        yes = veil(scores.astype(np.float64), [X])
+        classes = self._fitted.classes_
+        if not isinstance(classes, list):
             return yes
         # a label with one value in training has one column, of ones
         return [
-            np.column_stack([1 - column, column]) if np.shape(each)[1] == 2 else np.ones((len(yes), 1))
-            for each, column in zip(given, yes.T, strict=True)
+            np.column_stack([1 - column, column]) if len(values) == 2 else np.ones((len(yes), 1))
+            for values, column in zip(classes, yes.T, strict=True)
         ]
 
     @available_if(_scores_exist)
@@ -229,7 +247,7 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     def veil_(self) -> Veil:
         """The veil without its secret: to save, and to serve elsewhere."""
         veil = self._record_veil().veil
-        return Veil(veil.mechanism, shape=veil.shape, model=veil.model, threads=veil.threads)
+        return Veil(veil.mechanism, shape=veil.shape, model=veil.model, threads=veil.threads, smoothing=veil.smoothing)
 
     def _record_veil(self) -> RecordVeil:
         check_is_fitted(self)
@@ -265,45 +283,64 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         fitting.check_settings(self.advantage, self.epsilon, self.beyond, self.regions)
         return None
 
-    def _fitted_veil(self, records: dict[str, Any], several: bool, noise: KeyedDraws, force: bool) -> Veil:
+    def _chosen_smoothing(
+        self, fitted: Any, X: Any, y: Any, members: Any, folds: "list[_Fold] | None", secret: Secret
+    ) -> Smoothing | None:
+        """The smoothing of the parameters; "auto" tries several on models and records that they were not trained on."""
+        given = self.smoothing
+        if given is None or isinstance(given, Smoothing):
+            return given
+        if isinstance(given, str) and given != "auto":
+            raise ValueError(f"Expected smoothing to be a scale, a Smoothing, 'auto' or None, got {given!r}.")
+        seed = int.from_bytes(hmac.digest(secret.value, b"seed of smoothing", "sha256")[:15], "little")
+        if given != "auto":
+            return Smoothing(scale=given, typical=X, seed=seed)
+        if _are_several(y) or (folds is None and members is None):
+            raise ValueError("smoothing='auto' attacks one label a record, with members; give a scale instead.")
+        made, rng = Smoothing(typical=X, seed=seed), np.random.default_rng(seed)
+        if folds is None:
+            sides = [(fitted, members, (X, y))]
+        else:
+            X, y = indexable(X, y)
+            sides = [(f.model, *(_both(X, y, rows) for rows in (f.trained_on, f.tested))) for f in folds]
+        asked = []
+        for model, *both in sides:
+            most = min(MOST_RECORDS // len(sides), *(_num_samples(records) for records, _ in both))
+            taken = [_both(records, each, rng.permutation(_num_samples(records))[:most]) for records, each in both]
+            inside, outside = ((records, _numbers(np.asarray(each), fitted.classes_)) for records, each in taken)
+            asked.append(Asked(partial(_aligned, model, fitted.classes_), *inside, *outside))
+        settings: dict[str, Any] = {"advantage": self.advantage, "beyond": self.beyond, "regions": self.regions}
+        self.smoothing_trials_ = try_scales(asked, made, **settings)
+        scale = least(self.smoothing_trials_)
+        return None if scale is None else Smoothing.restored({**made.settings(), "scale": scale})
+
+    def _fitted_veil(
+        self, records: dict[str, Any], several: bool, noise: KeyedDraws, force: bool, smoothing: Smoothing | None
+    ) -> Veil:
         assert not isinstance(self.epsilon, (Mechanism, Veil))
         return fitting.fit(
             **records, advantage=self.advantage, epsilon=self.epsilon, beyond=self.beyond, regions=self.regions,
             shape=SEVERAL if several else None, force=force, rng=_Noise(noise, records), model=self.model or "",
+            smoothing=smoothing,
         )  # fmt: skip
 
-    def _sides(self, inner: Any, fitted: Any, X: Any, y: Any, fit_params: dict[str, Any]) -> dict[str, Any]:
-        """Both sides as `fit` takes them: out-of-fold scores, and the final classifier's own."""
+    def _folds(self, inner: Any, X: Any, y: Any, fit_params: dict[str, Any]) -> "list[_Fold]":
+        """Clones of the estimator, each trained on a part of the records, and tested on others."""
         X, y = indexable(X, y)
-        inside, labels = _scored(fitted, X, y)
-        scores, tested = self._out_of_fold(inner, fitted.classes_, X, y, fit_params)
-        return {
-            "nonmembers": scores[tested],
-            "nonmember_labels": labels[tested],
-            "members": inside,
-            "member_labels": labels,
-        }
-
-    def _out_of_fold(
-        self, inner: Any, classes: NDArray[Any], X: Any, y: Any, fit_params: dict[str, Any]
-    ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-        """Scores, a row for each record, by clones that were not trained on it, and which records have them."""
-        several, records = _are_several(y), _num_samples(y)
+        records = _num_samples(y)
         folds = check_cv(self.cv, y, classifier=True)
         if isinstance(self.cv, numbers.Integral) and self.random_state is not None:
-            kind = KFold if several else StratifiedKFold
+            kind = KFold if _are_several(y) else StratifiedKFold
             folds = kind(self.cv, shuffle=True, random_state=self.random_state)
-        scores, times_tested = np.zeros((records, len(classes))), np.zeros(records, dtype=np.int64)
+        made, times_tested = [], np.zeros(records, dtype=np.int64)
         for trained_on, tested in folds.split(X, y):
             params = {name: _rows(value, trained_on, records) for name, value in fit_params.items()}
-            part = clone(inner).fit(_safe_indexing(X, trained_on), _safe_indexing(y, trained_on), **params)
-            # a rare class may be missing
-            known = np.arange(len(classes)) if several else _numbers(part.classes_, classes)
-            scores[np.ix_(tested, known)] = _scores(part, _safe_indexing(X, tested), several)
+            part = clone(inner).fit(*_both(X, y, trained_on), **params)
+            made.append(_Fold(part, trained_on, tested))
             times_tested[tested] += 1
         if times_tested.max() > 1:
             raise ValueError("Expected a cv that tests each record at most once, got one that tests some repeatedly.")
-        return scores, times_tested > 0
+        return made
 
     def __sklearn_is_fitted__(self) -> bool:
         return "_fitted" in vars(self)
@@ -363,22 +400,64 @@ def _are_several(y: Any) -> bool:
     return np.asarray(y).ndim == 2
 
 
-def _given_sides(classifier: Any, X: Any, y: Any, members: Any) -> dict[str, Any]:
+@dataclass(frozen=True, eq=False)
+class _Fold:
+    """A classifier, the rows that it was trained on, and those that it is tested on."""
+
+    model: Any
+    trained_on: NDArray[Any]
+    tested: NDArray[Any]
+
+
+def _both(X: Any, y: Any, rows: NDArray[Any]) -> tuple[Any, Any]:
+    return _safe_indexing(X, rows), _safe_indexing(y, rows)
+
+
+def _sides(folds: list[_Fold], fitted: Any, X: Any, y: Any, smoothing: Smoothing | None) -> dict[str, Any]:
+    """Both sides as `fit` takes them: out-of-fold scores, and the final classifier's own."""
+    X, y = indexable(X, y)
+    inside, labels = _scored(fitted, X, y, smoothing)
+    scores = [
+        _aligned(f.model, fitted.classes_, _safe_indexing(X, f.tested), _are_several(y), smoothing) for f in folds
+    ]
+    tested = np.concatenate([fold.tested for fold in folds])
+    order = np.argsort(tested, kind="stable")
+    return {
+        "nonmembers": np.concatenate(scores)[order],
+        "nonmember_labels": labels[tested[order]],
+        "members": inside,
+        "member_labels": labels,
+    }
+
+
+def _aligned(
+    part: Any, classes: NDArray[Any], X: Any, several: bool = False, smoothing: Smoothing | None = None
+) -> NDArray[Any]:
+    """Scores of a classifier with a column for each of these classes: a rare one may be missing in a fold."""
+    found = _scores(part, X, several, smoothing)
+    if several:
+        return found
+    scores = np.zeros((len(found), len(classes)))
+    scores[:, _numbers(part.classes_, classes)] = found
+    return scores
+
+
+def _given_sides(classifier: Any, X: Any, y: Any, members: Any, smoothing: Smoothing | None) -> dict[str, Any]:
     """Both sides of a frozen classifier as `fit` takes them, where members are given."""
-    sides = dict(zip(("nonmembers", "nonmember_labels"), _scored(classifier, X, y), strict=True))
+    sides = dict(zip(("nonmembers", "nonmember_labels"), _scored(classifier, X, y, smoothing), strict=True))
     if members is None:
         return sides
     if not isinstance(members, (tuple, list)) or len(members) != 2:
         raise ValueError("Expected members=(X, y): records that the frozen classifier was trained on, and labels.")
     X_in, y_in = members
-    inside = _scored(classifier, X_in, _labels(y_in))
+    inside = _scored(classifier, X_in, _labels(y_in), smoothing)
     return sides | dict(zip(("members", "member_labels"), inside, strict=True))
 
 
-def _scored(classifier: Any, X: Any, y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+def _scored(classifier: Any, X: Any, y: Any, smoothing: Smoothing | None) -> tuple[NDArray[Any], NDArray[Any]]:
     """Scores of records, and their labels as numbers."""
-    several = _are_several(y)
-    return _scores(classifier, X, several), np.asarray(y) if several else _numbers(np.asarray(y), classifier.classes_)
+    several, labels = _are_several(y), np.asarray(y)
+    return _scores(classifier, X, several, smoothing), labels if several else _numbers(labels, classifier.classes_)
 
 
 def _sticky(veil: Veil, secret: Secret) -> Veil:
@@ -388,9 +467,12 @@ def _sticky(veil: Veil, secret: Secret) -> Veil:
     return veil.with_secret(secret) if is_drawn else veil
 
 
-def _scores(classifier: Any, X: Any, several: bool) -> NDArray[Any]:
-    given = classifier.predict_proba(X)
-    return yes_columns(given, classifier.classes_) if several else np.asarray(given)
+def _scores(classifier: Any, X: Any, several: bool, smoothing: Smoothing | None = None) -> NDArray[Any]:
+    def ask(records: Any) -> NDArray[Any]:
+        given = classifier.predict_proba(records)
+        return yes_columns(given, classifier.classes_) if several else np.asarray(given)
+
+    return ask(X) if smoothing is None else smoothed_scores(ask, X, smoothing, SEVERAL if several else None)
 
 
 def _is_frozen(estimator: Any) -> bool:
