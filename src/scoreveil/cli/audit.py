@@ -66,6 +66,10 @@ def audit(
             metavar="N", help="Ask for labels around N members and N others, 2,500 times each: the true floor."
         ),
     ] = 0,
+    neighbours: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Ask around N members and N others, with smoothing and without; tables: 300."),
+    ] = None,
     sensitive: Annotated[Text, _text("COLUMN", "With a table: infer this column, by name or number from 0.")] = None,
     canaries: Annotated[
         int, typer.Option(metavar="N", help="With --architecture: train one model on N coins, and prove an ε by them.")
@@ -139,8 +143,8 @@ def audit(
         "reference": (reference, None),
     }
     if model is None:
-        if boundary or sensitive or canaries:
-            raise ValueError("--boundary, --sensitive and --canaries ask a model: give --model and its data.")
+        if boundary or sensitive or canaries or neighbours:
+            raise ValueError("--boundary, --neighbours, --sensitive and --canaries ask a model: give --model.")
         if member_data or nonmember_data or shadow_data or architecture:
             raise ValueError("--member-data, --nonmember-data, --shadow-data and --architecture go with --model.")
         if shadows or inversion:
@@ -159,11 +163,14 @@ def audit(
         if member_data is None or nonmember_data is None:
             missing = "--member-data" if member_data is None else "--nonmember-data"
             raise ValueError(f"--model needs --member-data and --nonmember-data; {missing} is missing.")
-        predict, auxiliary = subjects.load_predict(model), None if shadow_data is None else _data(shadow_data)
+        predict, auxiliary = subjects.load_predict(model), None if shadow_data is None else read_data(shadow_data)
         with _engine(engine, jobs), progress_steps("Asking the model") as progress:
-            data = _data(member_data), _data(nonmember_data)
+            data = read_data(member_data), read_data(nonmember_data)
             column = None if sensitive is None else _column(sensitive, member_data, data[0][0])
-            questions = asking.Questions(boundary, column, canaries)
+            if neighbours is None:  # pictures are slow to ask about
+                neighbours = min(300, len(data[0][1]), len(data[1][1]) // 2) if np.ndim(data[0][0]) == 2 else 0
+                neighbours = neighbours if neighbours >= 50 else 0
+            questions = asking.Questions(boundary, column, canaries, neighbours)
             subject = subjects.from_model(predict, *data, auxiliary, wanted, progress)
         if questions:
             with progress_steps("Asking the model more") as progress:
@@ -278,7 +285,7 @@ def _plan(epsilons: Text, defenses: Text, attacks: Text, seed: int, jobs: int) -
     return study.planned(wanted, tried, _names(attacks), seed, jobs)
 
 
-def _data(path: Path) -> tuple[Any, Any]:
+def read_data(path: Path) -> tuple[Any, Any]:
     """Inputs and labels: x and y of an .npz, a .csv table, or pictures with a directory for each class."""
     from scoreveil.audit.data.benchmarks import load
     from scoreveil.audit.data.tables import read_csv

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from scoreveil.cli import options
+from scoreveil.cli import options, smoothed
 from scoreveil.cli.terminal import err, out
 from scoreveil.extras import needs
 from scoreveil.mechanisms.guarantee import Guarantee
@@ -48,7 +48,9 @@ NonmemberLabelsOption = Annotated[
 
 
 def fit(
-    nonmembers: Annotated[Path, typer.Option(metavar="FILE", help="Scores of records that were not trained on.")],
+    nonmembers: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Scores of records that were not trained on.")
+    ] = None,
     nonmember_labels: NonmemberLabelsOption = None,
     members: MembersOption = None,
     member_labels: MemberLabelsOption = None,
@@ -78,6 +80,19 @@ def fit(
             "--certify", metavar="PART", help="Hold this part of the records back, such as 0.3: states a theorem."
         ),
     ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL", help="Instead of scores: package.module:predict_proba, or an .onnx file."),
+    ] = None,
+    member_data: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --model: .npz or .csv with x and y, an image folder.")
+    ] = None,
+    nonmember_data: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Likewise, records that were not trained on.")
+    ] = None,
+    smoothing: Annotated[
+        str, typer.Option(metavar="none|auto|SCALE", help="With --model: read the confidence around each record.")
+    ] = "none",
     target: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="OUT", help="Where to write the veil: a .json file. Without, compare."),
@@ -106,7 +121,7 @@ def fit(
         raise ValueError("A report is about one veil: say where to write it with -o veil.json.")
     elif epsilon is not None:
         raise ValueError("Where shall the veil be written? Name a .json file with -o; without --epsilon, compare.")
-    elif nonmember_labels is None:
+    elif nonmember_labels is None and model is None:
         raise ValueError("Without labels there is nothing to compare by: give --nonmember-labels, or -o veil.json.")
     if pdf and report is None:
         raise ValueError("--pdf prints the page that --report writes: name a folder with --report.")
@@ -122,7 +137,18 @@ def fit(
     settings: dict[str, Any] = {"advantage": advantage, "epsilon": epsilon, "beyond": beyond, "certify": certify}
     settings |= {} if regions is None else {"regions": regions}
     check_settings(**settings)
-    others, inside, note = read_both(nonmembers, nonmember_labels, members, member_labels, columns, served)
+    files = nonmembers, nonmember_labels, members, member_labels
+    used = None
+    if model is not None:
+        if any(file is not None for file in files) or served is not None:
+            raise ValueError("--model is asked for its scores: give its data, and no files of scores, labels or shape.")
+        fitted_by = {name: value for name, value in settings.items() if name in ("advantage", "beyond", "regions")}
+        found, used = smoothed.scores_of(model, member_data, nonmember_data, smoothing, **fitted_by)
+        others, inside, note = read_both(**found, columns=None, shape=None)
+    elif nonmembers is None or member_data is not None or nonmember_data is not None or smoothing != "none":
+        raise ValueError("Give --nonmembers with a file of scores; or --model with its data, which can be smoothed.")
+    else:
+        others, inside, note = read_both(*files, columns, served)
     if note:
         out.print(note, soft_wrap=True)
     _say_doubts(others, inside, force)
@@ -136,6 +162,7 @@ def fit(
         "member_labels": None if inside is None else inside.given[1],
         **{name: value for name, value in settings.items() if name != "epsilon"},
         "shape": served,
+        "smoothing": used,
         "force": True,  # doubts were settled above
     }
     with warnings.catch_warnings():
@@ -162,7 +189,8 @@ def fit(
             out.print(f"Report: {page}", soft_wrap=True)
     steps = [f"scoreveil verify {target}", f"scoreveil show {target} -o {target.with_suffix('.svg')}"]
     if not veil.is_constant:
-        steps.append(f"scoreveil protect scores.csv -o safe.csv --veil {target}")
+        if used is None:
+            steps.append(f"scoreveil protect scores.csv -o safe.csv --veil {target}")
         steps.append(f"scoreveil serve model.onnx --veil {target}")
     out.print(f"Wrote {target}. Next:", *(f"  {step}" for step in steps), sep="\n", soft_wrap=True)
 

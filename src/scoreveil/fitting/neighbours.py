@@ -116,10 +116,43 @@ def try_scales(models: Sequence[Asked], smoothing: Smoothing, seed: int = 0, **s
     return tuple(trials)
 
 
+def tried(
+    predict: Predict,
+    members: tuple[Any, Any],
+    others: tuple[Any, Any],
+    smoothing: Smoothing,
+    records: int = MOST_RECORDS,
+    **settings: Any,
+) -> tuple[Trial, ...]:
+    """`try_scales` on one model and so many of its records: arrays of inputs and of labels on each side."""
+    rng, taken = np.random.default_rng(0), []
+    known = np.unique(np.concatenate([np.asarray(labels) for _, labels in (members, others)]))
+    most = min(records, len(members[1]), len(others[1]))
+    for x, labels in (members, others):
+        rows = rng.permutation(len(labels))[:most]
+        numbers = np.asarray(labels) if known.dtype.kind in "iu" else np.searchsorted(known, np.asarray(labels))
+        taken += [x[rows], numbers[rows]]
+    return try_scales([Asked(predict, *taken)], smoothing, **settings)
+
+
 def least(trials: Sequence[Trial]) -> float | None:
     """The least scale at which the attack gains no more than labels alone, and the confidence is worth as much."""
-    enough = (t.scale for t in trials if t.beyond_labels <= WITHIN and t.useful >= WORTH * trials[0].useful)
-    return next(enough, None)
+    return next((t.scale for t in trials if t.beyond_labels <= WITHIN and t.useful >= WORTH * trials[0].useful), None)
+
+
+def words(trials: Sequence[Trial]) -> str:
+    """What follows from the trials, in two sentences."""
+    scale, plain = least(trials), trials[0]
+    found = (
+        f"Who asks {QUESTIONS} more times around a record finds members with an AUC of {plain.attack:.2f} through the "
+        f"fitted veil, and of {plain.labels:.2f} from labels alone."
+    )
+    if scale is None and plain.beyond_labels <= WITHIN:
+        return f"{found} Smoothing would gain nothing."
+    if scale is None:
+        return f"{found} No smoothing tried brings that to within {WITHIN:g} of labels at no cost to the confidence."
+    taken = next(trial for trial in trials if trial.scale == scale)
+    return f"{found} Smoothing at scale {scale:g} brings it to {taken.attack:.2f}."
 
 
 def _scores(predict: Predict, records: Any, smoothing: Smoothing | None) -> Floats:

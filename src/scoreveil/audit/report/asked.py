@@ -8,6 +8,7 @@ from scoreveil.audit.report.tables import SETTING, Table, TableCell
 from scoreveil.audit.report.wording import NOTHING, attack, interval, number, percent, setting_in_words, words
 from scoreveil.audit.study.attributes import ASKED
 from scoreveil.audit.study.results import UNDEFENDED, AttributeResult, Proved, Setting, Study
+from scoreveil.fitting import neighbours as around
 
 short = partial(number, digits=3)
 
@@ -24,13 +25,18 @@ class Part:
 
 def parts(study: Study) -> list[Part]:
     """One for each attack that was run."""
-    made = ((study.boundary, boundary), (study.attributes, attributes), (study.canaries, canaries))
+    made = (
+        (study.boundary, boundary),
+        (study.smoothing, neighbours),
+        (study.attributes, attributes),
+        (study.canaries, canaries),
+    )
     return [make(study) for found, make in made if found]
 
 
 def sentences(study: Study) -> list[str]:
-    """Of attributes and canaries; what the boundary says stands in the verdict."""
-    made = ((study.attributes, attributes), (study.canaries, canaries))
+    """Of all but the boundary: what that says stands in the verdict."""
+    made = ((study.smoothing, neighbours), (study.attributes, attributes), (study.canaries, canaries))
     return [make(study).sentence for found, make in made if found]
 
 
@@ -72,6 +78,28 @@ def boundary(study: Study) -> Part:
     )
     caption = "Where this is surely above what one label gives, it is the floor that scores are compared with."
     return Part("Asked for labels alone", sentence, Table("Asked for labels alone", columns, rows), caption)
+
+
+# Around a record
+
+
+def neighbours(study: Study) -> Part:
+    columns = (
+        ("smoothing", "how far copies of a record lie from it, in standard deviations of each column"),
+        ("attack", "AUC of who asks around a record and knows its label, behind the fitted veil; .5 is guessing"),
+        ("labels alone", "AUC of the same attack on labels"),
+        ("AUROC", "of the announced confidence: how well it tells right answers from wrong ones"),
+    )
+    rows = tuple(
+        (
+            TableCell(NOTHING if trial.scale is None else f"{trial.scale:g}", trial.scale),
+            *(TableCell(short(value), value) for value in (trial.attack, trial.labels, trial.useful)),
+        )
+        for trial in study.smoothing
+    )
+    caption = "Smoothing promises nothing by itself; it takes away what a model knows at a record and not beside it."
+    title = "Asked around a record"
+    return Part(title, around.words(study.smoothing), Table(title, columns, rows), caption)
 
 
 # A sensitive column

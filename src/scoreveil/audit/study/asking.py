@@ -18,6 +18,8 @@ from scoreveil.audit.study.canaries import release_canaries
 from scoreveil.audit.study.results import AttackResult, Setting, kept_result
 from scoreveil.audit.study.shadows import Progress, silent
 from scoreveil.audit.study.subjects import Data, Factory, Predict, Subject, held_out
+from scoreveil.fitting import neighbours
+from scoreveil.smoothing import Smoothing
 
 VERSION = 1  # of what is kept on disk
 TOO_SLOW = ("memguard",)  # milliseconds a vector
@@ -30,22 +32,26 @@ class Questions:
     boundary   how many members, and how many non-members, the label's boundary is looked for around; 0 for none
     sensitive  a column of the table to be inferred
     canaries   how many records are put into a training set by the toss of a coin; 0 for none
+    neighbours how many members, and how many non-members, are asked around, with smoothing and without; 0 for none
     """
 
     boundary: int = 0
     sensitive: Column | None = None
     canaries: int = 0
+    neighbours: int = 0
 
     def __post_init__(self) -> None:
         if self.boundary < 0 or 0 < self.boundary < 10:
             raise ValueError(
                 f"Expected 10 or more records for the boundary attack, or 0 for none, got {self.boundary}."
             )
+        if self.neighbours < 0 or 0 < self.neighbours < 50:
+            raise ValueError(f"Expected 50 or more records to ask around, or 0 for none, got {self.neighbours}.")
         if self.canaries < 0:
             raise ValueError(f"Expected 0 or more canaries, got {self.canaries}.")
 
     def __bool__(self) -> bool:
-        return bool(self.boundary or self.sensitive or self.canaries)
+        return bool(self.boundary or self.sensitive or self.canaries or self.neighbours)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +103,10 @@ def ask(
             asked.predict, asked.members, others, own, questions.sensitive, quick,
             lambda epsilon: known.given(seed, epsilon), seed, progress,
         )  # fmt: skip
+    if questions.neighbours:
+        found["smoothing"] = neighbours.tried(
+            asked.predict, asked.members, others, Smoothing(typical=public[0], seed=seed), questions.neighbours
+        )
     if questions.boundary:
 
         def make() -> tuple[AttackResult, ...]:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from scoreveil.fitting.cost import Group
 from scoreveil.fitting.cost import Measure as Figure
+from scoreveil.fitting.neighbours import Trial
 
 Setting = tuple[str, float | None]  # a defense and its ε
 Form = Literal["paper", "adaptive", "averaging"]
@@ -195,6 +196,7 @@ class Study:
     boundary: tuple[AttackResult, ...] = ()  # on a sample, by asking for labels alone: holds behind every kept label
     attributes: tuple[AttributeResult, ...] = ()
     canaries: tuple[CanaryResult, ...] = ()
+    smoothing: tuple[Trial, ...] = ()  # who asks around a record, without smoothing and with it
 
     @property
     def costs(self) -> dict[Setting, DefenseResult]:
@@ -349,6 +351,7 @@ def from_json(text: str) -> Study:
         boundary=tuple(kept_result(row) for row in content.get("boundary", ())),
         attributes=tuple(AttributeResult(**row) for row in content.get("attributes", ())),
         canaries=tuple(_canary(row) for row in content.get("canaries", ())),
+        smoothing=tuple(Trial(**row) for row in content.get("smoothing", ())),
         beside=tuple(kept_cost(row) for row in content.get("beside", ())),
     )
 
