@@ -8,7 +8,7 @@
 
 A third of each table is trained on; another third are the others that veils are fitted on, and typical inputs; members
 and the last third are attacked. The attack knows the true label and asks 32 times around a record, at scales .1 and .3;
-the stronger counts. *Blending* is Neighborhood Blending (Zafar et al. 2026) in short: the mean score of 16 training
+the stronger counts. With --cache FOLDER a study goes on where it was stopped. *Blending* is Neighborhood Blending (Zafar et al. 2026) in short: the mean score of 16 training
 records with the same predicted label, of which nearer ones are drawn more often.
 """
 
@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer, load_digits, make_classification
@@ -71,13 +72,14 @@ def models(seed: int) -> dict[str, Callable[[], Any]]:
     }
 
 
-def tables(data_dir: Path | None) -> Iterator[str]:
+def tables(data_dir: Path | None, cache: joblib.Memory) -> Iterator[str]:
+    attacked = cache.cache(_attacked)
     yield "| | labels | raw | regions | regions, ε = 1 | blending | smoothed | smoothed, regions | beyond labels |"
     yield "|---|---:|---:|---:|---:|---:|---:|---:|---:|"
     useful = ["| AUROC | raw | regions | smoothed | smoothed, regions | of raw |", "|---|---:|---:|---:|---:|---:|"]
     for name in TABLES:
         for model in models(0):
-            rows = np.array([_attacked(name, model, seed, data_dir) for seed in SEEDS])
+            rows = np.array([attacked(name, model, seed, data_dir) for seed in SEEDS])
             attack, worth = rows.mean(axis=0)[:7], rows.mean(axis=0)[7:]
             shown = " | ".join(f"{value:.3f}" for value in (*attack, attack[6] - attack[0]))
             yield f"| {name}, {model} | {shown} |"
@@ -171,24 +173,30 @@ def _blending(ask: Answer, training: Floats, seed: int) -> Way:
 # Shadow models
 
 
-def shadows(data_dir: Path | None) -> Iterator[str]:
+def shadows(data_dir: Path | None, cache: joblib.Memory) -> Iterator[str]:
+    rates_of = cache.cache(_found_by_shadows)
     yield f"| TPR at 1 % FPR, LiRA with {SHADOWS} shadows | labels | raw | smoothed | beyond labels |"
     yield "|---|---:|---:|---:|---:|"
     for name in TABLES:
-        x, y = table(name, 0, data_dir)
-        pool = min(3000, len(y) * 2 // 3)
-        public = np.arange(pool, len(y))
-        smoothing = Smoothing(scale=SCALE.get(name, 0.3), typical=x[public], seed=0)
         for model in ("forest", "boosting"):
-            rng, found = np.random.default_rng(0), []
-            for seed in range(SHADOWS + TARGETS):
-                is_in = rng.permutation(pool) < pool // 2
-                ask = models(seed)[model]().fit(x[:pool][is_in], y[:pool][is_in]).predict_proba
-                raw, smoothed = ask(x[:pool]), smoothed_scores(ask, x[:pool], smoothing)
-                found.append((is_in, *(_statistic(each, y[:pool]) for each in (as_labels(raw), raw, smoothed))))
-            rates = [np.mean([_lira(found[:SHADOWS], target, way) for target in found[SHADOWS:]]) for way in (1, 2, 3)]
+            rates = rates_of(name, model, data_dir)
             shown = " | ".join(f"{rate:.3f}" for rate in (*rates, rates[2] - rates[0]))
             yield f"| {name}, {model} | {shown} |"
+
+
+def _found_by_shadows(name: str, model: str, data_dir: Path | None) -> list[float]:
+    """The share of members found from labels, raw and smoothed scores."""
+    x, y = table(name, 0, data_dir)
+    pool = min(3000, len(y) * 2 // 3)
+    smoothing = Smoothing(scale=SCALE.get(name, 0.3), typical=x[pool:], seed=0)
+    rng, answered = np.random.default_rng(0), []
+    for seed in range(SHADOWS + TARGETS):
+        is_in = rng.permutation(pool) < pool // 2
+        ask = models(seed)[model]().fit(x[:pool][is_in], y[:pool][is_in]).predict_proba
+        raw, smoothed = ask(x[:pool]), smoothed_scores(ask, x[:pool], smoothing)
+        answered.append((is_in, *(_statistic(scores, y[:pool]) for scores in (as_labels(raw), raw, smoothed))))
+    shadow_models, targets = answered[:SHADOWS], answered[SHADOWS:]
+    return [float(np.mean([_lira(shadow_models, target, way) for target in targets])) for way in (1, 2, 3)]
 
 
 def _statistic(scores: Floats, truth: Any) -> Floats:
@@ -211,7 +219,7 @@ def _lira(known: list[Any], target: Any, way: int) -> float:
 # Who knows the noise
 
 
-def solving() -> Iterator[str]:
+def solving(data_dir: Path | None, cache: joblib.Memory) -> Iterator[str]:
     """Questions at x - v, for the noise vectors v, and beside: their difference is a sixteenth of the spike at x."""
     yield "| questions a record | labels | smoothed | noise known | smoothed, regions | noise known |"
     yield "|---|---:|---:|---:|---:|---:|"
@@ -252,7 +260,7 @@ def solving() -> Iterator[str]:
 # Pictures
 
 
-def pictures(data_dir: Path | None) -> Iterator[str]:
+def pictures(data_dir: Path | None, cache: joblib.Memory) -> Iterator[str]:
     from scoreveil.audit.data import benchmarks
     from scoreveil.audit.networks.classifier import cached_classifier
     from scoreveil.audit.networks.training import TrainSettings
@@ -290,7 +298,7 @@ def pictures(data_dir: Path | None) -> Iterator[str]:
 # The gateway
 
 
-def gateway() -> Iterator[str]:
+def gateway(data_dir: Path | None, cache: joblib.Memory) -> Iterator[str]:
     """A forest of 100 trees inside the gateway: the median of requests that take turns with and without smoothing."""
     import sys
 
@@ -339,19 +347,14 @@ def gateway() -> Iterator[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parts = {"tables": tables, "shadows": shadows, "pictures": pictures}
-    parser.add_argument("what", choices=(*parts, "solving", "gateway"))
+    parts = {"tables": tables, "shadows": shadows, "solving": solving, "pictures": pictures, "gateway": gateway}
+    parser.add_argument("what", choices=tuple(parts))
     parser.add_argument("--data-dir", type=Path, help="where adult/ and the images are")
-    given = parser.parse_args()
+    parser.add_argument("--cache", type=Path, help="a folder that keeps what is done")
+    options = parser.parse_args()
     warnings.filterwarnings("ignore")
-    lines = (
-        parts[given.what](given.data_dir)
-        if given.what in parts
-        else solving()
-        if given.what == "solving"
-        else gateway()
-    )
-    for line in lines:
+    cache = joblib.Memory(options.cache, verbose=0)
+    for line in parts[options.what](options.data_dir, cache):
         print(line, flush=True)
 
 

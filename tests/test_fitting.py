@@ -409,6 +409,15 @@ def test_sides_that_seem_mixed_up_are_refused_until_forced():
         assert isinstance(fit(**wrong, rng=rng, force=True), Veil)
 
 
+def test_other_records_that_a_small_forest_gives_equal_scores_are_not_called_the_same():
+    rng = np.random.default_rng(0)
+    inside, outside = (rng.integers(0, 500, 600)[:, None] / 499 for _ in range(2))
+    sides = [np.hstack([top, 1 - top]) for top in (inside, outside)]
+    equal = np.isin(inside, outside).mean()
+    assert equal > 0.6
+    assert isinstance(fit(members=sides[0], nonmembers=sides[1], rng=rng), Veil)
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

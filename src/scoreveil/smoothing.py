@@ -171,8 +171,13 @@ class Smoothing:
         for each in self.inputs:
             array = arrays[each.name]
             around = self._noise[each.name].around(array.reshape(len(array), *each.sizes))
-            made[each.name] = around.reshape(-1, *array.shape[1:])
+            made[each.name] = around.reshape(len(around), *array.shape[1:])
         return _like(given, {"": np.stack(list(made.values()), axis=1)} if is_matrix else made, self.copies)
+
+    @property
+    def rows_at_a_time(self) -> int:
+        """Of how many records copies are made at a time, so that they fit into memory."""
+        return max(1, AT_A_TIME // (self.copies * sum(math.prod(each.sizes) for each in self.inputs)))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Smoothing) and self.settings() == other.settings()
@@ -195,10 +200,9 @@ def smoothed_scores(
         shape: How scores are served, where they are not vectors.
     """
     rows = len(next(iter(X.values()))) if isinstance(X, Mapping) else len(X)
-    size = smoothing.copies * sum(math.prod(each.sizes) for each in smoothing.inputs)
-    step, parts = max(1, AT_A_TIME // size), []
-    for first in range(0, max(rows, 1), step):
-        part = _taken(X, first, first + step)
+    parts = []
+    for first in range(0, max(rows, 1), smoothing.rows_at_a_time):
+        part = _taken(X, first, first + smoothing.rows_at_a_time)
         own, around = np.asarray(predict_proba(part)), np.asarray(predict_proba(smoothing.around(part)))
         parts.append(averaged(own, around, shape))
     return np.concatenate(parts)
@@ -343,7 +347,7 @@ class _Noise:
             # a record outside the range of typical ones stays there
             noisy = np.clip(noisy, np.minimum(self.low, own), np.maximum(self.high, own))
             made = np.where(self.added[:, None] == 0, made, noisy.astype(made.dtype))
-        columns = made.reshape(len(self.added), len(records), -1)
+        columns = made.reshape(len(self.added), len(records), math.prod(records.shape[1:]))
         for copy, column, value in self.replaced:
             given = columns[copy, :, column]
             if given.dtype == object:
@@ -351,7 +355,7 @@ class _Noise:
                 columns[copy, :, column] = [each if each is None or each != each else text for each in given]
             else:
                 columns[copy, :, column] = np.where(given == given, given.dtype.type(value), given)
-        return columns.reshape(-1, *records.shape[1:])
+        return columns.reshape(len(self.added) * len(records), *records.shape[1:])
 
 
 def _noise(described: Input, copies: int, scale: float, draws: KeyedDraws) -> _Noise:

@@ -28,6 +28,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 SURE = 3.0  # standard errors
+DIFFERENT = 0.9  # share of a side's score vectors that differ, from which on equal ones on the other side tell something
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,8 +213,8 @@ def _are_same(members: Scored, others: Scored) -> bool:
     """Whether most different score vectors of the smaller side are also on the other one."""
     inside, outside = ({row.tobytes() for row in np.ascontiguousarray(side.scores)} for side in (members, others))
     small = min(inside, outside, key=len)
-    # a tree, or a model of few features, has few different vectors: then equal ones say nothing
-    return len(small) >= min(len(members), len(others)) / 2 and len(inside & outside) > len(small) / 2
+    # a tree, a small forest, or a model of few features has few different vectors: then equal ones say nothing
+    return len(small) >= DIFFERENT * min(len(members), len(others)) and len(inside & outside) > len(small) / 2
 
 
 def read_both(

@@ -17,7 +17,7 @@ from msgspec import structs
 from scoreveil.gateway import onnx_model, probabilities, skops_model
 from scoreveil.gateway.config import Limits, Model
 from scoreveil.gateway.loaded import LoadedModel, as_column
-from scoreveil.gateway.sources import Arrays, TensorQuery, TensorSource
+from scoreveil.gateway.sources import Arrays, TensorQuery, TensorSource, check_smoothing
 from scoreveil.inference_protocol.refusals import model_too_slow, upstream_failed
 from scoreveil.inference_protocol.tensors import NAMES, TensorSpec
 from scoreveil.shapes import ManyLabels, OneColumn, TopK
@@ -79,6 +79,7 @@ def load(name: str, model: Model) -> LoadedModel:
         has = ", ".join(loaded.outputs)
         raise ValueError(f"Model {name} has the outputs {has}; scores and passes name {', '.join(sorted(missing))}.")
     veil = model.make_veil()
+    check_smoothing(veil, loaded.inputs)
     served = {score: probabilities.declared(loaded.outputs[score], veil.shape) for score in model.scores}
     for spec in served.values():
         if spec.shape[-1] > 0 and (spec.shape[-1] > 1 or veil.shape is not None):

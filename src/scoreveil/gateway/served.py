@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import hmac
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -25,7 +25,7 @@ from scoreveil.gateway.metrics import ModelMetrics
 from scoreveil.gateway.probabilities import probabilities
 from scoreveil.gateway.rows import MlflowUpstream, TfServingUpstream
 from scoreveil.gateway.secrets import Keys
-from scoreveil.gateway.sources import Arrays, Query, Source
+from scoreveil.gateway.sources import Arrays, Query, Source, check_smoothing
 from scoreveil.gateway.upstream import TensorUpstream
 from scoreveil.inference_protocol.refusals import Refusal, bad_request, upstream_failed
 from scoreveil.inference_protocol.tensors import Array
@@ -35,7 +35,7 @@ from scoreveil.ledger.releases import MOST_OUTCOME, SETTINGS
 from scoreveil.mechanisms.scores import check_rows
 from scoreveil.neighbourhood import Neighbourhoods
 from scoreveil.shapes import OneColumn
-from scoreveil.smoothing import averaged
+from scoreveil.smoothing import Smoothing, averaged
 from scoreveil.veil import Veil
 
 MOST_ANSWERED = 1 << 16  # outcomes that a worker knows without asking the ledger
@@ -90,9 +90,16 @@ class ServedModel:
         are read around each record."""
         if self._smoothing is None:
             return self.read(await self._found(query))
+        parts = [await self._smoothed(part, self._smoothing) for part in _parts(query, self._smoothing.rows_at_a_time)]
+        scores, passed = (_joined([part[side] for part in parts]) for side in (0, 1))
+        return scores, passed
+
+    async def _smoothed(self, query: Any, smoothing: Smoothing) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Smoothed scores of few records: the model is asked about them and their copies at once."""
         own = query.arrays()
         try:
-            around = self._smoothing.around(own)
+            # numbers that would keep the others waiting are drawn in a thread
+            around = await asyncio.to_thread(smoothing.around, own)
         except (ValueError, TypeError):
             raise bad_request("These inputs are not such as the veil of this model was fitted for.") from None
         found = await self._found(query.of({name: np.concatenate([own[name], around[name]]) for name in own}))
@@ -103,18 +110,14 @@ class ServedModel:
 
     async def _found(self, query: Any) -> Arrays:
         """The model's answer, in parts where it takes no more rows at a time."""
-        upstream, rows = self.model.upstream, query.rows
-        most = rows if upstream is None or upstream.largest_batch is None else upstream.largest_batch
-        queries = [query]
-        if rows > most:
-            arrays = query.arrays()
-            starts = range(0, rows, most)
-            queries = [query.of({n: array[at : at + most] for n, array in arrays.items()}) for at in starts]
+        upstream = self.model.upstream
+        most = query.rows if upstream is None or upstream.largest_batch is None else upstream.largest_batch
+        queries = _parts(query, most)
         parts = await asyncio.gather(*(self.source.infer(each, self.limits.seconds) for each in queries))
         for each, part in zip(queries, parts, strict=True):
             if any(len(array) != each.rows for array in part.values()):
                 raise upstream_failed("rows")
-        return parts[0] if len(parts) == 1 else {n: np.concatenate([part[n] for part in parts]) for n in parts[0]}
+        return _joined(parts)
 
     def read(self, found: Arrays) -> tuple[dict[str, Array], dict[str, Array]]:
         """What the model answered: scores, which `release` takes, and what passes beside them."""
@@ -277,6 +280,8 @@ def open_source(name: str, model: Model, limits: Limits) -> Source[Any]:
     upstream = model.upstream
     if upstream is None:
         return Embedded(name, model, limits)
+    if model.is_veiled:
+        check_smoothing(model.bare_veil, model.inputs)
     if upstream.protocol == "mlflow":
         return MlflowUpstream(model, upstream, limits)
     if upstream.protocol == "tfserving":
@@ -284,6 +289,20 @@ def open_source(name: str, model: Model, limits: Limits) -> Source[Any]:
     if upstream.protocol == "openai":
         return LabelledUpstream(name, model, upstream, limits) if model.labels else TextUpstream(name, upstream, limits)
     return TensorUpstream(name, model, upstream, limits)
+
+
+def _parts(query: Any, most: int) -> list[Any]:
+    """The question, in parts of so many records."""
+    if query.rows <= most:
+        return [query]
+    arrays, starts = query.arrays(), range(0, query.rows, most)
+    return [query.of({name: array[at : at + most] for name, array in arrays.items()}) for at in starts]
+
+
+def _joined(parts: Sequence[Arrays]) -> dict[str, Array]:
+    if len(parts) == 1:
+        return dict(parts[0])
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def _settings(veils: Iterable[Veil], secret: bytes) -> bytes:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
+import numpy as np
 from msgspec import structs
 
 from scoreveil import record_bytes
@@ -18,7 +19,8 @@ from scoreveil.gateway.config import Limits, Model
 from scoreveil.inference_protocol import messages
 from scoreveil.inference_protocol.messages import InferenceRequest
 from scoreveil.inference_protocol.refusals import not_allowed
-from scoreveil.inference_protocol.tensors import Array, TensorSpec
+from scoreveil.inference_protocol.tensors import DTYPES, Array, TensorSpec
+from scoreveil.veil import Veil
 
 Arrays = Mapping[str, Array]
 
@@ -133,3 +135,14 @@ class TensorSource(Source[TensorQuery]):
             about = {**about, "id": query.request.id}
         names = lists.labels({name: outputs[name] for name in self._passes}) if self._lists else self.classes
         return messages.write_response(about, query.request.shaped(outputs, names), query.wanted)
+
+
+def check_smoothing(veil: Veil, inputs: Sequence[TensorSpec]) -> None:
+    """Refuse at start, not at each request, a veil for smoothed scores of a model with other inputs.
+
+    Raises:
+        ValueError: These are not the inputs that it was fitted for.
+    """
+    sizes = [size for spec in inputs for size in spec.shape[1:]]
+    if veil.smoothing is not None and inputs and min(sizes, default=1) > 0:
+        veil.smoothing.around({spec.name: np.empty((0, *spec.shape[1:]), DTYPES[spec.datatype]) for spec in inputs})
