@@ -4,12 +4,13 @@
     python benchmarks/smoothing.py shadows --data-dir DIR    LiRA with 32 shadow models, which smooth as well
     python benchmarks/smoothing.py solving                   who knows the noise, and solves for the score at the record
     python benchmarks/smoothing.py pictures --data-dir DIR   a forest on Fashion-MNIST, and the network on CIFAR-10
-    python benchmarks/smoothing.py gateway                   time for a request, with 16 copies over without
+    python benchmarks/smoothing.py gateway                   time of a request, with 16 copies and without
 
 A third of each table is trained on; another third are the others that veils are fitted on, and typical inputs; members
 and the last third are attacked. The attack knows the true label and asks 32 times around a record, at scales .1 and .3;
-the stronger counts. With --cache FOLDER a study goes on where it was stopped. *Blending* is Neighborhood Blending (Zafar et al. 2026) in short: the mean score of 16 training
-records with the same predicted label, of which nearer ones are drawn more often.
+the stronger counts. *Blending* is Neighborhood Blending (Zafar et al. 2026) in short: the mean score of 16 training
+records with the same predicted label, of which nearer ones are drawn more often. With --cache FOLDER a study that was
+stopped goes on.
 """
 
 import argparse
@@ -262,8 +263,6 @@ def solving(data_dir: Path | None, cache: joblib.Memory) -> Iterator[str]:
 
 def pictures(data_dir: Path | None, cache: joblib.Memory) -> Iterator[str]:
     from scoreveil.audit.data import benchmarks
-    from scoreveil.audit.networks.classifier import cached_classifier
-    from scoreveil.audit.networks.training import TrainSettings
 
     yield "| | scale | labels | raw | smoothed | smoothed, regions | regions | AUROC raw → smoothed |"
     yield "|---|---:|---:|---:|---:|---:|---:|---:|"
@@ -273,12 +272,7 @@ def pictures(data_dir: Path | None, cache: joblib.Memory) -> Iterator[str]:
         parts = [images.take(order[at : at + 5000]) for at in (0, 5000, 10_000)]
         x, y = np.concatenate([part.pixels for part in parts]), np.concatenate([part.labels for part in parts])
         inside, outside, public = np.array_split(np.arange(len(y)), 3)
-        if name == "fashion-mnist":
-            forest = RandomForestClassifier(100, random_state=0).fit(x[inside].reshape(5000, -1), y[inside])
-            ask: Answer = lambda rows, forest=forest: forest.predict_proba(rows.reshape(len(rows), -1))  # type: ignore[misc]  # noqa: E731
-        else:
-            network = cached_classifier(parts[0], TrainSettings())
-            ask = lambda rows, network=network: network.scores(images.take(order[: len(rows)]).with_pixels(rows))  # type: ignore[misc]  # noqa: E731
+        ask = _picture_model(name, x[inside], y[inside], parts[0])
         smoothing = Smoothing(8, scale, typical=x[public[:500]], seed=0)
         ways = answers(ask, smoothing, (x, y), (inside[:2000], public[:2000]), 0)
         asked = np.concatenate([inside[:200], outside[:200]])
@@ -295,54 +289,68 @@ def pictures(data_dir: Path | None, cache: joblib.Memory) -> Iterator[str]:
         yield f"| {name} | {scale:g} | {shown} | {worth[0]:.3f} → {worth[1]:.3f} |"
 
 
+def _picture_model(name: str, x: Floats, y: Any, images: Any) -> Answer:
+    """A forest on Fashion-MNIST, the network on CIFAR-10."""
+    from scoreveil.audit.networks.classifier import cached_classifier
+    from scoreveil.audit.networks.training import TrainSettings
+
+    if name == "fashion-mnist":
+        forest = RandomForestClassifier(100, random_state=0).fit(x.reshape(len(x), -1), y)
+        return lambda rows: forest.predict_proba(rows.reshape(len(rows), -1))
+    network = cached_classifier(images, TrainSettings())
+    return lambda rows: network.scores(images.take(np.zeros(len(rows), dtype=np.int64)).with_pixels(rows))
+
+
 # The gateway
 
 
 def gateway(data_dir: Path | None, cache: joblib.Memory) -> Iterator[str]:
     """A forest of 100 trees inside the gateway: the median of requests that take turns with and without smoothing."""
-    import sys
-
     import skops.io
 
-    sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-    from gateway_servers import gateway as served
+    from gateway import BIN, Process, free_ports
 
     x, y = table("2 % wrong labels", 0, None)
     forest = RandomForestClassifier(100, random_state=0).fit(x[:3000], y[:3000])
     smoothing = Smoothing(typical=x[3000:6000], seed=0)
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
-        skops.io.dump(forest, place / "forest.skops")
-        for name, used in (("plain", None), ("smooth", smoothing)):
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        skops.io.dump(forest, folder / "forest.skops")
+        for kind, used in (("plain", None), ("smooth", smoothing)):
             ask = forest.predict_proba
-            parts = x[3000:6000], x[:3000]
-            scores = [ask(part) if used is None else smoothed_scores(ask, part, used) for part in parts]
-            fit(scores[0], y[3000:6000], scores[1], y[:3000], smoothing=used).save(place / f"{name}.json")
-        toml = "[models]\n" + "\n".join(
-            f'{name} = {{ skops = "forest.skops", veil = "{name}.json" }}' for name in ("plain", "smooth")
-        )
-        yield "| rows a request | without | 16 copies | ratio |"
-        yield "|---:|---:|---:|---:|"
-        with served(place, toml) as front:
+            members, others = (
+                ask(part) if used is None else smoothed_scores(ask, part, used) for part in (x[:3000], x[3000:6000])
+            )
+            fit(others, y[3000:6000], members, y[:3000], smoothing=used).save(folder / f"{kind}.json")
+        tables = [f'{kind} = {{ skops = "forest.skops", veil = "{kind}.json" }}' for kind in ("plain", "smooth")]
+        (folder / "gateway.toml").write_text("\n".join(["[models]", *tables]))
+        port, admin = map(str, free_ports(2))
+        command = [str(BIN / "scoreveil"), "serve", "--config", "gateway.toml", "--port", port, "--admin-port", admin]
+        server = Process("gateway", command, int(port), folder)
+        try:
+            yield "| rows a request | without | 16 copies | ratio |"
+            yield "|---:|---:|---:|---:|"
             for rows in (1, 256):
-                times: dict[str, list[float]] = {"plain": [], "smooth": []}
-                for number in range(40):
-                    batch = x[(rows * number) % 5000 :][:rows].astype(np.float32)
-                    tensor = {
-                        "name": "x",
-                        "shape": list(batch.shape),
-                        "datatype": "FP32",
-                        "data": batch.ravel().tolist(),
-                    }
-                    for name, found in times.items():
-                        url = f"http://127.0.0.1:{front.port}/v2/models/{name}/infer"
-                        request = urllib.request.Request(url, json.dumps({"inputs": [tensor]}).encode())
-                        start = time.perf_counter()
-                        with urllib.request.urlopen(request) as answer:
-                            answer.read()
-                        found.append(time.perf_counter() - start)
-                plain, smooth = (float(np.median(found[5:])) for found in times.values())
-                yield f"| {rows} | {plain * 1e3:.1f} ms | {smooth * 1e3:.1f} ms | {smooth / plain:.1f} |"
+                plain, smooth = (1000 * seconds for seconds in _medians(int(port), x.astype(np.float32), rows))
+                yield f"| {rows} | {plain:.1f} ms | {smooth:.1f} ms | {smooth / plain:.1f} |"
+        finally:
+            server.stop()
+
+
+def _medians(port: int, x: Any, rows: int) -> list[float]:
+    """Seconds of a request, without smoothing and with."""
+    seconds: dict[str, list[float]] = {"plain": [], "smooth": []}
+    for number in range(40):
+        batch = x[(rows * number) % 5000 :][:rows]
+        tensor = {"name": "x", "shape": list(batch.shape), "datatype": "FP32", "data": batch.ravel().tolist()}
+        for kind, taken in seconds.items():
+            url = f"http://127.0.0.1:{port}/v2/models/{kind}/infer"
+            request = urllib.request.Request(url, json.dumps({"inputs": [tensor]}).encode())
+            start = time.perf_counter()
+            with urllib.request.urlopen(request) as answer:
+                answer.read()
+            taken.append(time.perf_counter() - start)
+    return [float(np.median(taken[5:])) for taken in seconds.values()]
 
 
 def main() -> None:

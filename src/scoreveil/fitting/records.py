@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 SURE = 3.0  # standard errors
-DIFFERENT = 0.9  # share of a side's score vectors that differ, from which on equal ones on the other side tell something
+DIFFERENT = 0.9  # share of score vectors that differ, from which on equal ones on the other side tell something
 
 
 @dataclass(frozen=True, eq=False)
