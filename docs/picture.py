@@ -12,7 +12,7 @@ answers of the same kind, on one half of these records, and is tested on the oth
 import argparse
 import json
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -53,7 +53,7 @@ class Way:
     useful: Bar
 
 
-def refit(seed: int) -> dict[str, Any]:
+def refit(seed: int, attacks: Iterable[str] = tuple(ATTACKS)) -> dict[str, Any]:
     """What each way to answer leaks to every attack, and what its confidence is worth, with a new classifier."""
     scores, rng = demo.forest(seed), np.random.default_rng(seed)
     half = rng.permutation(len(scores.members)) < len(scores.members) // 2
@@ -61,7 +61,7 @@ def refit(seed: int) -> dict[str, Any]:
         Records(scores.members[~half], scores.member_labels[~half]), Records(scores.others, scores.labels)
     )
     return {
-        name: {"useful": _useful(answer, attacked.nonmembers), "attacks": _leaks(answer, attacked, seed)}
+        name: {"useful": _useful(answer, attacked.nonmembers), "attacks": _leaks(answer, attacked, seed, attacks)}
         for name, answer in _ways(scores, half, rng).items()
     }
 
@@ -90,11 +90,11 @@ def _useful(answer: Answer, new: Records) -> float:
     return auroc(sure[right], sure[~right])
 
 
-def _leaks(answer: Answer, attacked: Membership, seed: int) -> dict[str, float]:
+def _leaks(answer: Answer, attacked: Membership, seed: int, attacks: Iterable[str]) -> dict[str, float]:
     """The AUC of every attack, the mean of both halves."""
     halves = attacked.defended(answer).balanced(np.random.default_rng(seed)).halves(np.random.default_rng(seed))
     found = {}
-    for attack in ATTACKS.values():
+    for attack in map(ATTACKS.__getitem__, attacks):
         for features in attack.features if not attack.needs else ():
             both = []
             for learned, tested in (halves, halves[::-1]):
@@ -102,6 +102,12 @@ def _leaks(answer: Answer, attacked: Membership, seed: int) -> dict[str, float]:
                 both.append(auroc(scorer(tested.members), scorer(tested.nonmembers)))
             found[f"{attack.name} on {features}"] = float(np.mean(both))
     return found
+
+
+def measured() -> list[dict[str, Any]]:
+    """What each refit found."""
+    refits: list[dict[str, Any]] = json.loads(RESULTS.read_text(encoding="utf-8"))["refits"]
+    return refits
 
 
 def ways(refits: list[dict[str, Any]]) -> list[Way]:
@@ -129,10 +135,9 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--measure", action="store_true")
     if arguments.parse_args().measure:
-        measured = {"command": COMMAND, "refits": [refit(seed) for seed in range(REFITS)]}
-        atomic.write(RESULTS, json.dumps(measured, indent=1, ensure_ascii=False) + "\n")
-    refits = json.loads(RESULTS.read_text(encoding="utf-8"))["refits"]
-    PICTURE.write_text(svg(picture(ways(refits)), alone=True), encoding="utf-8")
+        found = {"command": COMMAND, "refits": [refit(seed) for seed in range(REFITS)]}
+        atomic.write(RESULTS, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    PICTURE.write_text(svg(picture(ways(measured())), alone=True), encoding="utf-8")
 
 
 if __name__ == "__main__":

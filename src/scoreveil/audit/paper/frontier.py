@@ -125,8 +125,7 @@ def claims_of(rows: Sequence[Row], dataset: str) -> list[Claim]:
                 ("AUROC", veiled.auroc_of_confidence, alone.auroc_of_confidence),
             )
         )
-        met = not beats(alone, veiled, everyone) and veiled.everyone.auc <= alone.everyone.auc_high
-        found.append(Claim("DP-SGD behind the veil, beside DP-SGD", "no worse", shown, met))
+        found.append(Claim("DP-SGD behind the veil, beside DP-SGD", "", shown, None))
     return found
 
 

@@ -233,12 +233,12 @@ GOALS = {"mnist": Goals(0.80, 0.01), "fashion-mnist": Goals(0.80, 0.02), "cifar1
 
 @dataclass(frozen=True)
 class Claim:
-    """One goal on one dataset."""
+    """One goal on one dataset; or figures without a goal, where `met` is None."""
 
     what: str
     goal: str
     measured: str
-    met: bool
+    met: bool | None
 
 
 def claims(studies: Mapping[str, Study]) -> str:
@@ -248,7 +248,7 @@ def claims(studies: Mapping[str, Study]) -> str:
 def claim_table(found: Mapping[str, Iterable[Claim]]) -> str:
     """The claims of each dataset."""
     rows = [
-        [NAMES.get(name, name), claim.what, claim.goal, claim.measured, "yes" if claim.met else "**no**"]
+        [NAMES.get(name, name), claim.what, claim.goal, claim.measured, {True: "yes", False: "**no**", None: ""}[claim.met]]
         for name, its in found.items()
         for claim in its
     ]
