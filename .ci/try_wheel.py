@@ -17,7 +17,8 @@ def main(wheel: Path) -> None:
         venv.create(home, with_pip=True)
         python = str(home / ("Scripts/python.exe" if os.name == "nt" else "bin/python"))
         pip = [python, "-m", "pip", "--disable-pip-version-check"]
-        subprocess.run([*pip, "install", "-q", str(wheel.resolve())], check=True)
+        named = f"scoreveil[demo,fit] @ {wheel.resolve().as_uri()}"  # what the example imports
+        subprocess.run([*pip, "install", "-q", named], check=True)
         subprocess.run([*pip, "check"], check=True)
         (example,) = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
         # -I: neither the clone nor PYTHONPATH is seen

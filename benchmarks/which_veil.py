@@ -1,14 +1,13 @@
-"""The tables of docs/which-veil.md, from the committed results.
+"""The table of docs/which-veil.md, from the committed results.
 
 python benchmarks/which_veil.py
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from scoreveil.audit.paper import tables
 from scoreveil.audit.paper.experiments import DATASETS
-from scoreveil.audit.study.results import Study, from_json
+from scoreveil.audit.study.results import from_json
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "which-veil.md"
@@ -16,15 +15,11 @@ START = "<!-- which veil: made from results/standard by `python benchmarks/which
 END = "<!-- end of which veil -->"
 
 
-def section(studies: Mapping[str, Study]) -> str:
-    return "\n\n".join(f"### {tables.NAMES[name]}\n\n{tables.worth(study)}" for name, study in studies.items())
-
-
 def main() -> None:
     results = ROOT / "results" / "standard"
     studies = {name: from_json((results / name / "results.json").read_text(encoding="utf-8")) for name in DATASETS}
     before, _, after = PAGE.read_text(encoding="utf-8").partition(START)
-    PAGE.write_text(f"{before}{START}\n\n{section(studies)}\n\n{END}{after.partition(END)[2]}", encoding="utf-8")
+    PAGE.write_text(f"{before}{START}\n\n{tables.worth(studies)}\n\n{END}{after.partition(END)[2]}", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,99 +1,143 @@
-"""Draws docs/veil.svg, the README's picture: what scores give away behind several veils, and what they are still worth.
+"""Draws docs/veil.svg, the README's picture: what leaks from answers, and what their confidence is still worth.
 
-Run it as `.venv/bin/python docs/picture.py`. The classifier, its training records and the others are the demo's.
+    python docs/picture.py          # draws what is measured in results/picture.json
+    python docs/picture.py --measure    # measures that anew first: some minutes
+
+The classifier is the demo's, trained anew for each refit on other digits, and each refit fits its own veils: on half of
+the training records and on others that nobody attacks. The other half of the training records and new ones are
+attacked, by every membership attack of the audit that needs nothing but answers and true labels; each learns from
+answers of the same kind, on one half of these records, and is tested on the other.
 """
 
+import argparse
+import json
+import warnings
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from scoreveil import Veil, demo, fit
-from scoreveil.fitting.cost import auroc, label_with_constant_confidence
+from scoreveil import Veil, atomic, demo, fit
+from scoreveil.audit.attacks import ATTACKS
+from scoreveil.audit.data.records import Membership, Records
+from scoreveil.audit.report.charts.bars import Bar, Column, Row, bars
+from scoreveil.audit.report.charts.marks import Sheet
+from scoreveil.audit.report.charts.svg import svg
+from scoreveil.fitting.cost import asked_quietly, auroc, label_with_constant_confidence
 from scoreveil.fitting.records import Scored
 
-EPSILONS = (4.0, 2.0)
-ANSWERS = 50  # for each record
+Answer = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
-WIDTH, ROW, TOP, BAR = 580, 36, 84, 22
-LEAK, WORTH, ROOM = 110, 370, 150  # where the two charts begin, and how wide they are
-TITLE = "Behind the fitted veil an attacker can tell next to nothing, and the confidence is still worth something"
-LEAKS, WORTHS, INK = "#d9622b", "#5b7fb0", "#757d87"
+PICTURE = Path(__file__).with_name("veil.svg")
+RESULTS = Path(__file__).resolve().parent.parent / "results" / "picture.json"
+COMMAND = "python docs/picture.py --measure"
+REFITS, EPSILON = 11, 4.0
+TONES = {"raw scores": "c1", "label alone": "muted"}
+COLUMNS = (
+    ("What leaks", "How often the strongest attack ranks a training record above another one"),
+    ("What is left", "How often a right answer is surer than a wrong one. No label changes."),
+)
 
 
 @dataclass(frozen=True)
-class Row:
-    """What one veil makes of the scores."""
+class Way:
+    """One way to answer, over all refits: medians, and the lowest and the highest."""
 
     name: str
-    told: float  # how often the confidence tells a training record from another one; a coin: .5
-    useful: float  # how often it tells a right answer from a wrong one; a coin: .5
-    relabelled: int  # answers whose label changed
+    attack: str  # the strongest: that of the highest median
+    leak: Bar
+    useful: Bar
 
 
-def measured() -> list[Row]:
-    scores = demo.forest()
-    known = Scored(scores.reference, scores.reference_labels)
-    trained, others = (np.repeat(rows, ANSWERS, axis=0) for rows in (scores.members, scores.others))
-    right = others.argmax(axis=1) == np.repeat(scores.labels, ANSWERS)
-
-    def row(name: str, answer: Any) -> Row:
-        members, answers = answer(trained).max(axis=1), answer(others)
-        sure = answers.max(axis=1)
-        changed = int(np.count_nonzero(answers.argmax(axis=1) != others.argmax(axis=1)))
-        return Row(name, auroc(members, sure), auroc(sure[right], sure[~right]), changed)
-
-    def veil(epsilon: float | None = None) -> Veil:
-        rng = np.random.default_rng(0)
-        given = known.scores, known.labels, scores.members, scores.member_labels
-        return Veil(fit(*given, epsilon=epsilon, rng=rng).mechanism, rng=rng)
-
-    veiled = [row("fitted veil", veil()), *(row(f"with ε = {epsilon:g}", veil(epsilon)) for epsilon in EPSILONS)]
-    return [row("raw scores", lambda rows: rows), *veiled, row("label alone", label_with_constant_confidence(known))]
-
-
-def svg(rows: list[Row]) -> str:
-    height = TOP + len(rows) * ROW + 14
-    body = "\n".join([
-        _text(LEAK, 20, "What leaks", 16, 600),
-        _text(LEAK, 40, "How often an attacker tells a training"),
-        _text(LEAK, 58, "record from another; a coin: 50 %."),
-        _text(WORTH, 20, "What is left", 16, 600),
-        _text(WORTH, 40, "How often a right answer is surer than"),
-        _text(WORTH, 58, "a wrong one. No label changes."),
-        *(_row(at, row) for at, row in enumerate(rows)),
-    ])  # fmt: skip
-    figures = "; ".join(f"{row.name}: told apart {row.told:.3f}, useful {row.useful:.3f}" for row in rows)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
-        'font-family="system-ui, sans-serif" role="img">\n'
-        f"<title>{TITLE}</title>\n"
-        f"<desc>{figures}</desc>\n{body}\n</svg>\n"
+def refit(seed: int, attacks: Iterable[str] = tuple(ATTACKS)) -> dict[str, Any]:
+    """What each way to answer leaks to every attack, and what its confidence is worth, with a new classifier."""
+    scores, rng = demo.forest(seed), np.random.default_rng(seed)
+    half = rng.permutation(len(scores.members)) < len(scores.members) // 2
+    attacked = Membership(
+        Records(scores.members[~half], scores.member_labels[~half]), Records(scores.others, scores.labels)
     )
+    return {
+        name: {"useful": _useful(answer, attacked.nonmembers), "attacks": _leaks(answer, attacked, seed, attacks)}
+        for name, answer in _ways(scores, half, rng).items()
+    }
 
 
-def _row(at: int, row: Row) -> str:
-    y = TOP + at * ROW
-    return "\n".join([
-        _text(4, y + 16, row.name, 15, 600),
-        _bar(LEAK, y, (row.told - 0.5) / 0.5, LEAKS, f"{100 * row.told:.0f} %"),
-        _bar(WORTH, y, (row.useful - 0.5) / 0.5, WORTHS, f"{100 * row.useful:.0f} %"),
-    ])  # fmt: skip
+def _ways(scores: demo.Classified, half: NDArray[np.bool_], rng: np.random.Generator) -> dict[str, Answer]:
+    known = scores.reference, scores.reference_labels
+    given = (*known, scores.members[half], scores.member_labels[half])
+
+    def veil(epsilon: float | None) -> Answer:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that a large ε adds up
+            fitted = Veil(fit(*given, epsilon=epsilon, rng=rng).mechanism, rng=rng)
+        return lambda rows: asked_quietly(fitted, rows)
+
+    return {
+        "raw scores": lambda rows: rows,
+        "fitted veil": veil(None),
+        f"fitted, ε = {EPSILON:g}": veil(EPSILON),
+        "label alone": label_with_constant_confidence(Scored(*known)),
+    }
 
 
-def _bar(x: int, y: int, part: float, color: str, label: str) -> str:
-    room = f'<rect x="{x}" y="{y}" width="{ROOM}" height="{BAR}" rx="3" fill="{INK}" fill-opacity=".15"/>'
-    filled = f'<rect x="{x}" y="{y}" width="{ROOM * max(part, 0):.1f}" height="{BAR}" rx="3" fill="{color}"/>'
-    return "\n".join([room, filled, _text(x + ROOM + 8, y + 16, label, 15, 600)])
+def _useful(answer: Answer, new: Records) -> float:
+    answers = answer(new.scores)
+    sure, right = answers.max(axis=1), new.is_right
+    return auroc(sure[right], sure[~right])
 
 
-def _text(x: int, y: int, words: str, size: int = 13, weight: int = 400) -> str:
-    return f'<text x="{x}" y="{y}" font-size="{size}" font-weight="{weight}" fill="{INK}">{words}</text>'
+def _leaks(answer: Answer, attacked: Membership, seed: int, attacks: Iterable[str]) -> dict[str, float]:
+    """The AUC of every attack, the mean of both halves."""
+    halves = attacked.defended(answer).balanced(np.random.default_rng(seed)).halves(np.random.default_rng(seed))
+    found = {}
+    for attack in map(ATTACKS.__getitem__, attacks):
+        for features in attack.features if not attack.needs else ():
+            both = []
+            for learned, tested in (halves, halves[::-1]):
+                scorer = attack.fit(learned, features, np.random.default_rng(seed))
+                both.append(auroc(scorer(tested.members), scorer(tested.nonmembers)))
+            found[f"{attack.name} on {features}"] = float(np.mean(both))
+    return found
+
+
+def measured() -> list[dict[str, Any]]:
+    """What each refit found."""
+    refits: list[dict[str, Any]] = json.loads(RESULTS.read_text(encoding="utf-8"))["refits"]
+    return refits
+
+
+def ways(refits: list[dict[str, Any]]) -> list[Way]:
+    """The rows of the picture."""
+
+    def over(values: list[float]) -> Bar:
+        return Bar(median(values), (min(values), max(values)))
+
+    found = []
+    for name in refits[0]:
+        rows = [each[name] for each in refits]
+        strongest = max(rows[0]["attacks"], key=lambda attack: median(row["attacks"][attack] for row in rows))
+        leak = over([row["attacks"][strongest] for row in rows])
+        found.append(Way(name, strongest, leak, over([row["useful"] for row in rows])))
+    return found
+
+
+def picture(found: list[Way]) -> Sheet:
+    rows = [Row(way.name, TONES.get(way.name, "c0"), (way.leak, way.useful)) for way in found]
+    columns = [Column(*texts, ("a coin", "always"), lambda value: f"{100 * value:.0f} %") for texts in COLUMNS]
+    return bars("What leaks from answers, and what is left of their confidence", columns, rows)
 
 
 def main() -> None:
-    Path(__file__).with_name("veil.svg").write_text(svg(measured()), encoding="utf-8")
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--measure", action="store_true")
+    if arguments.parse_args().measure:
+        found = {"command": COMMAND, "refits": [refit(seed) for seed in range(REFITS)]}
+        atomic.write(RESULTS, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    PICTURE.write_text(svg(picture(ways(measured())), alone=True), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -75,7 +75,7 @@ def test_the_first_answer_and_the_progress_show_no_score(folder, capsys, monkeyp
     first, _, rest = out.partition("\n\n")
     assert first.startswith("First answer after ")
     assert "The scores leak." in first
-    assert "Take regions: " in first
+    assert "Take fitted veil: " in first
     assert "Undefended, the best attack" in rest
     assert re.search(r"^Attacking(: [^:]+)?: \d+%, \d+ s so far(, about \d+ s left)?$", err, re.MULTILINE)
     digits = [f"{value:.6f}"[2:] for value in np.load("in.npy")[:200].ravel() if value > 1e-4]
@@ -107,7 +107,7 @@ def test_where_a_veil_is_recommended_it_is_written_and_can_be_used(folder, capsy
     words = ["--members", "in.npy", "--nonmembers", "out.npy", *QUICK, "-o", "seen"]
     code, out, _ = run(capsys, "audit", *words)
     assert code == 0
-    assert "Take regions: " in out
+    assert "Take fitted veil: " in out
     assert "fitted on all 1,500 members and 1,500 non-members given" in out
     veil = Veil.load(folder / "seen" / "veil.json")
     assert not veil.is_constant
@@ -133,8 +133,8 @@ def test_where_nothing_leaks_nothing_is_recommended_or_written(folder, capsys):
     [
         ("none", "--fail-over", 3, "Gate shut: on no defense an attack surely passes auc=0.6"),
         ("none", "--fail-unless-under", 3, "Gate shut: on no defense it cannot be ruled out that an attack passes"),
-        ("regions:0.5", "--fail-over", 0, "Gate open: on regions, ε = 0.5 it is not shown that an attack passes"),
-        ("regions:0.5", "--fail-unless-under", 0, "Gate open: on regions, ε = 0.5 every attack stays within auc=0.6"),
+        ("regions:0.5", "--fail-over", 0, "Gate open: on fitted veil, ε = 0.5 it is not shown that an attack passes"),
+        ("regions:0.5", "--fail-unless-under", 0, "Gate open: on fitted veil, ε = 0.5 every attack stays within"),
     ],
 )
 def test_the_gate_tells_by_its_exit_code_and_says_why(folder, capsys, setting, option, code, says):
@@ -149,7 +149,7 @@ def test_the_gate_tells_by_its_exit_code_and_says_why(folder, capsys, setting, o
 def test_without_a_setting_the_gate_looks_at_what_is_recommended_or_else_at_the_scores(folder, capsys):
     words = ["--members", "in.npy", "--nonmembers", "out.npy", *QUICK, "--fail-over", "auc=0.53"]
     code, out, _ = run(capsys, "audit", *words)
-    assert (code, out.splitlines()[-1].partition(" it is")[0]) == (0, "Gate open: on regions")
+    assert (code, out.splitlines()[-1].partition(" it is")[0]) == (0, "Gate open: on fitted veil")
     code, out, _ = run(capsys, "audit", *(word.replace(",regions", "") for word in words))
     assert (code, out.splitlines()[-1].partition(" an attack")[0]) == (3, "Gate shut: on no defense")
 

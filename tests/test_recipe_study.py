@@ -163,7 +163,7 @@ def test_a_claim_names_the_rival_that_wins():
     assert told.met
     assert alone.met
     told, alone = frontier.claims_of([*rows, row("memguard", auc=0.5, useful=0.9)], "adult")
-    assert told.measured == alone.measured == "MemGuard (beside regions)"
+    assert told.measured == alone.measured == "MemGuard (beside fitted veil)"
     assert not told.met
 
 
@@ -178,9 +178,8 @@ def test_without_plain_training_nothing_is_claimed_of_defenses_of_the_scores():
     rows = [row("none", recipe="dp_sgd"), row("regions", recipe="dp_sgd")]
     (only,) = frontier.claims_of(rows, "adult")
     assert only.what == "DP-SGD behind the veil, beside DP-SGD"
-    assert only.met
-    (only,) = frontier.claims_of([rows[0], row("regions", auc=0.63, recipe="dp_sgd")], "adult")
-    assert not only.met
+    assert only.met is None, "three figures, of which one may be better and another worse"
+    assert all(name in only.measured for name in ("leak", "log-loss", "AUROC"))
 
 
 def test_what_an_attack_gains_beyond_the_label_is_told_of_the_same_recipe():

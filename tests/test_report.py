@@ -17,10 +17,12 @@ import pytest
 
 from scoreveil.audit.report import figures, pdf
 from scoreveil.audit.report import page as report
-from scoreveil.audit.report.charts.marks import Text
+from scoreveil.audit.report.charts.bars import Bar, Column, Row, bars
+from scoreveil.audit.report.charts.marks import Line, Text
 from scoreveil.audit.report.charts.panel import NARROW, WIDE, Axis, Frame, lay_out
 from scoreveil.audit.report.charts.svg import svg
 from scoreveil.audit.report.gate import gate, parse_limit
+from scoreveil.audit.report.tables import Table, TableCell, compact
 from scoreveil.audit.report.verdict import (
     LABEL,
     LEAKS,
@@ -43,11 +45,12 @@ from scoreveil.audit.study.results import (
     shared,
     to_json,
 )
+from scoreveil.fitting import fit
 from synthetic_study import attack_result, make_study
 
 pytestmark = pytest.mark.slow
 
-SECTIONS = ("verdict", "words", "worth", "frontier", "roc", "sweeps", "reconstructions", "tables", "made")
+SECTIONS = ("verdict", "words", "worth", "leaks", "reconstructions", "tables", "made")
 HOSTILE = '</script><img src=x onerror="alert(1)">&"\' $x_y$ {{ 7*7 }}'
 VOID = {"meta", "link", "br", "img"}
 
@@ -68,7 +71,7 @@ class Page(HTMLParser):
         self.addresses += [v for k, v in attributes if k == "style" and "url(" in v]
         self.handlers += [k for k, _ in attributes if k.startswith("on")]
         self.cells += [""] * (tag == "td")
-        self.sentences += [""] * (tag == "li")
+        self.sentences += [""] * (tag in ("li", "p"))
         if tag not in VOID:
             self.open.append(tag)
 
@@ -78,7 +81,7 @@ class Page(HTMLParser):
     def handle_data(self, data):
         if "td" in self.open:
             self.cells[-1] += f" {data}"
-        if "li" in self.open:
+        if {"li", "p"} & set(self.open):
             self.sentences[-1] += data.replace("\N{NO-BREAK SPACE}", " ")
 
 
@@ -155,7 +158,7 @@ def test_a_study_without_labels_epsilons_and_pictures_has_a_report_too(study):
     said = verdict(small)
     page = report.html(small, said)
     Page(page)
-    assert 'id="sweeps"' not in page
+    assert "What leaks, over ε" not in page
     assert said.floors == ()
     assert "chance (AUC .50) stands in" in said.sentences[2]
 
@@ -176,8 +179,9 @@ def test_the_largest_epsilon_that_is_shown_to_hold_is_recommended(study):
         "the best attack (random forest on log-ratios) tells members from non-members with AUC .80 (.80–.80)"
         in said.sentences[1]
     )
-    assert "Take regions, ε = 2: of the veils tried (regions, ε = 32; regions, ε = 16;" in said.sentences[3]
-    assert "What leaks: regions, ε = 32; regions, ε = 16; regions, ε = 8; regions, ε = 4." in said.sentences[3]
+    assert "Take fitted veil, ε = 2: of the veils tried (fitted veil, ε = 32; fitted veil, ε = 16;" in said.sentences[3]
+    leaking = "; ".join(f"fitted veil, ε = {epsilon}" for epsilon in (32, 16, 8, 4))
+    assert f"What leaks: {leaking}." in said.sentences[3]
 
 
 def test_no_epsilon_is_one_of_the_settings(study):
@@ -187,7 +191,7 @@ def test_no_epsilon_is_one_of_the_settings(study):
     both = replace(study, results=study.results + rows, defenses=(*study.defenses, plain))
     said = verdict(both)
     assert said.recommended == ("regions", None)
-    assert "Take regions: of the veils tried (regions; regions, ε = 32;" in said.sentences[3]
+    assert "Take fitted veil: of the veils tried (fitted veil; fitted veil, ε = 32;" in said.sentences[3]
     assert "that takes an ε" in said.sentences[5]
     Page(report.html(both, said))
     less_useful = replace(both, defenses=(*study.defenses, replace(plain, nll=0.9)))
@@ -199,7 +203,7 @@ def test_no_epsilon_is_one_of_the_settings(study):
 def test_the_worth_of_the_confidence_stands_beside_calibration_and_beside_the_label(study):
     ways = (("none", None), ("temperature_scaled", None), ("regions", 2.0), LABEL)
     said, page = verdict(study).sentences[4], report.html(study, verdict(study))
-    named = ("undefended", "after temperature scaling", "regions, ε = 2", "the label with a constant confidence")
+    named = ("undefended", "after temperature scaling", "fitted veil, ε = 2", "the label with a constant confidence")
     for field in ("auroc_of_confidence", "nll", "ece"):
         written = (number(getattr(study.costs[way], field), 3) for way in ways)
         assert ", ".join(f"{v} ({name})" for v, name in zip(written, named, strict=True)) in said
@@ -210,16 +214,72 @@ def test_the_worth_of_the_confidence_stands_beside_calibration_and_beside_the_la
     assert ".861 (the label with a constant confidence)" in verdict(old).sentences[4]
 
 
-def test_the_page_says_what_to_do_with_three_numbers(study):
+def written(sheet):
+    return [mark.text for mark in sheet.marks if isinstance(mark, Text)]
+
+
+def test_the_first_screen_is_a_word_what_to_do_and_one_chart(study):
     said = verdict(study)
-    assert [card["value"] for card in report.numbers(study, said)] == [".80", ".51", ".53"]
-    assert report.advice(study, said) == "Put a veil between the model and whoever asks: regions, ε = 2."
+    assert report.advice(study, said) == "Put a veil between the model and whoever asks: fitted veil, ε = 2."
+    for sheet in figures.glance(study, said):
+        shown = written(sheet)
+        assert {"raw scores", "fitted veil, ε = 2", "label alone"} <= set(shown)
+        assert {".80", ".51", ".50", ".79", ".53"} <= set(shown)
     calm, small = quiet(40_000), quiet(400, 0.53)
     assert report.advice(calm, verdict(calm)).startswith("Nothing to do")
-    assert [card["value"] for card in report.numbers(calm, verdict(calm))] == [".50", ".50"]
+    assert "What is left" not in written(figures.glance(calm, verdict(calm))[0]), "no labels were given"
     assert "times as many (" in report.advice(small, verdict(small))
-    for one, tone in ((study, "bad"), (calm, "good"), (small, "open")):
-        assert f'<div class="light {tone}">' in report.html(one, verdict(one))
+    for one, word, tone in ((study, "Leaks", "bad"), (calm, "No leak found", "good"), (small, "Undecided", "open")):
+        page = report.html(one, verdict(one))
+        assert f'<p class="status {tone}">{word}</p>' in page
+        assert Page(page).tags.count("svg") == page.count("<svg")
+        first = page.partition('<section id="words">')[0].partition('<section id="verdict">')[2]
+        assert first.count("<svg") == 2, "one chart, drawn wide and narrow"
+
+
+def test_bars_end_where_their_axis_says(study):
+    """An axis starts at guessing, and a bar of .75 ends in its middle."""
+    column, row = Column("Title", "words", ("guessing", "certainty")), Row("name", "c0", (Bar(0.75),))
+    for narrow in (False, True):
+        marks = bars("A title", [column], [row], narrow).marks
+        start, end = (next(m for m in marks if isinstance(m, Text) and m.text == tick) for tick in (".50", "1.00"))
+        assert (start.anchor, end.anchor) == ("start", "end")
+        assert {m.at[0] for m in marks if isinstance(m, Text) and m.text == "guessing"} == {start.at[0]}
+        assert {m.at[0] for m in marks if isinstance(m, Text) and m.text == "certainty"} == {end.at[0]}
+        (bar,) = (m for m in marks if isinstance(m, Line) and m.tone == "c0")
+        assert bar.points[0][0] == start.at[0]
+        assert bar.points[1][0] == pytest.approx((start.at[0] + end.at[0]) / 2)
+
+
+def test_what_was_left_out_is_said_at_the_end_and_what_is_wrong_with_the_records_at_the_start(study):
+    notes = ("Left out to save time: MemGuard.", "Members and non-members are the same records.")
+    page = report.html(replace(study, notes=notes), verdict(study))
+    assert page.index(notes[1]) < page.index('<section id="words">')
+    assert page.index(notes[0]) > page.index('<section id="made">')
+
+
+def test_the_regions_of_the_veil_to_take_stand_in_the_report(study):
+    rng = np.random.default_rng(0)
+    others, members = rng.dirichlet([0.3] * 3, 500), rng.dirichlet([0.2] * 3, 500)
+    veil = fit(nonmembers=others, members=members, rng=rng)
+    page = report.html(study, verdict(study), veil=veil)
+    part = page.partition('<section id="regions">')[2].partition("</section>")[0]
+    assert part.count("<tr>") == 1 + len(veil.mechanism.rows())
+    assert all(f"{row.announced[0]:.3f}".removeprefix("0") in part for row in veil.mechanism.rows())
+    assert 'id="regions"' not in report.html(study, verdict(study))
+
+
+def test_columns_that_say_nothing_or_the_same_in_every_row_are_left_out():
+    def row(*texts):
+        return tuple(TableCell(text, text) for text in texts)
+
+    columns = tuple((name, "") for name in ("defense", "AUC", "TPR", "keeps label"))
+    rows = tuple(row(name, auc, "–", "yes") for name, auc in (("a", ".6"), ("b", ".7"), ("c", ".7")))
+    found = compact(Table("A table", columns, rows, groups=(("", 1), ("attacks", 2), ("costs", 1))))
+    assert [name for name, _ in found.columns] == ["defense", "AUC"]
+    assert found.groups == (("", 1), ("attacks", 1))
+    assert found.same == (("keeps label", "yes"),)
+    assert len(compact(Table("Two rows", columns, rows[:2])).columns) == 3
 
 
 def test_where_the_label_is_as_good_it_says_return_the_label(study):
@@ -237,7 +297,8 @@ def test_where_every_veil_leaks_it_says_return_the_label():
     leaky = make_study(leak=40.0, epsilons=(1.0, 4.0))
     said = verdict(leaky)
     assert said.recommended == LABEL
-    assert "every fitted veil tried (regions, ε = 4; regions, ε = 1) leaks more than the label" in said.sentences[3]
+    tried = "fitted veil, ε = 4; fitted veil, ε = 1"
+    assert f"every fitted veil tried ({tried}) leaks more than the label" in said.sentences[3]
     assert "Recommended" not in report.html(leaky, said)
 
 
@@ -377,7 +438,7 @@ def test_what_is_left_out_of_the_comparison_is_said(study):
     assert figures.compared_by(mixed)[1] == "Left out, since run on some settings only: RMIA."
     said = verdict(mixed).sentences[-1]
     assert "not every setting was attacked with them: RMIA." in said
-    assert "AUC .95 (.95–.95) on regions, ε = 8" in said
+    assert "AUC .95 (.95–.95) on fitted veil, ε = 8" in said
     for line in figures.compared_by(mixed):
         assert line in report.html(mixed, verdict(mixed))
         assert all(
@@ -409,16 +470,12 @@ def test_a_floor_is_one_number_wherever_it_stands(study):
     assert "alone gives AUC .50 (.50–.50) without the true label and AUC .69" in said.sentences[2]
     for panel in figures.frontier(low) + figures.sweeps(low):
         told = "knows the true label" in panel.title
+        assert panel.y.limits[0] <= 0.5
         drawn = [level for name, level in panel.floors if name.startswith("label alone")]
         assert drawn in ([], [0.69 if told else 0.5])
-    bars = {
-        sheet.title: [mark.text for mark in sheet.marks if isinstance(mark, Text)]
-        for sheet in figures.glance(low, said)
-    }
-    for who, drawn in (("scores alone", ".50"), ("told the true label", ".69")):
-        texts = bars[f"What an attacker finds, {who}"]
-        assert texts[texts.index("label alone") + 1] == drawn
-    assert "The label alone gives .50" in report.numbers(low, said)[1]["words"]
+    for sheet in figures.glance(low, said):
+        assert "AUC of the best attack if the attacker has the scores alone" in " ".join(written(sheet))
+        assert {mark.text for mark in sheet.marks if isinstance(mark, Text) and mark.bold} >= {".80", ".50"}
 
 
 def test_members_found_are_those_of_the_attack_that_is_best_at_that_rate(study):
@@ -445,7 +502,7 @@ def test_members_found_are_left_out_where_there_are_too_few_nonmembers():
 
 def test_roc_curves_show_the_recommended_veil(study):
     for panel in figures.roc(study, verdict(study)):
-        assert any(s.name.endswith("regions, ε = 2") and not s.dash for s in panel.series)
+        assert any(s.name.endswith("fitted veil, ε = 2") and not s.dash for s in panel.series)
 
 
 # The gate
@@ -485,7 +542,7 @@ def test_a_limit_with_bad_syntax_is_refused(bad):
 
 
 def test_the_gate_refuses_a_setting_that_was_not_studied(study):
-    with pytest.raises(ValueError, match=r"Expected a setting of the study \(.*\), got regions, ε = 3\."):
+    with pytest.raises(ValueError, match=r"Expected a setting of the study \(.*\), got regions ε=3\."):
         gate(study, ("regions", 3.0), fail_over="auc=0.55")
 
 
@@ -522,15 +579,15 @@ def test_write_leaves_whole_files_and_nothing_else(study, tmp_path):
     folder = tmp_path / "new" / "audit"
     assert report.write(study, folder) == folder / "report.html"
     there = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
-    drawn = {f"figures/{name}.{kind}" for name in report.FIGURES for kind in ("svg", "png")}
+    drawn = {f"figures/{name}.svg" for name in report.FIGURES}
     assert there == {"report.html", "results.json", "vulnerability.json"} | drawn
     assert from_json((folder / "results.json").read_text()) == from_json(to_json(study))
-    assert all((folder / f).read_bytes().startswith((b"\x89PNG", b"<svg xmlns")) for f in drawn)
+    assert all((folder / f).read_bytes().startswith(b"<svg xmlns") for f in drawn)
 
     (folder / "mine.txt").write_text("kept")
     few = replace(study, inversions=(), originals=(), results=study.results[:40])
     report.write(few, folder)
-    assert not (folder / "figures" / "reconstructions.png").exists()
+    assert not (folder / "figures" / "reconstructions.svg").exists()
     assert len(json.loads((folder / "results.json").read_text())["results"]) == 40
     assert (folder / "mine.txt").read_text() == "kept"
 
@@ -571,7 +628,8 @@ def test_the_page_opens_without_errors_requests_or_sideways_scrolling(browser, p
     page.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
     for section in SECTIONS:
         assert page.locator(f"#{section} h2").is_visible()
-    assert page.locator("#frontier svg:visible").count() == 4
+    assert page.locator("#leaks svg:visible").count() == 3
+    assert page.locator("#verdict svg:visible").count() == 1
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.evaluate("[...document.images].every((i) => i.complete && i.naturalWidth > 0)")
     bright = page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)[0] > 128")
@@ -644,10 +702,10 @@ def test_the_pdf_starts_with_the_verdict_on_a_page_of_its_own(study, text):
     pages = [" ".join(unicodedata.normalize("NFKC", page.extract_text()).split()) for page in printed.pages]
     assert 6 <= len(pages) <= 16
     assert "The scores leak." in pages[0]
-    assert "Found without a defense" in pages[0]
-    assert "What the confidence tells" in pages[0]
-    assert "Evidence" not in pages[0]
-    assert pages[1].startswith("Evidence")
+    assert "What an attack finds" in pages[0]
+    assert "What is left" in pages[0]
+    assert "The verdict in full" not in pages[0]
+    assert pages[1].startswith("The verdict in full")
     whole = " ".join(pages)
     for sentence in verdict(study).sentences:
         assert sentence in whole

@@ -159,7 +159,7 @@ def test_a_folder_holds_reports_figures_and_tables(made, tmp_path):
     study, _ = made
     tables_file = folders.write({"mnist": study}, tmp_path / "out", "scoreveil reproduce")
     assert tables_file.read_text(encoding="utf-8") == tables.markdown({"mnist": study}, "scoreveil reproduce")
-    for name in ("report.html", "results.json", "figures/epsilon.svg", "figures/reconstructions-all.png"):
+    for name in ("report.html", "results.json", "figures/epsilon.svg", "figures/reconstructions-all.svg"):
         assert (tmp_path / "out" / "mnist" / name).stat().st_size > 1000
     kept = from_json((tmp_path / "out" / "mnist" / "results.json").read_text(encoding="utf-8"))
     assert replace(kept, results=()) == replace(study, results=())

@@ -233,7 +233,7 @@ def test_both_files_say_the_same_and_no_score(written, given, risks):
     assert table.column_names == list(rows[0])
     assert [float(row["risk"]) for row in rows] == table["risk"].to_pylist()
     assert [row["right"] == "true" for row in rows] == table["right"].to_pylist() == given.records.is_right.tolist()
-    assert table.schema.metadata[b"veiled by"] == "regions, ε = 2".encode()
+    assert table.schema.metadata[b"veiled by"] == "fitted veil, ε = 2".encode()
     assert table["side"].to_pylist() == ["member"] * 3000 + ["nonmember"] * 3000
     raw = {repr(float(v)) for v in given.records.scores[:200].ravel()}
     for file in written.glob("*.*"):
@@ -255,18 +255,21 @@ def test_a_report_without_risks_takes_old_ones_away(tmp_path):
     assert json.loads((tmp_path / "vulnerability.json").read_text())["most_exposed"] is None
 
 
-def test_the_page_shows_the_twenty_most_exposed_members_by_row(written, risks):
+def test_the_page_shows_the_twenty_most_exposed_members_by_row_and_each_risk_once(written, risks):
     table = evidence.most_exposed(risks)
-    assert len(table.rows) == 20
-    shown = [cells[3].value for cells in table.rows]
-    assert shown == sorted(shown, reverse=True)
+    named = [int(row) for cells in table.rows for row in cells[1].text.split(", ")]
+    assert named == risks.rows[risks.most_exposed(20)].tolist()
+    shown = [cells[0].value for cells in table.rows]
+    assert shown == sorted(set(shown), reverse=True)
     assert shown[0] == risks.undefended.value[risks.given.truth].max()
+    veiled = risks.veiled.value[risks.most_exposed(20)]
+    assert max(cells[3].value for cells in table.rows) == veiled.max()
     # among equals the surer ones first: the risk alone would not tell
     tied = np.flatnonzero(risks.undefended.value[:3000] == shown[0])
     assert risks.undefended.place[risks.most_exposed(20)[0]] == risks.undefended.place[tied].max()
     text = (written / "report.html").read_text()
     assert "The members most at risk" in text
-    assert "risk behind regions, ε = 2" in text
+    assert "risk behind fitted veil, ε = 2" in text
     assert "Class by class" in text
 
 

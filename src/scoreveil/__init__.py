@@ -7,7 +7,7 @@
     print(veil.guarantee)
 
 The label stays, no model is retrained, and what the scores reveal beyond the label is bounded by ε. With held-out
-scores `scoreveil.fit` finds the most useful veil for a model.
+scores `scoreveil.fit` fits a veil to a model.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -105,14 +105,14 @@ def run(progress: Callable[[float], None] = lambda done: None) -> Demo:
     )
 
 
-def forest() -> Classified:
-    """Scores of a forest that knows its training digits by heart."""
+def forest(seed: int = 0) -> Classified:
+    """Scores of a forest that knows its training digits by heart; which digits these are is drawn by the seed."""
     with needs("demo"):
         from sklearn.datasets import load_digits
         from sklearn.ensemble import RandomForestClassifier
     images, labels = load_digits(return_X_y=True)
-    model = RandomForestClassifier(100, random_state=0)
-    return _scored(model, images, labels, LEARNED, HELD_OUT)
+    model = RandomForestClassifier(100, random_state=seed)
+    return _scored(model, images, labels, LEARNED, HELD_OUT, seed)
 
 
 def classify() -> Classified:
@@ -147,9 +147,9 @@ def digits_model() -> tuple[Callable[[Array], Array], int]:
     return scores, int(model.n_features_in_)
 
 
-def _scored(model: Any, images: Floats, labels: Integers, training: int, reference: int) -> Classified:
+def _scored(model: Any, images: Floats, labels: Integers, training: int, reference: int, seed: int = 0) -> Classified:
     """Train on so many digits, and score all."""
-    order = np.random.default_rng(0).permutation(len(images))
+    order = np.random.default_rng(seed).permutation(len(images))
     inside, held_out, others = np.split(order, [training, training + reference])
     model.fit(images[inside], labels[inside])
     scored = model.predict_proba(images)

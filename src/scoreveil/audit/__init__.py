@@ -34,7 +34,7 @@ and the command line render. Start at `study/run.py`: a plan, a subject, and wha
                   many_labels.py each label, and all together        exposed.py     those who need a defense most
     report/       verdict.py     what follows, and which ε to take   page.py        one HTML file
                   figures.py     frontier, ROC, sweeps               tables.py      the tables of the page
-                  wording.py     names and numbers for people        charts/        panels as SVG and PNG
+                  wording.py     names and numbers for people        charts/        panels as SVG
                   gate.py        whether a release may go on         pdf.py         a page, printed
                   fitted.py      the page of `scoreveil fit`         summary.py     a few lines for a notebook
                   evidence.py    records at risk, classes, promises  records.py     records.csv and .parquet

@@ -1,4 +1,4 @@
-"""The most useful veil for a model: a map of score vectors to a few regions that members and others fall into alike.
+"""The fit of a veil: a map of score vectors to a few regions that members and others fall into alike.
 
     from scoreveil import fit
 
@@ -65,7 +65,7 @@ def fit(
     columns: str | None = None,
     smoothing: Smoothing | None = None,
 ) -> Veil:
-    """Fit the most useful veil under which members and others are alike.
+    """Fit the veil of the least Brier score, on its bins, under which members and others are alike.
 
     Scores and labels are arrays, torch tensors, DataFrames, or paths of files.
 

@@ -7,7 +7,6 @@ from scoreveil import atomic
 from scoreveil.audit.paper import figures, tables
 from scoreveil.audit.paper.printed import TABLE_2
 from scoreveil.audit.report import page
-from scoreveil.audit.report.charts.png import png
 from scoreveil.audit.report.charts.svg import svg
 from scoreveil.audit.study.results import Study, lean, to_json
 
@@ -24,7 +23,6 @@ def write(studies: Mapping[str, Study], folder: Path, command: str) -> Path:
         for figure, drawing in sheets.items():
             if drawing is not None:
                 atomic.write(folder / name / "figures" / f"{figure}.svg", svg(drawing, alone=True))
-                atomic.write(folder / name / "figures" / f"{figure}.png", png(drawing))
     made = folder / "tables.md"
     atomic.write(made, tables.markdown(studies, command))
     return made

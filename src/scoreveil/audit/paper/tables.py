@@ -135,12 +135,7 @@ def adaptive(study: Study) -> str:
 COMPARED: tuple[Setting, ...] = (
     UNDEFENDED,
     ("temperature_scaled", None),
-    *((VEIL, epsilon) for epsilon in (None, 4.0)),
-    *(("optimal", epsilon) for epsilon in (8.0, 4.0, 2.0, 1.0)),  # rows of results that were made before regions
     ("isotonic", 2.0),
-    ("published", 2.0),
-    ("memguard", None),
-    ("purification", None),
     ("label_constant", None),
 )
 
@@ -150,19 +145,18 @@ def _excess(attacked: AttackResult | None, alone: AttackResult | None) -> float 
     return None if attacked is None or alone is None else attacked.auc - max(0.5, alone.auc)
 
 
-def worth(study: Study) -> str:
-    """What each way to answer leaks beyond the label, and what its confidence is worth: the table of "Which veil?"."""
-    costs = {d.setting: d for d in study.defenses}
+def worth(studies: Mapping[str, Study]) -> str:
+    """What ways to answer without a fitted veil leak beyond the label, and what their confidence is worth."""
     rows = []
-    for one in (one for one in COMPARED if one in costs):
-        cost, row = costs[one], [setting_in_words(one)]
-        for told in (False, True):
-            above = _excess(on_scores(study, one, told), floor(study, "label", told))
-            row.append(NOTHING if above is None else ("+" if above > 0 else "") + number(above, 3))
-        measured = (cost.auroc_of_confidence, cost.aurc, cost.nll, cost.ece)
-        rows.append([*row, *(number(value, 3) for value in measured)])
-    columns = ("", "leak beyond the label, AUC", "told the true label", "useful: AUROC", "AURC", "log-loss", "ECE")
-    return grid(columns, rows)
+    for name, study in studies.items():
+        costs = {d.setting: d for d in study.defenses}
+        for one in COMPARED:
+            row = [NAMES[name], setting_in_words(one)]
+            for told in (False, True):
+                above = _excess(on_scores(study, one, told), floor(study, "label", told))
+                row.append(NOTHING if above is None else ("+" if above > 0 else "") + number(above, 3))
+            rows.append([*row, *(number(value, 3) for value in (costs[one].auroc_of_confidence, costs[one].nll))])
+    return grid(("", "answers", "leak", "leak given the true label", "AUROC", "log-loss"), rows)
 
 
 def inversion(study: Study) -> str:
@@ -239,12 +233,12 @@ GOALS = {"mnist": Goals(0.80, 0.01), "fashion-mnist": Goals(0.80, 0.02), "cifar1
 
 @dataclass(frozen=True)
 class Claim:
-    """One goal on one dataset."""
+    """One goal on one dataset; or figures without a goal, where `met` is None."""
 
     what: str
     goal: str
     measured: str
-    met: bool
+    met: bool | None
 
 
 def claims(studies: Mapping[str, Study]) -> str:
@@ -254,7 +248,7 @@ def claims(studies: Mapping[str, Study]) -> str:
 def claim_table(found: Mapping[str, Iterable[Claim]]) -> str:
     """The claims of each dataset."""
     rows = [
-        [NAMES.get(name, name), claim.what, claim.goal, claim.measured, "yes" if claim.met else "**no**"]
+        [NAMES.get(name, name), claim.what, claim.goal, claim.measured, {True: "yes", False: "**no**", None: ""}[claim.met]]
         for name, its in found.items()
         for claim in its
     ]

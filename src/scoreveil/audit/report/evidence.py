@@ -39,27 +39,33 @@ def files(study: Study, verdict: AuditVerdict, risks: RecordRisks | None) -> dic
 
 
 def most_exposed(risks: RecordRisks) -> Table:
-    """The members that an attacker would be surest of."""
+    """The members that an attacker would be surest of; those with the same risk stand in one row."""
     right = _right(risks)
+    alike: dict[TableCell, list[int]] = {}
+    for i in map(int, risks.most_exposed()):
+        alike.setdefault(_risk(risks.undefended, i), []).append(i)
     rows = []
-    for i in risks.most_exposed():
-        cells = [
-            TableCell(f"{risks.rows[i]}", float(risks.rows[i])),
-            TableCell(f"{risks.given.members.predicted[i]}", float(risks.given.members.predicted[i])),
-            TableCell(*[NOTHING if right is None else "yes" if right[i] else "no"] * 2),
-            _risk(risks.undefended, i),
-        ]
-        rows.append((*cells, *([_risk(risks.veiled, i)] if risks.veiled else []), _risk(risks.label, i)))
+    for risk, members in alike.items():
+        named = ", ".join(str(risks.rows[i]) for i in members)
+        known = NOTHING if right is None else f"{int(right[members].sum())} of {len(members)}"
+        cells = [TableCell(named, named), TableCell(known, known)]
+        others = [*([risks.veiled] if risks.veiled else []), risks.label]
+        rows.append((risk, *cells, *(_range(each, members) for each in others)))
     how = "the probability of membership that a good attacker would state after one answer, with its interval"
     headings = [
-        ("row", "of the members' file, from 0"),
-        ("class", "the released label"),
-        ("right", "whether that is the true label"),
         ("risk", f"without a defense: {how}; .5 is a guess"),
-        *([(f"risk {_behind(risks)}", "the same behind what is recommended")] if risks.veiled else []),
+        ("rows", "of the members' file, from 0; those that the attack names first come first"),
+        ("labels right", "how many of their released labels are right"),
+        *([(f"risk {_behind(risks)}", "behind what is recommended, lowest to highest")] if risks.veiled else []),
         ("label alone", "what the label alone gives: no defense that keeps it can go below"),
     ]
     return Table("The members most at risk", tuple(headings), tuple(rows))
+
+
+def _range(risk: Risk, members: list[int]) -> TableCell:
+    """The risk of these members, from the lowest to the highest."""
+    low, high = float(risk.value[members].min()), float(risk.value[members].max())
+    return TableCell(number(low) if number(low) == number(high) else f"{number(low)}–{number(high)}", high)
 
 
 def about_risk(risks: RecordRisks) -> str:

@@ -8,14 +8,15 @@ the attacks that were run on all of them, and `compared_by` says which these are
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from itertools import cycle
 
 import numpy as np
 
-from scoreveil.audit.report.charts.bars import Bar, bars
+from scoreveil.audit.report.charts.bars import Bar, Column, Row, bars
 from scoreveil.audit.report.charts.marks import Mark, PictureMark, Sheet, Text
 from scoreveil.audit.report.charts.panel import SHAPES, TONES, Axis, Panel, Series, sheet
-from scoreveil.audit.report.verdict import AuditVerdict, knowledge, leaks, readable, ways_to_answer
+from scoreveil.audit.report.verdict import AuditVerdict, Leak, knowledge, leaks, readable, ways_to_answer
 from scoreveil.audit.report.wording import attack, attack_list, interval, number, percent, setting_in_words, words
 from scoreveil.audit.study.results import (
     CHANCE,
@@ -36,16 +37,10 @@ from scoreveil.fitting.cost import Group
 
 # "optimal": rows of results that were made before regions
 KNOWN_TONES = {"none": "ink", VEIL: "c0", "optimal": "c0", "published": "c1"}
-COSTS = (
-    ("distortion_l2", "Distortion", "distortion: mean ‖z − y‖₂", "further left is better"),
-    (
-        "auroc_of_confidence",
-        "Usefulness of the confidence",
-        "usefulness: AUROC of confidence",
-        "further right is better",
-    ),
-)
-LEAST_RATE = 1e-3  # where the axes of a log-log ROC start
+USEFUL = ("auroc_of_confidence", "usefulness: AUROC of the confidence (further right is better)")
+DISTORTED = ("distortion_l2", "distortion: mean ‖z − y‖₂ (further left is better)")  # drawn where no label is known
+LEAST_RATE = 1e-3  # where the axes of a log-log ROC start at the lowest
+FEWEST_SWEPT = 3  # settings of a defense that make a curve over ε
 MOST_CURVES = 5
 KEY, PLAIN_KEY = "members found at 1 % false positives", "the best attack at each rate"
 TILE, GAP, NAMES = 56, 6, 250  # pixels of a reconstruction, between two, and for the name of a row
@@ -143,8 +138,10 @@ def _attacker(told: bool) -> str:
 
 
 def _auc_axis(values: Sequence[float]) -> Axis:
-    low = 0.5 if 0.5 < min(values) < 0.56 else min(values)
-    return Axis.around("AUC of the best attack (lower is better)", (low, max(*values, low + 0.05)))
+    """From guessing, or from what lies below it."""
+    low, high = min(CHANCE, *values), max(*values, CHANCE + 0.05)
+    margin = 0.07 * (high - low)
+    return Axis("AUC of the best attack (lower is better)", (low - margin * (low < CHANCE), high + margin))
 
 
 def _floors(study: Study, told: bool) -> tuple[tuple[str, float], ...]:
@@ -159,45 +156,58 @@ def _floors(study: Study, told: bool) -> tuple[tuple[str, float], ...]:
 # At a glance
 
 
-def glance(study: Study, verdict: AuditVerdict) -> list[Sheet]:
-    """What each attacker finds, and what the confidence is worth: undefended, as recommended, from the label alone."""
-    shown = [UNDEFENDED, *([verdict.recommended] if verdict.recommended not in (None, LABEL) else [])]
-    sheets = []
-    for told in knowledge(verdict.compared):
-        results = [leak.best for one in shown for leak in leaks(study, one, verdict.compared) if leak.told == told]
-        rows = [_bar(r.setting, r.auc, (r.auc_low, r.auc_high)) for r in results]
-        if lowest := floor(study, told):
-            rows.append(_bar(LABEL, lowest.auc, (lowest.auc_low, lowest.auc_high)))
-        who = "told the true label" if told else "scores alone"
-        sheets.append(bars(f"What an attacker finds, {who}", rows, ("guessing", "certainty")))
-    costs = [study.costs[one] for one in shown if one in study.costs]
-    worth = [_bar(c.setting, c.auroc_of_confidence) for c in costs if c.auroc_of_confidence is not None]
-    if worth:
-        sheets.append(bars("What the confidence tells", [*worth, _bar(LABEL, CHANCE)], ("nothing", "right from wrong")))
-    return sheets
+def glance(study: Study, verdict: AuditVerdict) -> tuple[Sheet, Sheet]:
+    """What the attacker who learns most finds, and what the confidence is worth: undefended, behind what is
+    recommended, and from the label alone. A wide drawing, and one for telephones."""
+    worst = _worst(study, verdict)
+    veiled = [verdict.recommended] if verdict.recommended not in (None, LABEL) else []
+    rows = [_row(study, "raw scores", "c1", UNDEFENDED, worst.best)]
+    for one in veiled:
+        found = next(leak for leak in leaks(study, one, verdict.compared) if leak.told == worst.told)
+        rows.append(_row(study, setting_in_words(one), "c0", one, found.best))
+    is_useful = any(row.bars[1] for row in rows)
+    lowest = floor(study, worst.told)
+    leak = None if lowest is None else Bar(lowest.auc, (lowest.auc_low, lowest.auc_high))
+    rows.append(Row("label alone", "muted", (leak, Bar(CHANCE) if is_useful else None)))
+    who = "if the attacker knows the true label" if worst.told else "if the attacker has the scores alone"
+    columns = [
+        Column("What an attack finds", f"AUC of the best attack {who}", ("guessing", "certainty")),
+        Column("What is left", "how often a right answer is surer than a wrong one", ("nothing", "always")),
+    ]
+    shown = columns if is_useful else columns[:1]
+    return bars("At a glance", shown, rows), bars("At a glance", shown, rows, narrow=True)
 
 
-def _bar(one: Setting, value: float, span: tuple[float, float] | None = None) -> Bar:
-    tones = {UNDEFENDED: "c1", LABEL: "muted"}
-    name = "label alone" if one == LABEL else setting_in_words(one)
-    return Bar(name, value, number(value), span, tones.get(one, "c0"))
+def _worst(study: Study, verdict: AuditVerdict) -> Leak:
+    """What the attacker who learns most gets from the undefended scores."""
+    return max(leaks(study, UNDEFENDED, verdict.compared), key=lambda leak: leak.excess)
+
+
+def _row(study: Study, name: str, tone: str, one: Setting, found: AttackResult) -> Row:
+    useful = study.costs[one].auroc_of_confidence if one in study.costs else None
+    leak = Bar(found.auc, (found.auc_low, found.auc_high))
+    return Row(name, tone, (leak, None if useful is None else Bar(useful)))
 
 
 # The frontier
 
 
 def frontier(study: Study) -> list[Panel]:
-    """Privacy against utility: for each attacker, over distortion and over the AUROC of confidence."""
+    """Privacy against utility for each attacker: over the AUROC of the confidence; without labels over distortion."""
     everything, study = study, shared(study)
+    is_known = any(cost.auroc_of_confidence is not None for cost in study.defenses)
+    field, label = USEFUL if is_known else DISTORTED
     panels = []
     for told in knowledge(study):
         floors = _floors(everything, told)
-        for field, title, label, better in COSTS:
-            series = _series(study, _cost(study, field, label), _leak(study, told))
-            if series:
-                xs, ys = zip(*(point for s in series for point in s.points), strict=True)
-                across, up = Axis.around(f"{label} ({better})", xs, 0.05), _auc_axis([*ys, *(y for _, y in floors)])
-                panels.append(Panel(f"{title}; {_attacker(told)}", across, up, series, floors))
+        series = _series(study, _cost(study, field, label), _leak(study, told))
+        if series:
+            xs, ys = zip(*(point for s in series for point in s.points), strict=True)
+            start = CHANCE if is_known else 0.0
+            across = Axis(label, (min(start, *xs), max(xs) + 0.05 * (max(xs) - start)))
+            title = _attacker(told)
+            up = _auc_axis([*ys, *(y for _, y in floors)])
+            panels.append(Panel(title[0].upper() + title[1:], across, up, series, floors))
     return panels
 
 
@@ -208,6 +218,8 @@ def roc(study: Study, verdict: AuditVerdict) -> list[Panel]:
     """True against false positive rates, both logarithmic: on each selected setting, the best attack at each rate."""
     everything, study = study, shared(study)
     style, panels = looks(study), []
+    fewest = min((r.nonmembers for r in study.results), default=1)
+    least = max(LEAST_RATE, 10.0 ** math.floor(math.log10(1 / fewest)))  # below one false alarm there is nothing
     for told in knowledge(study):
         series = []
         free = iter([t for t in TONES if t not in {look[0] for look in style.values()}] + list(TONES))
@@ -217,29 +229,29 @@ def roc(study: Study, verdict: AuditVerdict) -> list[Panel]:
                 tone = style[one[0]][0]
                 dash = "" if one in (UNDEFENDED, verdict.recommended) else "6 3"
                 name = setting_in_words(one)
-                series.append(_curve(found, name, next(free) if tone == "muted" else tone, dash))
+                series.append(_curve(found, least, name, next(free) if tone == "muted" else tone, dash))
         label = floor(everything, told)
-        series += [_curve([label], "label alone", "ink", "2 3")] if label else []
+        series += [_curve([label], least, "label alone", "ink", "2 3")] if label else []
         series = [s for s in series if len(s.points) > 1]
         if series:
-            rates = Axis("false positive rate", (LEAST_RATE, 1.0), log=True)
-            hits = Axis("true positive rate", (LEAST_RATE, 1.0), log=True)
+            rates = Axis("false positive rate", (least, 1.0), log=True)
+            hits = Axis("true positive rate", (least, 1.0), log=True)
             title = _attacker(told)
             key = KEY if any(readable(r, "tpr_at_1pct") for r in study.results) else PLAIN_KEY
             panels.append(Panel(title[0].upper() + title[1:], rates, hits, tuple(series), diagonal=True, key=key))
     return panels
 
 
-def _curve(results: Sequence[AttackResult], name: str, tone: str, dash: str) -> Series:
+def _curve(results: Sequence[AttackResult], least: float, name: str, tone: str, dash: str) -> Series:
     """The highest of the attacks at each rate, named with the members found at 1 % where that can be told."""
     rates = sorted({x for r in results for x, _ in r.roc})
     curves = [sorted(r.roc) for r in results if r.roc]
     heights = [np.interp(rates, [x for x, _ in curve], [y for _, y in curve]) for curve in curves]
     highest = np.max(heights, axis=0) if heights else ()
-    points = tuple((max(x, LEAST_RATE), float(y)) for x, y in zip(rates, highest, strict=True) if y >= LEAST_RATE)
+    points = tuple((max(x, least), float(y)) for x, y in zip(rates, highest, strict=True) if y >= least)
     # of the points left of the axis only the highest counts: a step starts there
-    first = max((p for p in points if p[0] == LEAST_RATE), default=None)
-    shown = ((first,) if first else ()) + tuple(p for p in points if p[0] > LEAST_RATE)
+    first = max((p for p in points if p[0] == least), default=None)
+    shown = ((first,) if first else ()) + tuple(p for p in points if p[0] > least)
     early = max((r.tpr_at_1pct for r in results if readable(r, "tpr_at_1pct")), default=None)
     return Series(name if early is None else f"{percent(early)}  {name}", shown, tone, shape="", dash=dash)
 
@@ -262,9 +274,9 @@ def selected(study: Study, verdict: AuditVerdict) -> list[Setting]:
 
 
 def sweeps(study: Study) -> list[Panel]:
-    """AUC of the best attack and costs against ε, for the defenses that were tried at more than one."""
+    """AUC of the best attack against ε, for the defenses that were tried at several."""
     everything, study = study, shared(study)
-    swept = {name for name, group in _by_defense(study).items() if sum(e is not None for _, e in group) > 1}
+    swept = {name for name, group in _by_defense(study).items() if sum(e is not None for _, e in group) >= FEWEST_SWEPT}
     if not swept:
         return []
     every = [e for name, e in settings(study) if name in swept and e is not None]
@@ -276,13 +288,17 @@ def sweeps(study: Study) -> list[Panel]:
         if undefended is not None:
             floors = (*floors, (f"undefended: {number(undefended.auc)}", undefended.auc))
         seen = [y for s in series for ends in s.whiskers for y in ends] + [level for _, level in floors]
-        panels.append(Panel(f"Leak; {_attacker(told)}", across, _auc_axis(seen), series, floors))
-    for field, title, label, _ in COSTS:
-        series = _series(study, _epsilon, _cost(study, field, label), swept)
-        if series:
-            up = Axis.around(label.partition(": ")[2], (y for s in series for _, y in s.points))
-            panels.append(Panel(title, across, up, series))
+        title = _attacker(told)
+        panels.append(Panel(title[0].upper() + title[1:], across, _auc_axis(seen), series, floors))
     return panels
+
+
+def of_worst(study: Study, verdict: AuditVerdict) -> list[Panel]:
+    """Frontier, ROC and sweep of the attacker who learns most."""
+    place = knowledge(shared(study)).index(_worst(study, verdict).told)
+    titles = "What leaks, and what is left", "Members found, over false alarms", "What leaks, over ε"
+    every = zip(titles, (frontier(study), roc(study, verdict), sweeps(study)), strict=True)
+    return [replace(panels[place], title=title) for title, panels in every if len(panels) > place]
 
 
 # What the confidence is worth
@@ -298,7 +314,8 @@ def worth(study: Study, verdict: AuditVerdict) -> list[Panel]:
     # temperature scaling hardly changes which answers are surest
     ranked = [each for each in shown if each[2].setting != TEMPERED]
     lines = tuple(Series(name, cost.risk_coverage, tone, shape="") for name, tone, cost in ranked)
-    rates = Axis.around("error rate among them (lower is better)", [0.0, *(y for s in lines for _, y in s.points)])
+    most = max((y for s in lines for _, y in s.points), default=0.0)
+    rates = Axis("error rate among them (lower is better)", (0.0, 1.07 * most or 0.05))
     across = Axis("share of records acted on, the surest first", (0.0, 1.0))
     return [
         reliability([(name, tone, cost.reliability) for name, tone, cost in shown]),

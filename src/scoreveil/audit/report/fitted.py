@@ -16,6 +16,7 @@ from typing import Any
 from markupsafe import Markup
 
 from scoreveil import __version__, atomic
+from scoreveil.audit.report import tables
 from scoreveil.audit.report.charts import regions as chart
 from scoreveil.audit.report.charts.panel import Axis, Panel, Series
 from scoreveil.audit.report.charts.regions import MOST_LABELS, RegionMap
@@ -98,7 +99,7 @@ def html(veil: Veil, trials: Sequence[Trial], target: str, names: Sequence[str] 
         + ("" if epsilon is None else f" and ε = {epsilon:g}")
         + (f" for {veil.model}" if veil.model else ""),
         cards=cards(promise, own, veil.shape),
-        maps=[(each.name, regions(each), _drawn(each)) for each in maps[:MOST_LABELS]],
+        maps=[(each.name, tables.regions(each), _drawn(each)) for each in maps[:MOST_LABELS]],
         more_labels=max(len(maps) - MOST_LABELS, 0),
         has_strips=any(len(each.mechanism.cuts) > 1 for each in maps),
         answers=None if epsilon is None else answers(maps[0]),
@@ -166,28 +167,6 @@ def _card(kind: str, title: str, value: str, words: str, tone: str = "good") -> 
 
 
 # Tables
-
-
-def regions(it: RegionMap) -> Table:
-    """A row for each region, the least sure first."""
-    has_strips, often = len(it.mechanism.cuts) > 1, "" if it.mechanism.table is None else "mostly "
-    columns = (
-        ("region", ""),
-        ("top score", "from where to where, over all strips"),
-        *([("strips", "of how the rest is spread, in which it lies")] if has_strips else []),
-        ("members", "the share of them that falls into it"),
-        ("others", "the share of records that were not trained on"),
-        ("right", "how often their labels are"),
-        *((f"{often}announced" + (f": {side}" if side else ""), "") for side in it.sides or ("",)),
-    )
-    rows = []
-    for row in it.rows:
-        place, _, strips = row.words.partition(", ")
-        where = [TableCell(place, place)] + [TableCell(strips.removesuffix(" strips"), strips)] * has_strips
-        shares = (TableCell(NOTHING if math.isnan(s) else percent(s), s) for s in (row.members, row.others))
-        right = _cell(None if math.isnan(row.right) else row.right)
-        rows.append((TableCell(str(row.number), row.number), *where, *shares, right, *map(_cell, row.announced)))
-    return Table("The regions", columns, tuple(rows))
 
 
 def answers(it: RegionMap) -> Table:

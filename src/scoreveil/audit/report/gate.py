@@ -13,7 +13,7 @@ from scipy.stats import beta
 
 from scoreveil.audit.report.verdict import ERROR, RATES, deviation, either_way, needed, quantile, readable
 from scoreveil.audit.report.wording import number, percent, setting_in_words
-from scoreveil.audit.study.results import AttackResult, Measure, Setting, Study, floors
+from scoreveil.audit.study.results import AttackResult, Measure, Setting, Study, floors, setting_name
 
 WRITTEN: dict[str, Measure] = {"auc": "auc", "tpr@1%": "tpr_at_1pct", "tpr@0.1%": "tpr_at_01pct"}
 
@@ -96,8 +96,8 @@ def bounds(study: Study, setting: Setting, measure: Measure) -> tuple[float, flo
     if any(d.keeps_label for d in study.defenses if d.setting == setting):
         there += study.boundary
     if not there:
-        known = "; ".join(sorted({setting_in_words(r.setting) for r in study.results}))
-        raise ValueError(f"Expected a setting of the study ({known}), got {setting_in_words(setting)}.")
+        known = "; ".join(sorted({setting_name(r.setting) for r in study.results}))
+        raise ValueError(f"Expected a setting of the study ({known}), got {setting_name(setting)}.")
     enough = [r for r in there if readable(r, measure)]
     check_enough(measure, max(r.nonmembers for r in there))
     each = [(float(getattr(r, measure)), *_ends(r, measure, len(enough))) for r in enough]

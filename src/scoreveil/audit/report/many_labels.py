@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from scoreveil import atomic
-from scoreveil.audit.report.page import TONES, made, rendered
+from scoreveil.audit.report.page import STATUS, made, rendered
 from scoreveil.audit.report.pdf import Printer
 from scoreveil.audit.report.tables import Table, TableCell
 from scoreveil.audit.report.verdict import (
@@ -228,7 +228,7 @@ def html(study: LabelsStudy, found: LabelsVerdict) -> str:
         "many_labels.html.j2",
         title="What the labels' scores give away",
         date=str(study.meta.get("date") or ""),
-        tone=TONES[found.outcome],
+        status=STATUS[found.outcome],
         headline=headline(found),
         advice=advice(found),
         sentences=found.sentences,

@@ -1,7 +1,7 @@
 """A study as one HTML file that opens anywhere, offline: the verdict first, then figures, tables and how it was made.
 
 text = html(study, verdict(study))
-write(study, Path("audit"))          # audit/report.html, results.json, figures/*.svg, figures/*.png; report.pdf
+write(study, Path("audit"))          # audit/report.html, results.json, figures/*.svg; report.pdf
 """
 
 import os
@@ -15,38 +15,45 @@ from markupsafe import Markup
 
 from scoreveil import atomic
 from scoreveil.audit.report import asked, evidence, figures, tables
+from scoreveil.audit.report.charts import regions
+from scoreveil.audit.report.charts.marks import Sheet
 from scoreveil.audit.report.charts.panel import NARROW, Panel, sheet
-from scoreveil.audit.report.charts.png import png
+from scoreveil.audit.report.charts.regions import MOST_LABELS
 from scoreveil.audit.report.charts.svg import svg
 from scoreveil.audit.report.pdf import Printer
-from scoreveil.audit.report.verdict import HEADLINES, LEAKS, NO_MORE, UNDECIDED, AuditVerdict, Outcome, enough, leaks
+from scoreveil.audit.report.verdict import LEAKS, NO_MORE, UNDECIDED, AuditVerdict, Outcome, enough
 from scoreveil.audit.report.verdict import verdict as judge
-from scoreveil.audit.report.wording import NOTHING, number, setting_in_words
-from scoreveil.audit.study.results import CHANCE, LABEL, UNDEFENDED, Study, to_json
+from scoreveil.audit.report.wording import NOTHING, setting_in_words
+from scoreveil.audit.study.results import LABEL, Study, to_json
 from scoreveil.audit.study.risk import RecordRisks
+from scoreveil.veil import Veil
 
 NAMING_MEMBERS = ("report.html", "report.pdf", "vulnerability.json")  # the most exposed, by row, where risks are known
 FIGURES = ("frontier", "roc", "sweeps", "worth", "reconstructions")
-TONES: dict[Outcome, str] = {LEAKS: "bad", UNDECIDED: "open", NO_MORE: "good"}  # red, amber, green
+STATUS: dict[Outcome, tuple[str, str]] = {  # a word, and its colour: red, amber, green
+    LEAKS: ("Leaks", "bad"),
+    UNDECIDED: ("Undecided", "open"),
+    NO_MORE: ("No leak found", "good"),
+}
+LEFT_OUT = "Left out"  # how notes begin that are about the study and not about the records
 
 
-def html(study: Study, verdict: AuditVerdict, risks: RecordRisks | None = None) -> str:
-    """The whole report, with the records at risk where they are known."""
+def html(study: Study, verdict: AuditVerdict, risks: RecordRisks | None = None, veil: Veil | None = None) -> str:
+    """The whole report, with the records at risk where they are known, and the regions of the veil to take."""
+    maps = () if veil is None else regions.read(veil)[:MOST_LABELS]
     return rendered(
         "report.html.j2",
         title=str(study.meta.get("title") or study.meta.get("name") or "What the scores give away"),
         date=str(study.meta.get("date") or ""),
         verdict=verdict,
-        tone=TONES[verdict.excess.outcome],
-        headline=HEADLINES[verdict.excess.outcome],
+        status=STATUS[verdict.excess.outcome],
         advice=advice(study, verdict),
-        numbers=numbers(study, verdict),
-        glance=[Markup(svg(one)) for one in figures.glance(study, verdict)],
-        notes=study.notes,
+        glance=both_widths(*figures.glance(study, verdict)),
+        notes=[note for note in study.notes if not note.startswith(LEFT_OUT)],
+        left_out=[note for note in study.notes if note.startswith(LEFT_OUT)],
+        maps=[(each.name, tables.regions(each)) for each in maps],
         compared=figures.compared_by(study),
-        frontier=drawn(figures.frontier(study)),
-        roc=drawn(figures.roc(study, verdict)),
-        sweeps=drawn(figures.sweeps(study)),
+        leak_drawn=drawn(figures.of_worst(study, verdict)),
         reconstructions=figures.reconstructions(study),
         inversions=tables.inversions(study) if study.inversions else None,
         worth=tables.worth(study, verdict),
@@ -69,6 +76,7 @@ def rendered(template: str, **content: Any) -> str:
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     templates.filters["unbroken"] = unbroken
+    templates.filters["compact"] = tables.compact
     return templates.get_template(template).render(**content)
 
 
@@ -79,8 +87,12 @@ def unbroken(text: str) -> str:
 
 def drawn(panels: Iterable[Panel]) -> list[Markup]:
     """Two SVGs for each panel, of which a screen shows one: a wide drawing, and a narrow one for telephones."""
-    both = ((svg(sheet([panel]), "wide"), svg(sheet([panel], canvas=NARROW), "narrow")) for panel in panels)
-    return [Markup("".join(drawings)) for drawings in both]  # svg() escapes every text
+    return [both_widths(sheet([panel]), sheet([panel], canvas=NARROW)) for panel in panels]
+
+
+def both_widths(wide: Sheet, narrow: Sheet) -> Markup:
+    """Two SVGs, of which a screen shows one."""
+    return Markup(svg(wide, "wide") + svg(narrow, "narrow"))  # svg() escapes every text
 
 
 def advice(study: Study, verdict: AuditVerdict) -> str:
@@ -94,41 +106,6 @@ def advice(study: Study, verdict: AuditVerdict) -> str:
     if verdict.recommended == LABEL:
         return "Return the label, with a constant confidence or none."
     return f"Put a veil between the model and whoever asks: {setting_in_words(verdict.recommended)}."
-
-
-def numbers(study: Study, verdict: AuditVerdict) -> list[dict[str, str]]:
-    """The three large numbers: what the worst attacker finds, what remains of that, what the confidence is worth."""
-    undefended = leaks(study, UNDEFENDED, verdict.compared)
-    worst = max(undefended, key=lambda leak: leak.excess)
-    who = "told the true label" if worst.told else "scores alone"
-    span = f"95 % interval {number(worst.best.auc_low)}–{number(worst.best.auc_high)}"
-    shown = [{
-        "title": "Found without a defense", "tone": TONES[verdict.excess.outcome], "value": number(worst.best.auc),
-        "words": f"AUC of the best attack, {who}; {span}. {number(CHANCE)} is guessing, 1 is certainty.",
-    }]  # fmt: skip
-    veiled = verdict.recommended not in (None, LABEL)
-    if veiled and verdict.recommended:
-        left = next(x for x in leaks(study, verdict.recommended, verdict.compared) if x.told == worst.told).best
-        shown.append({
-            "title": f"Found behind {setting_in_words(verdict.recommended)}", "tone": "good", "value": number(left.auc),
-            "words": f"by the same attacker; 95 % interval {number(left.auc_low)}–{number(left.auc_high)}. "
-            f"The label alone gives {number(worst.floor_auc)}.",
-        })  # fmt: skip
-    else:
-        shown.append({
-            "title": "Found from the label alone", "tone": "floor", "value": number(worst.floor_auc),
-            "words": "by the same attacker. No defense that keeps the label can go below that.",
-        })  # fmt: skip
-    raw, left_of_it = (study.costs.get(one or UNDEFENDED) for one in (UNDEFENDED, verdict.recommended))
-    useful = left_of_it or raw
-    if raw and useful and useful.auroc_of_confidence is not None:
-        beside = f"undefended {number(raw.auroc_of_confidence)}, " if useful != raw else ""
-        shown.append({
-            "title": "Worth of the confidence", "tone": "floor", "value": number(useful.auroc_of_confidence),
-            "words": f"AUROC: how often a right answer is surer than a wrong one; {beside}label alone "
-            f"{number(CHANCE)}.",
-        })  # fmt: skip
-    return shown
 
 
 def made(meta: dict[str, Any], above: str = "") -> list[tuple[str, str]]:
@@ -145,11 +122,17 @@ def made(meta: dict[str, Any], above: str = "") -> list[tuple[str, str]]:
     return lines
 
 
-def write(study: Study, folder: Path, risks: RecordRisks | None = None, printer: Printer | None = None) -> Path:
+def write(
+    study: Study,
+    folder: Path,
+    risks: RecordRisks | None = None,
+    printer: Printer | None = None,
+    veil: Veil | None = None,
+) -> Path:
     """Write the report and its numbers.
 
     These are report.html, results.json, vulnerability.json and the figures; with risks also records.csv and .parquet,
-    with a printer also report.pdf.
+    with a printer also report.pdf. With the veil that is recommended, fitted, its regions stand in the report.
 
     All are rendered and written beside their places before the first is put there; report.html comes last. Other
     files in the folder are left alone.
@@ -159,10 +142,10 @@ def write(study: Study, folder: Path, risks: RecordRisks | None = None, printer:
     """
     verdict, files = judge(study), dict[str, bytes]()
     for name, drawing in figures.sheets(study, verdict).items():
-        files |= {f"figures/{name}.svg": svg(drawing, alone=True).encode(), f"figures/{name}.png": png(drawing)}
+        files[f"figures/{name}.svg"] = svg(drawing, alone=True).encode()
     files["results.json"] = to_json(study).encode()
     files |= evidence.files(study, verdict, risks)
-    page = html(study, verdict, risks)
+    page = html(study, verdict, risks, veil)
     if printer is not None:
         files["report.pdf"] = printer(page)
     files["report.html"] = page.encode()
@@ -174,7 +157,7 @@ def write(study: Study, folder: Path, risks: RecordRisks | None = None, printer:
             names_members = name in evidence.PRIVATE or (risks is not None and name in NAMING_MEMBERS)
             atomic.write(place, content, 0o600 if names_members else 0o666)
         (folder / "figures").mkdir(exist_ok=True)
-        figure_files = (f"figures/{name}.{kind}" for name in FIGURES for kind in ("svg", "png"))
+        figure_files = (f"figures/{name}.svg" for name in FIGURES)
         for stale in ("report.pdf", *figure_files, *evidence.PRIVATE):
             if stale not in files:
                 (folder / stale).unlink(missing_ok=True)

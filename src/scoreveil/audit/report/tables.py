@@ -1,10 +1,12 @@
 """The tables of the report: the best attack on each setting, what it costs, and every attack and inversion."""
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from scoreveil.audit.report.charts.regions import RegionMap
 from scoreveil.audit.report.figures import settings
 from scoreveil.audit.report.verdict import AuditVerdict, Leak, knowledge, leaks, needed, readable, ways_to_answer
 from scoreveil.audit.report.wording import (
@@ -17,7 +19,7 @@ from scoreveil.audit.report.wording import (
     setting_in_words,
     words,
 )
-from scoreveil.audit.study.results import CHANCE, LABEL, AttackResult, Measure, Setting, Study, best, floor, shared
+from scoreveil.audit.study.results import AttackResult, Measure, Setting, Study, best, shared
 
 short = partial(number, digits=3)
 
@@ -47,6 +49,33 @@ class Table:
     rows: tuple[tuple[TableCell, ...], ...]
     marked: int | None = None  # the row of the recommended setting
     groups: tuple[tuple[str, int], ...] = ()  # headings over several columns
+    same: tuple[tuple[str, str], ...] = ()  # headings of columns that were left out, and what stood in every row
+
+
+FEWEST_ALIKE = 3  # rows that make a column of one value worth leaving out
+
+
+def compact(table: Table) -> Table:
+    """Without the columns in which nothing stands, and without those in which every row says the same."""
+    kept, same = list[int](), list[tuple[str, str]]()
+    for i, (heading, _) in enumerate(table.columns):
+        texts = {(row[i].text, row[i].small) for row in table.rows}
+        text, small = texts.pop() if len(texts) == 1 else ("", "")
+        if i == 0 or not text or (text != NOTHING and (small or len(table.rows) < FEWEST_ALIKE)):
+            kept.append(i)
+        elif text != NOTHING:
+            same.append((heading, text))
+    groups, start = list[tuple[str, int]](), 0
+    for name, count in table.groups:
+        groups.append((name, sum(start <= i < start + count for i in kept)))
+        start += count
+    return replace(
+        table,
+        columns=tuple(table.columns[i] for i in kept),
+        rows=tuple(tuple(row[i] for i in kept) for row in table.rows),
+        groups=tuple((name, count) for name, count in groups if count),
+        same=tuple(same),
+    )
 
 
 Column = tuple[str, str, Callable[[Any], TableCell]]  # heading, what it means, what stands in it
@@ -149,7 +178,7 @@ def _worth(study: Study, one: Setting, field: str) -> TableCell:
 
 
 def worth(study: Study, verdict: AuditVerdict) -> Table | None:
-    """What the confidence is worth in each way to answer, beside what the best attack finds in it."""
+    """What the confidence is worth in each way to answer."""
     ways = [cost for cost in ways_to_answer(study, verdict.recommended) if cost.auroc_of_confidence is not None]
     if not ways:
         return None
@@ -157,22 +186,8 @@ def worth(study: Study, verdict: AuditVerdict) -> Table | None:
         (TableCell(name, name, meaning), *(_worth(study, cost.setting, field) for cost in ways))
         for name, meaning, field in MEASURES
     ]
-    for told in knowledge(verdict.compared):
-        found = [_leak_of(study, verdict, cost.setting, told) for cost in ways]
-        name = "leak, told the label" if told else "leak, scores alone"
-        cells = (TableCell(short(auc), auc) for auc in found)
-        rows.append((TableCell(name, name, "AUC of the best attack; lower is better"), *cells))
     headings = (("", ""), *((setting_in_words(cost.setting), "") for cost in ways))
     return Table("What the confidence is worth", headings, tuple(rows))
-
-
-def _leak_of(study: Study, verdict: AuditVerdict, one: Setting, told: bool) -> float | None:
-    """The AUC of the best attack; of the label with a constant confidence, which tells no more, that of the label."""
-    if one == LABEL:
-        lowest = floor(study, told)
-        return lowest.auc if lowest else CHANCE
-    found = best(verdict.compared, one, told=told, reads="scores")
-    return None if found is None else found.auc
 
 
 def too_few_for(study: Study) -> str:
@@ -237,3 +252,29 @@ def every_attack(study: Study) -> Table:
         ("took", "", _field("seconds", seconds)),
     )
     return _table("All attacks", study.results, columns)
+
+
+def regions(it: RegionMap) -> Table:
+    """A row for each region, the least sure first."""
+    has_strips, often = len(it.mechanism.cuts) > 1, "" if it.mechanism.table is None else "mostly "
+    columns = (
+        ("region", ""),
+        ("top score", "from where to where, over all strips"),
+        *([("strips", "of how the rest is spread, in which it lies")] if has_strips else []),
+        ("members", "the share of them that falls into it"),
+        ("others", "the share of records that were not trained on"),
+        ("right", "how often their labels are"),
+        *((f"{often}announced" + (f": {side}" if side else ""), "") for side in it.sides or ("",)),
+    )
+    rows = []
+    for row in it.rows:
+        place, _, strips = row.words.partition(", ")
+        where = [TableCell(place, place)] + [TableCell(strips.removesuffix(" strips"), strips)] * has_strips
+        shares = (TableCell(NOTHING if math.isnan(s) else percent(s), s) for s in (row.members, row.others))
+        right = _figure(None if math.isnan(row.right) else row.right)
+        rows.append((TableCell(str(row.number), row.number), *where, *shares, right, *map(_figure, row.announced)))
+    return Table("The regions", columns, tuple(rows))
+
+
+def _figure(value: float | None) -> TableCell:
+    return TableCell(short(value), value)

@@ -1,4 +1,4 @@
-"""Names and numbers of a study as people read them. `.80 (.79–.81)`, `regions, ε = 2`."""
+"""Names and numbers of a study as people read them. `.80 (.79–.81)`, `fitted veil, ε = 2`."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -8,6 +8,7 @@ from scoreveil.audit.study.results import AttackResult, Setting
 IN_WORDS = {
     "none": "no defense",
     "phase_2_alone": "Phase 2 alone",
+    "regions": "fitted veil",
     "optimal_sticky": "optimal, sticky",  # a row of results that were made before regions
     "temperature_scaled": "no defense, temperature scaled",
     "label_constant": "label, constant confidence",
@@ -42,7 +43,7 @@ def words(name: str) -> str:
 
 
 def setting_in_words(setting: Setting) -> str:
-    """`regions, ε = 2`."""
+    """`fitted veil, ε = 2`."""
     defense, epsilon = setting
     return words(defense) if epsilon is None else f"{words(defense)}, ε = {epsilon:g}"
 

@@ -90,7 +90,7 @@ class Canvas:
     key_below: bool = False
 
 
-WIDE = Canvas(540, 430, 14)
+WIDE = Canvas(540, 360, 14)
 NARROW = Canvas(350, 440, 8, key_below=True)  # a telephone
 
 
