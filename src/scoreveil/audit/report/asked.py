@@ -57,7 +57,7 @@ def _cell(value: float, low: float, high: float, signed: bool = False) -> TableC
 def boundary(study: Study) -> Part:
     columns = (
         ("attack", "by how far a record is from where the label changes"),
-        ("told the label", "whether it is told the true labels"),
+        ("knows the label", "whether the attacker is given the true labels"),
         ("AUC", "area under the ROC curve, with its 95 % interval; .5 is guessing"),
         ("accuracy", "on as many members as non-members"),
         ("records", "members, and as many non-members"),

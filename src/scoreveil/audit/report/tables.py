@@ -245,7 +245,7 @@ def every_attack(study: Study) -> Table:
         ("form", forms, _word("form")),
         ("features", "", _word("features")),
         ("reads", "what of a score vector it looks at", _word("reads")),
-        ("told the label", "whether it is told the true labels", _yes("knows_label")),
+        ("knows the label", "whether the attacker is given the true labels", _yes("knows_label")),
         ("AUC", "area under the ROC curve; .5 is guessing", _span("auc", short)),
         *EARLY,
         ("accuracy", "on as many members as non-members", _field("accuracy", percent)),
