@@ -477,23 +477,37 @@ def test_guarantee_refuses_in_one_line(scoreveil, line, message):
 
 
 @pytest.mark.slow
-def test_demo_shows_what_leaks_what_stays_and_what_to_do_next(tmp_path):
-    job = command("demo", "-o", str(tmp_path / "made"), env={**os.environ, "COLUMNS": "80"})
-    # where the machine is busy, it says how far it is
-    said = [line for line in job.stderr.splitlines() if not line.startswith("Training and veiling: ")]
-    assert (job.returncode, said) == (0, [])
+def test_a_newcomer_runs_the_demo_and_then_each_line_it_prints(tmp_path):
+    script = Path(sys.executable).parent / "scoreveil"
+    tmp_path.chmod(0o700)
+    plain = {**os.environ, "COLUMNS": "80", "PATH": "/usr/bin:/bin"}  # no environment of Python is active
+    job = subprocess.run([script, "demo"], cwd=tmp_path, env=plain, capture_output=True, text=True)
+    steps = job.stderr.splitlines()
+    assert (job.returncode, len(steps)) == (0, 3)
+    assert all(step.endswith(" …") for step in steps)
     rows = [line for line in job.stdout.splitlines() if line.startswith("│")]
     outcomes, regions = rows[:6], rows[6:]
     assert all(len(re.findall(r"\d\.\d+", row)) >= 4 for row in outcomes), "no figure is cut off"
     assert [row.split()[1] for row in regions] == [str(i) for i in range(len(regions))]
     assert len(regions) > 1
-    assert max(len(line) for line in job.stdout.splitlines() if "cd " not in line) <= 80
-    assert "…" not in job.stdout
-    lines = job.stdout.replace("\\\n", " ").splitlines()
-    for verb in ("fit", "show", "verify", "protect"):
-        line = next(line for line in lines if line.startswith(f"  scoreveil {verb} "))
-        done = command(*line.split()[1:], cwd=tmp_path / "made")
-        assert (done.returncode, done.stderr) == (0, ""), line
+    shown, _, printed = job.stdout.partition(" Next, ")
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "…" not in shown
+    (picture,) = re.findall(r"^Picture: (.*)$", shown, re.MULTILINE)
+    assert (tmp_path / picture).read_text(encoding="utf-8").startswith("<svg")
+    lines = printed.replace("\\\n", " ").strip().splitlines()[1:]
+    lines = [line for line in lines if line.strip()]
+    assert lines[0] == "  cd scoreveil-demo"
+    verbs = []
+    for line in lines[1:]:
+        verbs.append(line.split()[1])
+        if verbs[-1] != "serve":  # of a model that the reader has
+            typed = f"{lines[0]} && {line}"
+            done = subprocess.run(typed, shell=True, cwd=tmp_path, env=plain, capture_output=True, text=True)
+            assert done.returncode == 0, (line, done.stderr)
+    assert verbs == ["audit", "fit", "show", "verify", "protect", "serve"]
+    for name in ("report/report.html", "veil.json", "veil.svg", "veiled.npy"):
+        assert (tmp_path / "scoreveil-demo" / name).is_file(), name
 
 
 def test_a_terminal_without_greek_letters_is_no_reason_to_fail(folder):

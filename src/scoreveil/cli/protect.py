@@ -129,7 +129,7 @@ def protect(
         found = make(epsilon, mechanism, keep=options.kept(keep), reference=typical)
     cleaning = files.Cleaning(rescale, cast(Any, on_bad_row), drop, allow)
     veil = Veil(found, shape=served, secret=secret, model=model or "", threads=os.cpu_count() or 1)
-    with progress_bar("Protecting") as progress, warnings.catch_warnings(record=True) as told:
+    with progress_bar("Protecting", is_short=True) as progress, warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         if many:
             done, kept = _protect_dataset(source, target, veil, columns, cleaning, force, engine, workers, progress)
