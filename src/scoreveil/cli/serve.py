@@ -74,8 +74,10 @@ def serve(
 
     setup = server.Setup(config, overrides)
     loaded = setup.load()
+    server.check_ports(loaded.server)  # before models are opened, which takes a while
     _say(loaded, opening.before_serving(loaded), opening.kept(loaded))
-    server.run(setup)
+    ready = f"Ready    {_address(loaded)} accepts requests."
+    server.run(setup, lambda: typer.echo(ready))
 
 
 def _gateway() -> Any:
@@ -113,7 +115,6 @@ def _say(config: "Config", found: list[str], kept: Iterable[str] = ()) -> None:
     settings = config.server
     for line in found:
         typer.echo(line)
-    scheme = "http" if settings.tls_cert is None else "https"
     for name, model in config.models.items():
         if not model.is_veiled:
             typer.echo(f"Model {name}: texts pass, and no logprobs.")
@@ -122,12 +123,18 @@ def _say(config: "Config", found: list[str], kept: Iterable[str] = ()) -> None:
         typer.echo(f"Model {name}: {_promised(promise)}{_held(model)}, repeats {_repeats(model)}.")
     for line in kept:
         typer.echo(line)
-    typer.echo(f"Gateway  {scheme}://{settings.host}:{settings.port}/v2")
+    typer.echo(f"Gateway  {_address(config)}/v2")
     if config.language_models:
-        typer.echo(f"OpenAI   {scheme}://{settings.host}:{settings.port}/v1")
+        typer.echo(f"OpenAI   {_address(config)}/v1")
     if settings.grpc_port is not None:
         typer.echo(f"gRPC     {settings.host}:{settings.grpc_port}")
     typer.echo(f"Page     http://{settings.admin_host}:{settings.admin_port}/")
+
+
+def _address(config: "Config") -> str:
+    settings = config.server
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"{'http' if settings.tls_cert is None else 'https'}://{host}:{settings.port}"
 
 
 def _promised(promise: Guarantee) -> str:
