@@ -199,7 +199,7 @@ def test_a_secret_that_others_can_read_is_warned_about(scoreveil):
         ("in.csv -o out.csv --epsilon 2", "--columns to name those that hold scores, got text in 'who'"),
         (
             "bad.npy -o out.npy --epsilon 2",
-            "bad.npy has 1 row that is not a score vector.\n  row 7: column 1: a score is NaN\nSingle rows: ",
+            "bad.npy has 1 row that is not a score vector.\n  row 7, column 1: a score is NaN\n--on-bad-row skip ",
         ),
     ],
 )

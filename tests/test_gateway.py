@@ -174,7 +174,7 @@ def test_sticky_answers_are_those_of_the_veil(locked: Gateway, models: Path) -> 
     secret = bytes.fromhex((locked.folder / "scoreveil.secret").read_text().split()[-1])
     raw = np.load(models / "raw.npy")[:30].astype(np.float32)
     veil = Veil(2.0, keep="all", secret=secret, model="saved/1/scores")
-    records = record_bytes.of_tensors([("x", "FP32", PIXELS[:30])])
+    records = record_bytes.of_tensors([("x", "FP64", PIXELS[:30].astype(np.float64))])  # which the model takes
     expected = veil(raw, [record_key(secret, "saved", "1", record) for record in records])
     np.testing.assert_array_equal(scores_of(asked(locked, PIXELS[:30], "saved")), expected)
     near = PIXELS[:30] * np.float32(1 + 1e-6)

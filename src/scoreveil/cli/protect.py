@@ -16,6 +16,7 @@ from scoreveil.accounting import epsilon_after
 from scoreveil.cli import options
 from scoreveil.cli.terminal import progress_bar
 from scoreveil.mechanisms.mechanism import DEFAULT_MECHANISM, make
+from scoreveil.mechanisms.scores import NEGATIVE, NO_SUM
 from scoreveil.shapes import ManyLabels, Shape, TopK
 from scoreveil.veil import Veil
 
@@ -148,19 +149,17 @@ def protect(
 
 def _ways_out(error: Any, shape: Shape | None) -> str:
     """What else to try, where a file has these `BadRows`."""
-    faults, ways = [fault for _, fault in error.rows], []
+    faults, ways = {fault for _, fault in error.rows}, []
     if error.rescale_helps:
-        ways.append("Rounded, or in percent: --rescale.")
-    if any("sum to" in fault for fault in faults) and shape is None:
-        ways.append("Not vectors that sum to 1: one column (--columns), or --shape many_labels or top_k.")
+        ways.append("If rows are rounded or in percent, --rescale divides each by its sum.")
+    if faults.intersection(NO_SUM) and NEGATIVE not in faults and shape is None:
+        ways.append("If rows need not sum to 1, name a --shape, or one column with --columns.")
     if any("they are logits" in fault for fault in faults):
-        ways.append("Logits of a yes or no: --logits.")
+        ways.append("If these are logits of a yes or no, add --logits.")
     if any(fault.startswith("place") for fault in faults):
-        ways.append(
-            "Places that hold nothing, such as padding: give them equal scores; each is a release all the same."
-        )
+        ways.append("Give equal scores to places that hold nothing, such as padding; each is a release all the same.")
     else:
-        ways.append("Single rows: --on-bad-row skip or label-only.")
+        ways.append("--on-bad-row skip leaves such rows out; --on-bad-row label-only keeps their labels alone.")
     return " ".join(ways)
 
 
