@@ -140,11 +140,11 @@ def test_protect_says_what_it_veiled_and_what_it_left(scoreveil):
     assert "veiled     p0, p1, p2, p3" in out
     assert "untouched  id" in out
     assert "ε = 2 for any two score vectors with the same top class, per release" in out
-    assert "fresh answers for the same records add up" in out
+    assert "repeated answers about a record add up" in out
     _, out, _ = scoreveil("protect in.parquet -o out2.parquet --epsilon 2 --secret-file key")
     assert "add up" not in out
     _, out, _ = scoreveil("protect in.parquet -o out3.parquet --epsilon 2 --mechanism published")
-    assert "promised   nothing" in out
+    assert "guarantee  none" in out
 
 
 @pytest.mark.posix
@@ -361,8 +361,8 @@ def test_tune_warns_where_the_confidence_is_worthless_and_points_to_fit(scorevei
     assert code == 0
     assert float(re.match(r"ε = (\S+)", out)[1]) < 1
     share = re.fullmatch(
-        r"Warning: at this ε the confidence is worthless: of two records, the surer one stays the surer one in (\d+)% "
-        r"of all cases; by chance it is 50%. With held-out scores, `scoreveil fit` finds .*\n",
+        r"Warning: at this ε the confidence is worthless. It keeps the order of two records in (\d+)% of cases; "
+        r"chance gives 50%. If you have held-out scores, `scoreveil fit` makes .*\n",
         err,
     )
     assert 45 <= int(share[1]) < 60
@@ -374,7 +374,7 @@ def test_tune_looks_at_a_sample_and_says_so(scoreveil, monkeypatch):
 
 
 def test_tune_says_when_every_epsilon_will_do(scoreveil):
-    assert "Every ε meets this wish" in scoreveil("tune in.npy --distortion 3")[1]
+    assert "Every ε meets this target" in scoreveil("tune in.npy --distortion 3")[1]
 
 
 @pytest.mark.parametrize(
@@ -437,7 +437,7 @@ def test_guarantee_warns_where_epsilon_promises_nothing_and_points_to_fit(scorev
         assert err == ""
     else:
         assert err.startswith(
-            f"Warning: ε = {epsilon} promises nothing: an answer may change an attacker's odds {times}."
+            f"Warning: ε = {epsilon} promises nothing: one answer may change an attacker's odds {times}."
         )
         assert "`scoreveil fit`" in err
 
@@ -542,7 +542,7 @@ def test_without_pyarrow_arrays_and_text_work_and_parquet_says_what_to_install(f
 def test_without_scikit_learn_the_demo_says_what_to_install():
     job = without("sklearn", "demo")
     assert job.returncode == 2
-    assert job.stderr == "Error: The package sklearn is missing: pip install 'scoreveil[demo]'.\n"
+    assert job.stderr.splitlines()[-1] == "Error: The package sklearn is missing: pip install 'scoreveil[demo]'."
 
 
 def test_importing_the_package_imports_none_of_it():

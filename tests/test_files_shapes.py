@@ -182,14 +182,14 @@ def test_the_command_protects_shapes_and_says_what_an_answer_spends(
     code, out, err = command(line, capsys)
     assert code == 0
     assert "40 rows × 3 labels" in out
-    assert "holds 3 releases, ε = 24 in all" in out
+    assert "an answer  has 3 releases, ε = 24 in all" in out
     assert err.count("Warning") == 1
     assert "nothing about a whole answer" in err
     code, out, _ = command("protect in.jsonl -o out.jsonl -e 1 --shape top_k --classes 50", capsys)
     assert (code, "releases" in out) == (0, False)
     Veil(1.0, shape=ManyLabels((0.2, 0.5, 0.7))).save("veil.json")
     code, out, _ = command("protect in.csv -o again.csv --veil veil.json --columns a,b,c", capsys)
-    assert (code, "holds 3 releases, ε = 3 in all" in out) == (0, True)
+    assert (code, "has 3 releases, ε = 3 in all" in out) == (0, True)
 
 
 @pytest.mark.parametrize(

@@ -472,7 +472,7 @@ def test_config_check_opens_what_the_file_names(tmp_path: Path) -> None:
     assert sorted(each.name for each in tmp_path.iterdir()) == ["g.toml", "m.onnx", "w.npy"]  # nothing was made
     (tmp_path / "m.onnx").unlink()
     ended = subprocess.run([*command, "--offline"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert (ended.returncode, ended.stdout.splitlines()[-1]) == (0, "The configuration holds.")
+    assert (ended.returncode, ended.stdout.splitlines()[-1]) == (0, "The configuration is valid.")
 
 
 @pytest.mark.parametrize(
