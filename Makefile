@@ -30,7 +30,7 @@ help:
 	@echo "make soak-ledger   kill workers and repeat requests; count what the ledgers lost"
 
 demo: $(VENV)/demo.stamp
-	$(BIN)/scoreveil demo
+	@$(BIN)/scoreveil demo
 
 test: $(VENV)/dev.stamp browser
 	$(BIN)/python -m pytest -n 2 --dist worksteal
@@ -98,10 +98,12 @@ browser:
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; set PYTHON=..." >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	@echo "Making an environment in $(VENV) …"
+	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/demo.stamp: pyproject.toml constraints.txt | $(BIN)/python
-	$(INSTALL) -e '.[cli,demo,audit]'
+	@echo "Installing what the demo needs into $(VENV) …"
+	@$(INSTALL) -e '.[demo]'
 	@touch $@
 
 $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(BIN)/python

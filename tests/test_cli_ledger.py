@@ -99,7 +99,7 @@ def test_verify_prints_a_head_that_a_later_verify_takes(scoreveil):
     assert (code, err) == (0, "")
     assert out.splitlines()[:2] == [
         "3 records, 5 releases, 3 journal entries.",
-        "Intact: every counter is what the journal adds up to, and every checksum fits.",
+        "Intact: every counter equals the sum of its journal entries, and every checksum fits.",
     ]
     head = out.splitlines()[-1].removeprefix("Head: ")
     assert scoreveil("verify --head", head)[0] == 0
@@ -121,13 +121,13 @@ def test_verify_finds_a_lowered_counter(scoreveil, ledger_url):
 
 def test_forget_needs_yes_and_says_what_it_means(scoreveil):
     code, _, err = scoreveil("forget --model digits")
-    assert (code, err) == (2, "Error: Nothing was deleted: --yes is needed to forget for good.\n")
+    assert (code, err) == (2, "Error: Nothing was deleted. Add --yes to delete for good.\n")
     assert "digits/1" in scoreveil("show")[1]
     code, out, _ = scoreveil("forget --model digits --yes")
     assert code == 0
     assert out == (
         "Forgot 2 records, 2 journal entries, 1 requests.\n"
-        "Their budgets start anew; what was released before still counts against privacy.\n"
+        "Their budgets start anew. Earlier releases still count against privacy.\n"
     )
     assert "digits/1" not in scoreveil("show")[1]
     code, out, _ = scoreveil("verify")
@@ -137,10 +137,10 @@ def test_forget_needs_yes_and_says_what_it_means(scoreveil):
 
 def test_forget_a_client_or_old_requests(scoreveil):
     code, out, _ = scoreveil("forget --client ann --yes")
-    assert (code, out.splitlines()[1]) == (0, "What it was given stays spent.")
+    assert (code, out.splitlines()[1]) == (0, "What it received stays spent.")
     assert "ann" not in scoreveil("show --clients")[1]
     code, out, _ = scoreveil("forget --requests 0 --yes")
-    assert (code, out) == (0, "Forgot 1 requests; one that comes again is charged again.\n")
+    assert (code, out) == (0, "Forgot 1 requests; a request that comes again is charged again.\n")
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_forget_a_client_or_old_requests(scoreveil):
         ("show --ledger sqlite:///none/x.db", "The ledger's folder none does not exist; make it first."),
         ("show --ledger postgresql://me:hidden@localhost:1/x", "The ledger is unavailable: its server"),
         ("show --ledger postgresql://me:hidden@localhost:y/x", "The ledger's address is not one that"),
-        ("show --ledger=", "Which ledger? Name it by --ledger or SCOREVEIL_LEDGER."),
+        ("show --ledger=", "No ledger is named. Give --ledger, or set SCOREVEIL_LEDGER."),
         ("steal", "No such command 'steal'."),
     ],
 )

@@ -61,7 +61,7 @@ def test_npy_in_fortran_order_and_as_one_vector(tmp_path, monkeypatch):
     [
         (np.ones((3, 4), dtype=int), "Expected floating-point scores, got dtype int64"),
         (np.ones((3, 4), dtype="f4,f4"), "Expected floating-point scores"),
-        (np.ones((2, 3, 4)), "row 1: place 0: the scores sum to more than 1, by over 0.001"),
+        (np.ones((2, 3, 4)), r"row 0 and 1 more: the scores sum to more than 1, by over 0.001 \(place 0 of row 0\)"),
         (np.ones((2, 3, 1)), "Expected at least 2 classes, got 1"),
         (np.ones((3, 0)), "Expected at least 2 classes, got 0"),
         (np.array(0.5), "got 0 dimensions"),
@@ -202,7 +202,7 @@ def test_csv_without_a_last_line_end(tmp_path):
         ("a,b\n0.25,0.75\n0.1\n", "row 1: expected 2 cells, got 1"),
         ("a,b\n0.25,0.75\n0.1,\n", "row 1: expected a number in column 'b', got an empty cell"),
         ("a,b\n0.25,0.75\n0.1,me\n", "row 1: expected a number in column 'b', got text"),
-        ("a,b\n0.25,0.75\nnan,1\n", "row 1: column 'a': a score is NaN"),
+        ("a,b\n0.25,0.75\nnan,1\n", "row 1, column 'a': a score is NaN"),
         ('a,b\n0.25,0.75\n0.1,"0.9\n', "A quote is opened and never closed"),
         ('w,a,b\n5" pipe,0.3,0.7\n6" pipe,0.2,0.8\n', "row 0: a quote stands within a cell"),
         ("a,b\n".encode("utf-16").decode("latin-1"), "is not text in UTF-8"),
@@ -291,7 +291,7 @@ def column_settings(path):
         ([None, [0.5, 0.5]], "row 0: expected a score in every column, got null"),
         ([[0.5, 0.5], [0.5, None]], "row 1: expected a score in every column, got null"),
         ([[0.5, 0.5], [0.1, 0.2, 0.7]], "row 1: expected 2 scores, like the first list, got 3"),
-        ([None, None], "row 0: expected a score in every column, got null"),
+        ([None, None], "row 0 and 1 more: expected a score in every column, got null"),
     ],
 )
 def test_bad_lists_are_reported_by_row(tmp_path, column, message):

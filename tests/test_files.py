@@ -24,6 +24,7 @@ from score_files import (
     write_csv,
 )
 from scoreveil import Veil, atomic, files, secret_file
+from scoreveil.cli import main
 from scoreveil.files import BadRows, cleaning, parquet
 
 
@@ -85,10 +86,10 @@ def test_bad_rows_are_listed_by_number_and_without_scores(tmp_path, monkeypatch,
     assert [row for row, _ in caught.value.rows] == [3, 17, 30, *range(100, 120)]
     lines = str(caught.value).splitlines()
     assert lines[0].startswith(f"in{suffix} has 23 rows that are not score vectors.")
-    assert re.fullmatch(r"  row 3: column (1|'\w+'): a score is NaN", lines[1])
+    assert re.fullmatch(r"  row 3, column (1|'\w+'): a score is NaN", lines[1])
     assert lines[2].startswith("  row 17: some of the scores are negative")
-    assert re.fullmatch(r"  row 30: column (4|'\w+'): a score is infinite", lines[3])
-    assert lines[4].startswith("  row 100, row 101, row 102 and 17 more: the scores sum to more than 1")
+    assert re.fullmatch(r"  row 30, column (4|'\w+'): a score is infinite", lines[3])
+    assert lines[4].startswith("  row 100 and 19 more: the scores sum to more than 1")
     assert len(lines) == 5
     for digits in ("011317", "022943", "033871", "044689", "88718", "016975"):
         assert digits not in str(caught.value)
@@ -99,18 +100,42 @@ def test_reading_stops_after_very_many_bad_rows(tmp_path, monkeypatch):
     small_batches(monkeypatch)
     monkeypatch.setattr(cleaning, "COUNTED", 20)
     np.save(tmp_path / "in.npy", make_scores() * 2)
-    told = r"at least 21 rows that are not score vectors.*\n  row 0, row 1, row 2 and at least 18 more: .*$"
+    told = r"at least 21 rows that are not score vectors.*\n  row 0 and at least 20 more: .*$"
     with pytest.raises(BadRows, match=told):
         files.protect(tmp_path / "in.npy", tmp_path / "out.npy", Veil(2.0))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "line", "way_out"),
+    [
+        (np.log, "  row 0 and 199 more: some of the scores are negative (logits? apply softmax first)", ""),
+        (lambda scores: np.round(scores, 2), "  row 0 and 61 more: the scores do not sum to 1", "--rescale divides"),
+        (lambda scores: scores * 100, "  row 0 and 199 more: the scores look like percentages; divide", "--rescale"),
+        (
+            lambda scores: np.where(np.eye(200, 5), np.nan, scores),
+            "  row 0 and 4 more: a score is NaN (column 0 of row 0)",
+            "--on-bad-row skip leaves such rows out",
+        ),
+    ],
+    ids=["logits", "rounded", "percent", "gaps"],
+)
+def test_a_fault_of_many_rows_is_said_once_with_its_first_row_and_the_way_out(spoil, line, way_out, tmp_path, capsys):
+    np.save(tmp_path / "in.npy", spoil(make_scores()))
+    with pytest.raises(SystemExit):
+        main(["protect", str(tmp_path / "in.npy"), "-o", str(tmp_path / "out.npy"), "--epsilon", "2"])
+    _, said, *ways = capsys.readouterr().err.splitlines()
+    assert said.startswith(line)
+    assert len(ways) == 1
+    assert way_out in ways[0]
 
 
 def test_no_more_than_ten_faults_are_listed():
     bad = [(row, f"fault {row // 4}") for row in range(46)]
     lines = str(BadRows("in.csv", bad, True, "")).splitlines()
-    assert lines[1] == "  row 0, row 1, row 2 and 1 more: fault 0"
+    assert lines[1] == "  row 0 and 3 more: fault 0"
     assert (len(lines), lines[-1]) == (12, "  and 6 more rows with other faults")
     lines = str(BadRows("in.csv", bad[2:6], False, "")).splitlines()
-    assert lines[1:] == ["  row 2: fault 0", "  row 3: fault 0", "  row 4: fault 1", "  row 5: fault 1"]
+    assert lines[1:] == ["  row 2 and at least 1 more: fault 0", "  row 4 and at least 1 more: fault 1"]
 
 
 def test_nulls_in_columns_are_bad_rows(tmp_path):

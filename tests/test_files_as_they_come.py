@@ -654,7 +654,7 @@ def test_the_command_says_what_it_did(tmp_path, capsys):
     assert "skipped     row 1: the scores sum to more than 1" in said
     assert run([*words, "--drop", "confidence", "--force"]) == 2
     told = capsys.readouterr().err
-    assert "Rounded, or in percent: --rescale. Not vectors that sum to 1: one column (--columns), or --shape" in told
-    assert "Single rows: --on-bad-row skip or label-only." in told
+    assert "--rescale divides each by its sum. If rows need not sum to 1, name a --shape" in told
+    assert "--on-bad-row skip leaves such rows out; --on-bad-row label-only keeps their labels alone." in told
     assert run([*words, "--on-bad-row", "sometimes"]) == 2
     assert "Expected --on-bad-row refuse, skip, label-only, got 'sometimes'" in capsys.readouterr().err

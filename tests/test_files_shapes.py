@@ -83,7 +83,7 @@ def test_places_of_an_array_are_veiled_each_and_counted(tmp_path: Path) -> None:
         np.testing.assert_array_equal(np.load(tmp_path / f"{name}-out.npy"), Veil(0.5, secret=SECRET)(scores))
     scores[3, 1, 2, 0] += 1
     np.save(tmp_path / "bad.npy", scores)
-    with pytest.raises(BadRows, match="row 3: place 1, 2: the scores sum to more than 1"):
+    with pytest.raises(BadRows, match="row 3, place 1, 2: the scores sum to more than 1"):
         files.protect(tmp_path / "bad.npy", tmp_path / "out.npy", Veil(0.5))
     with pytest.raises(ValueError, match="--on-bad-row label-only is for rows of one vector"):
         protect(tmp_path / "bad.npy", None, on_bad_row="label-only")
@@ -182,14 +182,14 @@ def test_the_command_protects_shapes_and_says_what_an_answer_spends(
     code, out, err = command(line, capsys)
     assert code == 0
     assert "40 rows × 3 labels" in out
-    assert "holds 3 releases, ε = 24 in all" in out
+    assert "an answer  has 3 releases, ε = 24 in all" in out
     assert err.count("Warning") == 1
     assert "nothing about a whole answer" in err
     code, out, _ = command("protect in.jsonl -o out.jsonl -e 1 --shape top_k --classes 50", capsys)
     assert (code, "releases" in out) == (0, False)
     Veil(1.0, shape=ManyLabels((0.2, 0.5, 0.7))).save("veil.json")
     code, out, _ = command("protect in.csv -o again.csv --veil veil.json --columns a,b,c", capsys)
-    assert (code, "holds 3 releases, ε = 3 in all" in out) == (0, True)
+    assert (code, "has 3 releases, ε = 3 in all" in out) == (0, True)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_the_command_protects_shapes_and_says_what_an_answer_spends(
         ("--columns a,b,c --shape many_labels --classes 9", "--classes goes with --shape top_k"),
         ("--columns a,b,c --shape top_k --threshold 0.3", "--threshold and --logits are for --shape one_column"),
         ("--columns a,b,c --shape top_k --classes 2", "3 classes are listed, and there are 2 in all"),
-        ("--columns a,b,c", "Not vectors that sum to 1: one column (--columns), or --shape many_labels or top_k"),
+        ("--columns a,b,c", "If rows need not sum to 1, name a --shape, or one column with --columns."),
         ("--shape many_labels", "got text in 'id'"),
     ],
 )
@@ -255,15 +255,17 @@ def test_a_file_in_percent_is_refused_once_and_the_way_out_is_to_divide_or_resca
     monkeypatch.chdir(tmp_path)
     scores = np.random.default_rng(0).dirichlet(np.ones(3), 40) * 100
     write_csv(tmp_path / "in.csv", scores)
-    once = "  row 0, row 1, row 2 and 37 more: the scores look like percentages; divide them by 100"
+    once = "  row 0 and 39 more: the scores look like percentages; divide them by 100"
     code, _, err = command("protect in.csv -o out.csv -e 2 --columns a,b,c", capsys)
     assert (code, err.count("look like percentages")) == (2, 1)
-    assert f"{once}\nRounded, or in percent: --rescale. Single rows" in err
+    assert f"{once}\nIf rows are rounded or in percent, --rescale divides each by its sum. --on-bad-row skip" in err
     with pytest.raises(ValueError, match=r"^members: in.csv has 40 rows") as caught:
         read_records(tmp_path / "in.csv", None, "members", "a,b,c")
     assert str(caught.value).splitlines()[1:] == [once]
     write_csv(tmp_path / "in.csv", scores[:, :1].repeat(3, axis=1))
-    with pytest.raises(ValueError, match=r"the score is more than 1.*\nIn percent: divide them by 100\.$"):
+    with pytest.raises(
+        ValueError, match=r"the score is more than 1.*\nIf these are percentages, divide them by 100\.$"
+    ):
         read_records(tmp_path / "in.csv", None, "members", "a")
 
 
@@ -275,8 +277,8 @@ def test_what_else_the_rows_of_a_file_may_be_is_said_where_most_are_bad(tmp_path
             read_records(write_csv(tmp_path / "in.csv", rows), None, "members", "a,b,c")
         return str(caught.value).splitlines()[-1]
 
-    many = "Each column a yes or no of its own: --shape many_labels, in Python shape=ManyLabels()."
+    many = "If each column is a yes or no of its own, add --shape many_labels, in Python shape=ManyLabels()."
     assert told(labels()) == many
-    assert told(scores * 0.98) == "Rounded: divide each row by its sum."
+    assert told(scores * 0.98) == "If rows are rounded, divide each by its sum."
     scores[7] = 0.9
     assert told(scores) == "  row 7: the scores sum to more than 1, by over 0.001"

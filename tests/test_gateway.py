@@ -15,7 +15,7 @@ import pytest
 import tritonclient.http as triton
 from tritonclient.utils import InferenceServerException
 
-from gateway_servers import LIGHT_TOML, PIXELS, SLOW, Gateway, gateway, light_model, scores_of, until, v2
+from gateway_servers import LIGHT_TOML, PIXELS, SLOW, Gateway, gateway, light_gateway, light_model, scores_of, until, v2
 from postgres_server import PostgresServer
 from scoreveil import Veil, record_bytes
 from scoreveil.gateway.auth import key_hash
@@ -103,6 +103,10 @@ def test_the_demo_speaks_the_protocol(demo: Gateway) -> None:
     assert about["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, 64]}]
     assert about["outputs"] == [{"name": "scores", "datatype": "FP32", "shape": [-1, 10]}]
     assert json.loads(demo.request("GET", "/v2")[2])["extensions"][0] == "binary_tensor_data"
+    for path in ("/v2/models", "/v2/models/"):
+        status, _, body = demo.request("GET", path)
+        assert (status, "POST /v2/repository/index lists the models" in body.decode()) == (404, True)
+    assert [each["name"] for each in json.loads(demo.request("POST", "/v2/repository/index")[2])] == ["digits"]
 
 
 def test_the_demo_veils_and_keeps_the_label(demo: Gateway) -> None:
@@ -170,7 +174,7 @@ def test_sticky_answers_are_those_of_the_veil(locked: Gateway, models: Path) -> 
     secret = bytes.fromhex((locked.folder / "scoreveil.secret").read_text().split()[-1])
     raw = np.load(models / "raw.npy")[:30].astype(np.float32)
     veil = Veil(2.0, keep="all", secret=secret, model="saved/1/scores")
-    records = record_bytes.of_tensors([("x", "FP32", PIXELS[:30])])
+    records = record_bytes.of_tensors([("x", "FP64", PIXELS[:30].astype(np.float64))])  # which the model takes
     expected = veil(raw, [record_key(secret, "saved", "1", record) for record in records])
     np.testing.assert_array_equal(scores_of(asked(locked, PIXELS[:30], "saved")), expected)
     near = PIXELS[:30] * np.float32(1 + 1e-6)
@@ -389,4 +393,19 @@ def test_a_second_gateway_on_the_same_port_does_not_start(demo: Gateway, tmp_pat
     other.port = demo.port
     other.start(wait=False, environ={"PYTHONPATH": light_model(tmp_path)})
     assert other.process.wait(timeout=120) == 2
-    assert "cannot be listened on" in other.log.read_text()
+    line = f"Error: 127.0.0.1:{demo.port} cannot be listened on: Address already in use. Choose another port.\n"
+    assert other.log.read_text() == line
+    assert not (tmp_path / "scoreveil.secret").exists()
+
+
+def test_ready_is_said_once_when_connections_are_accepted_and_kernels_are_there(tmp_path: Path) -> None:
+    with light_gateway(tmp_path) as made:
+        until(lambda: "\nReady " in made.log.read_text(), message=made.log.read_text)
+        assert scores_of(made.infer(PIXELS[:1])).shape == (1, 10)
+        log = made.log.read_text()
+        assert log.count("Ready") == 1
+        assert f"Ready    http://127.0.0.1:{made.port} accepts requests.\n" in log
+        before = log.partition("\nReady ")[0]
+        assert "Kernels are loaded." in before
+        assert '"event":"serving"' in before
+        assert "Listening" not in log

@@ -124,7 +124,7 @@ def test_grpc_gives_what_http_gives(front: WithGrpc) -> None:
         assert client.is_server_ready()
         for name in ("one", "tags", "places"):
             assert client.is_model_ready(name)
-            z = client.infer(name, [asked]).as_numpy("scores")
+            z = client.infer(name, [asked]).as_numpy("p")
             np.testing.assert_array_equal(z, scores_of(front.infer(X, name)))
 
 

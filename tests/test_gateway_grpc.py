@@ -108,7 +108,7 @@ def test_tritonclient_passes_as_it_is(both: WithGrpc, models: Path) -> None:
         assert client.get_server_metadata(headers={**ALICE}).name == "scoreveil"
         about = client.get_model_metadata("digits", headers={**ALICE})
         assert [(each.name, each.datatype, list(each.shape)) for each in about.inputs] == [("X", "FP32", [-1, 64])]
-        assert [each.name for each in about.outputs] == ["scores", "label"]
+        assert [each.name for each in about.outputs] == ["probabilities", "label"]
         config = client.get_model_config("digits", headers={**ALICE}).config
         assert (config.max_batch_size, list(config.input[0].dims)) == (64, [64])
         index = client.get_model_repository_index(headers={**ALICE}).models
@@ -119,7 +119,7 @@ def test_tritonclient_passes_as_it_is(both: WithGrpc, models: Path) -> None:
         }
         found = client.infer("digits", [given(PIXELS[:20])], headers={**ALICE}, request_id="seven")
         assert found.get_response().id == "seven"
-        scores, raw = found.as_numpy("scores"), np.load(models / "raw.npy")[:20]
+        scores, raw = found.as_numpy("probabilities"), np.load(models / "raw.npy")[:20]
         np.testing.assert_array_equal(scores.argmax(axis=1), raw.argmax(axis=1))
         np.testing.assert_array_equal(found.as_numpy("label"), raw.argmax(axis=1))
         assert not np.isclose(scores.max(axis=1), raw.max(axis=1), atol=1e-6).any()
@@ -127,11 +127,11 @@ def test_tritonclient_passes_as_it_is(both: WithGrpc, models: Path) -> None:
 
 @pytest.mark.slow
 def test_the_answer_is_that_of_http_whichever_way_the_numbers_come(both: WithGrpc) -> None:
-    wanted = [triton.InferRequestedOutput("scores")]
+    wanted = [triton.InferRequestedOutput("probabilities")]
     with triton.InferenceServerClient(f"127.0.0.1:{both.grpc_port}") as client:
-        raw = client.infer("digits", [given(PIXELS[:5])], outputs=wanted, headers={**ALICE}).as_numpy("scores")
+        raw = client.infer("digits", [given(PIXELS[:5])], outputs=wanted, headers={**ALICE}).as_numpy("probabilities")
     with triton_http.InferenceServerClient(f"127.0.0.1:{both.port}") as client:
-        http = client.infer("digits", [given(PIXELS[:5], triton_http)], headers={**ALICE}).as_numpy("scores")
+        http = client.infer("digits", [given(PIXELS[:5], triton_http)], headers={**ALICE}).as_numpy("probabilities")
     np.testing.assert_array_equal(raw, http)
     answer = called(both, "ModelInfer", typed(PIXELS[:5]))
     scores, label = answer.outputs
@@ -266,10 +266,10 @@ def test_what_is_wrong_is_said_and_never_quoted(both: WithGrpc) -> None:
 def test_the_top_classes_are_those_of_the_veiled_scores(both: WithGrpc) -> None:
     body = {
         "inputs": [{"name": "X", "shape": [3, 64], "datatype": "FP32", "data": PIXELS[:3].ravel().tolist()}],
-        "outputs": [{"name": "scores"}],
+        "outputs": [{"name": "probabilities"}],
     }
     veiled = scores_of(both.request("POST", "/v2/models/digits/infer", body, X_API_Key=KEY))
-    body["outputs"] = [{"name": "scores", "parameters": {"classification": 3}}]
+    body["outputs"] = [{"name": "probabilities", "parameters": {"classification": 3}}]
     status, _, answer = both.request("POST", "/v2/models/digits/infer", body, X_API_Key=KEY)
     assert status == 200, answer
     (output,) = json.loads(answer)["outputs"]
@@ -277,11 +277,11 @@ def test_the_top_classes_are_those_of_the_veiled_scores(both: WithGrpc) -> None:
     wanted = [text.decode() for text in top_classes(veiled, 3).ravel()]
     assert output["data"] == wanted
     with triton.InferenceServerClient(f"127.0.0.1:{both.grpc_port}") as client:
-        asked = [triton.InferRequestedOutput("scores", class_count=3)]
-        found = client.infer("digits", [given(PIXELS[:3])], outputs=asked, headers={**ALICE}).as_numpy("scores")
+        asked = [triton.InferRequestedOutput("probabilities", class_count=3)]
+        found = client.infer("digits", [given(PIXELS[:3])], outputs=asked, headers={**ALICE}).as_numpy("probabilities")
     assert [text.decode() for text in found.ravel()] == wanted
     for wrong in (0, -1, True, "3", 2.5):
-        body["outputs"] = [{"name": "scores", "parameters": {"classification": wrong}}]
+        body["outputs"] = [{"name": "probabilities", "parameters": {"classification": wrong}}]
         assert both.request("POST", "/v2/models/digits/infer", body, X_API_Key=KEY)[0] == 400
 
 
@@ -305,7 +305,7 @@ def test_http_lists_models_and_their_configuration_too(both: WithGrpc) -> None:
         ]
         config = client.get_model_config("digits", headers={**ALICE})
     assert config["max_batch_size"] == 64
-    assert config["output"][0] == {"name": "scores", "data_type": "TYPE_FP32", "dims": [10]}
+    assert config["output"][0] == {"name": "probabilities", "data_type": "TYPE_FP32", "dims": [10]}
     assert both.request("POST", "/v2/repository/index")[0] == 401
 
 

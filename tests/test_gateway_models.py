@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib
+import json
 import re
 import subprocess
 from collections.abc import Callable
@@ -38,11 +39,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.discovery import all_estimators
 
-from gateway_servers import SCOREVEIL, free_ports
+from gateway_servers import SCOREVEIL, free_ports, v2
 from scoreveil.cli.serve import serve
 from scoreveil.gateway import config_file, embedded, opening, secrets, skops_model
-from scoreveil.gateway.config import Config, ConfigError, Model
+from scoreveil.gateway.config import Config, ConfigError, Limits, Model
 from scoreveil.gateway.probabilities import probabilities
+from scoreveil.inference_protocol.refusals import Refusal
 from scoreveil.inference_protocol.tensors import TensorSpec
 from scoreveil.ledger import open_ledger
 
@@ -70,7 +72,8 @@ def asked(path: Path, x: np.ndarray, **options: Any) -> np.ndarray:
     """The scores of an opened model, as they go to the veil."""
     loaded = embedded.load("m", model(path, **options))
     (given,) = loaded.inputs
-    found = loaded.run({given.name: x}, ["scores"])["scores"]
+    (score,) = loaded.scores
+    found = loaded.run({given.name: x}, [score])[score]
     return probabilities(found, options.get("outputs", "scores"))
 
 
@@ -349,7 +352,7 @@ def test_skl2onnxs_dictionaries_are_read(names: np.ndarray, tmp_path: Path) -> N
     path = onnx_file(tmp_path, made)
     np.testing.assert_allclose(asked(path, X), made.predict_proba(X), atol=1e-5)
     found = "\n".join(opening.here(Config(models={"m": model(path, passes=("output_label",))})))
-    assert f"output_probability FP32 [-1, 3]: veiled as scores; classes {', '.join(map(str, names))}" in found
+    assert f"output_probability FP32 [-1, 3]: veiled; classes {', '.join(map(str, names))}" in found
     assert f"output_label {'INT64' if names.dtype.kind == 'i' else 'BYTES'} [-1]: passed as it is" in found
     (label,) = embedded.load("m", model(path, passes=("output_label",))).run({"X": X[:1]}, ["output_label"]).values()
     assert label.tolist() == [names[0] if names.dtype.kind == "i" else b"setosa"]
@@ -363,7 +366,7 @@ def test_logits_become_probabilities_when_told(columns: int, tmp_path: Path) -> 
     expected = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(asked(path, X, outputs="logits"), expected, atol=1e-5)
     (line,) = [line for line in opening.here(Config(models={"m": model(path, outputs="logits")})) if "output" in line]
-    assert line == f"  output  out FP32 [-1, {max(2, columns)}]: veiled as scores, made from logits"
+    assert line == f"  output  out FP32 [-1, {max(2, columns)}]: veiled, made from logits"
 
 
 @pytest.mark.parametrize("columns", [1, 3])
@@ -431,7 +434,7 @@ def test_serve_says_where_secret_and_ledger_are_and_whether_they_are_new(
 ) -> None:
     layers(tmp_path, last="Softmax", columns=3)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("scoreveil.gateway.server.run", lambda setup: None)
+    monkeypatch.setattr("scoreveil.gateway.server.run", lambda setup, ready: None)
     secret, ledger = tmp_path / "scoreveil.secret", tmp_path / "scoreveil-ledger.db"
     serve(Path("m.onnx"), epsilon=2.0)
     said = capsys.readouterr().out
@@ -463,13 +466,13 @@ def test_config_check_opens_what_the_file_names(tmp_path: Path) -> None:
     command = [str(SCOREVEIL), "config", "check", "g.toml"]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0, ended.stderr
-    assert "  input   x FP32 [-1, 4]\n  output  out FP32 [-1, 3]: veiled as scores\n" in ended.stdout
+    assert "  input   x FP32 [-1, 4]\n  output  out FP32 [-1, 3]: veiled\n" in ended.stdout
     assert re.search(r"Secret \S+ is not there; it is made at the first start\.", ended.stdout)
     assert re.search(r"Ledger \S+ is not there; it is made at the first start\.", ended.stdout)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["g.toml", "m.onnx", "w.npy"]  # nothing was made
     (tmp_path / "m.onnx").unlink()
     ended = subprocess.run([*command, "--offline"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert (ended.returncode, ended.stdout.splitlines()[-1]) == (0, "The configuration holds.")
+    assert (ended.returncode, ended.stdout.splitlines()[-1]) == (0, "The configuration is valid.")
 
 
 @pytest.mark.parametrize(
@@ -526,3 +529,57 @@ def test_config_check_compares_the_ledger_with_the_secret(tmp_path: Path) -> Non
     secret.unlink()
     with pytest.raises(ConfigError, match="ledger: There is no secret file"):
         checked(tmp_path, toml)
+
+
+# Names and datatypes
+
+
+def test_an_onnx_models_outputs_keep_their_names(tmp_path: Path) -> None:
+    source = embedded.Embedded("m", model(layers(tmp_path, last="Softmax", columns=3)), Limits())
+    assert (source.model.scores, list(source.loaded.outputs)) == (("out",), ["out"])
+    body = json.dumps(v2(X[:2], "x") | {"outputs": [{"name": "out"}]}).encode()
+    assert source.read(body, None).asked == ["out"]
+    with pytest.raises(Refusal, match="out"):
+        source.read(json.dumps(v2(X[:2], "x") | {"outputs": [{"name": "scores"}]}).encode(), None)
+
+
+DOUBLE = """
+import numpy as np
+
+def make():
+    return lambda x: np.float64([[0.75, 0.25]]) * np.ones((len(x), 1)), 4
+
+def takes_floats_alone():
+    def scores(x):
+        assert x.dtype == np.float32
+        return np.tile([0.75, 0.25], (len(x), 1))
+    return scores, 4
+"""
+
+
+@pytest.mark.parametrize("kind", ["skops", "python"])
+def test_a_model_of_doubles_takes_them_and_floats_as_the_same_record(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind == "skops":
+        served = model(saved(tmp_path, LogisticRegression().fit(X, Y)))
+    else:
+        (tmp_path / "double_model.py").write_text(DOUBLE)
+        monkeypatch.syspath_prepend(tmp_path)
+        served = Model(veil={"epsilon": 2.0}, python="double_model:make")
+    source = embedded.Embedded("m", served, Limits())
+    queries = [source.read(json.dumps(v2(X[:2], "x", name)).encode(), None) for name in ("FP64", "FP32")]
+    assert [query.arrays()["x"].dtype for query in queries] == [np.float64, np.float64]
+    assert queries[0].records() == queries[1].records()
+    with pytest.raises(Refusal, match="INT32; the model takes FP64"):
+        source.read(json.dumps(v2(np.ones((1, 4), int), "x", "INT32")).encode(), None)
+
+
+def test_a_model_of_floats_refuses_doubles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would be cut off, and two records might become one."""
+    (tmp_path / "single_model.py").write_text(DOUBLE)
+    monkeypatch.syspath_prepend(tmp_path)
+    served = Model(veil={"epsilon": 2.0}, python="single_model:takes_floats_alone")
+    source = embedded.Embedded("m", served, Limits())
+    with pytest.raises(Refusal, match="FP64; the model takes FP32"):
+        source.read(json.dumps(v2(X[:2], "x", "FP64")).encode(), None)

@@ -21,7 +21,7 @@ CASES = 150  # 10,000 in make conformance
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    with gateway(tmp_path_factory.mktemp("page"), "", "--demo") as made:
+    with gateway(tmp_path_factory.mktemp("page"), "", "--demo", "--epsilon", "0.7") as made:
         yield made
 
 
@@ -83,10 +83,22 @@ def test_the_playground_veils_what_is_typed(browser: Browser, server: Gateway) -
     assert after(page) == [pytest.approx(value, abs=5e-4) for value in drawn]
     assert max(after(page)) == after(page)[1]
     # the words are the library's own
-    promise = Veil(2.0).mechanism.guarantee(classes=4)
+    promise = Veil(0.7).mechanism.guarantee(classes=4)
     assert promise.words in page.inner_text("#promise")
     page.fill("#vector", "1, x")
     assert page.locator("#problem").inner_text() == "Expected 2 to 64 numbers, none below 0, not all 0."
+    assert not problems
+    page.close()
+
+
+def test_the_playground_opens_on_the_veil_of_the_served_model(browser: Browser, server: Gateway) -> None:
+    page, problems = opened(browser, server)
+    expect(page.locator("#epsilon-shown")).to_have_text("0.7")
+    expect(page.locator("#promise .big")).to_contain_text("ε = 0.7")
+    assert (page.input_value("input[name=mechanism]:checked"), page.input_value("#keep")) == ("isotonic", "1")
+    page.focus("#epsilon")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#epsilon-shown")).not_to_have_text("0.7")
     assert not problems
     page.close()
 
@@ -142,9 +154,11 @@ def test_a_fitted_veil_is_tried_with_its_promise_and_its_regions(
     promise, mechanism = veils[model].guarantee, veils[model].mechanism
     page, problems = opened(browser, server)
     expect(page.locator("input[data-model]")).to_have_count(2)
-    assert not page.is_visible("#table")
-    with page.expect_response("**/api/veil"):
-        page.locator(f"input[data-model={model}]").check(force=True)
+    expect(page.locator("input[data-model=digits]")).to_be_checked()  # the first model's own
+    expect(page.locator("#table")).to_be_visible()
+    if model != "digits":
+        with page.expect_response("**/api/veil"):
+            page.locator(f"input[data-model={model}]").check(force=True)
     expect(page.locator("#table")).to_be_visible()
     assert page.is_disabled("#epsilon")
     assert page.is_disabled("#keep")
@@ -318,7 +332,7 @@ def test_no_metric_tells_of_scores(server: Gateway) -> None:
     until(lambda: server.metrics()[f'scoreveil_rows_total{{model="{name}"}}'] >= 2000)
     assert others(server.metrics()) == before
     state = json.loads(server.request("GET", "/api/state", admin=True)[2])["models"][0]
-    settings = {"epsilon", "mechanism", "classes", "repeats", "releases"}
+    settings = {"epsilon", "mechanism", "keep", "classes", "repeats", "releases"}
     assert state.keys() - settings == {"model", "requests", "refusals", "rows", "charged", "replayed", "latency"}
 
 

@@ -227,7 +227,7 @@ def test_config_check_and_key(tmp_path: Path) -> None:
     file.write_text(f'auth.mode = "keys"\n{table}\n[models.m]\nonnx = "m.onnx"\nepsilon = 2\n')
     checked = run("check", "--offline", str(file))
     assert checked.returncode == 0, checked.stderr
-    assert "The configuration holds." in checked.stdout
+    assert "The configuration is valid." in checked.stdout
     assert key_hash(key.encode()) in table
     file.write_text("models = 3")
     checked = run("check", str(file))

@@ -226,7 +226,7 @@ def test_a_vector_at_each_place_is_a_release(front: Gateway) -> None:
     np.testing.assert_allclose(z.sum(axis=-1), 1, atol=1e-5)
     assert front.infer(X, "places")[0] == 200  # 2 places, ε = 0.5, total = 2
     assert front.infer(X, "places")[0] == 429
-    asked = {**v2(X), "outputs": [{"name": "scores", "parameters": {"classification": 1}}]}
+    asked = {**v2(X), "outputs": [{"name": "p", "parameters": {"classification": 1}}]}
     status, _, body = front.request("POST", "/v2/models/places/infer", asked)
     assert (status, "one for each place" in json.loads(body)["error"]) == (400, True)
 
@@ -298,17 +298,16 @@ def test_nothing_raw_in_the_log(front: Gateway) -> None:
 def test_triton_over_http_and_grpc_gets_one_answer(front: WithGrpc) -> None:
     tensor = triton.InferInput("x", list(X.shape), "FP32")
     tensor.set_data_from_numpy(X, binary_data=True)
-    wanted = triton.InferRequestedOutput("scores", binary_data=True)
+    wanted = triton.InferRequestedOutput("p", binary_data=True)
+    outputs = {"tags": "p", "behind": "scores", "binary": "scores", "column": "scores"}
     with triton.InferenceServerClient(f"127.0.0.1:{front.port}") as client:
         about = client.get_model_metadata("tags")["outputs"]
-        assert about == [{"name": "scores", "datatype": "FP32", "shape": [-1, 3]}]
+        assert about == [{"name": "p", "datatype": "FP32", "shape": [-1, 3]}]
         assert client.get_model_metadata("one")["outputs"][0]["shape"] == [-1, 1]
-        http = {
-            name: client.infer(name, [tensor]).as_numpy("scores") for name in ("tags", "behind", "binary", "column")
-        }
-        best = triton.InferRequestedOutput("scores", class_count=2)
-        top = client.infer("tags", [tensor], outputs=[best]).as_numpy("scores")
-        np.testing.assert_array_equal(client.infer("tags", [tensor], outputs=[wanted]).as_numpy("scores"), http["tags"])
+        http = {name: client.infer(name, [tensor]).as_numpy(output) for name, output in outputs.items()}
+        best = triton.InferRequestedOutput("p", class_count=2)
+        top = client.infer("tags", [tensor], outputs=[best]).as_numpy("p")
+        np.testing.assert_array_equal(client.infer("tags", [tensor], outputs=[wanted]).as_numpy("p"), http["tags"])
     assert (http["column"].shape, http["behind"].dtype) == ((40,), np.float64)
     raw = sigmoid(X @ WEIGHTS[:, :3].astype(np.float64))
     assert ((http["binary"] >= 0.5) == (raw >= 0.5)).all()
@@ -320,7 +319,7 @@ def test_triton_over_http_and_grpc_gets_one_answer(front: WithGrpc) -> None:
     asked.set_data_from_numpy(X)
     with triton_grpc.InferenceServerClient(f"127.0.0.1:{front.grpc_port}") as client:
         for name, z in http.items():
-            np.testing.assert_array_equal(client.infer(name, [asked]).as_numpy("scores"), z)
+            np.testing.assert_array_equal(client.infer(name, [asked]).as_numpy(outputs[name]), z)
 
 
 def test_classification_of_a_list_names_what_is_listed(front: Gateway) -> None:

@@ -43,7 +43,7 @@ def said(folder: Path, **table: Any) -> str:
 def test_the_opening_says_what_a_whole_answer_spends(tmp_path: Path) -> None:
     made_models(tmp_path)
     words = said(tmp_path, onnx="tags.onnx", epsilon=0.5, shape="many_labels")
-    assert "output  p FP32 [-1, 3]: veiled as scores, many labels\n" in words
+    assert "output  p FP32 [-1, 3]: veiled, many labels\n" in words
     assert "ε = 0.5 is that of a label; an answer holds 3 of them and spends ε = 1.5." in words
     words = said(tmp_path, onnx="places.onnx", epsilon=15.0)
     assert "that of a place; an answer holds up to 2 of them and spends up to ε = 30. Something is promised" in words
@@ -136,7 +136,7 @@ def test_a_fitted_veil_of_several_labels_is_served_and_counted(epsilon: float | 
     raw = sigmoid(X @ WEIGHTS[:, :3].astype(np.float64))
     tags_veil(epsilon).save(tmp_path / "veil.json")
     words = said(tmp_path, onnx="tags.onnx", veil="veil.json", shape="many_labels")
-    assert "veiled as scores, many labels" in words
+    assert "veiled, many labels" in words
     spent = "what is promised is about a label; an answer holds 3 of them." if epsilon is None else "spends ε = 12."
     assert spent in words
     assert "inf" not in words

@@ -1,5 +1,8 @@
 """Each mechanism is written twice; given the same uniforms the two agree, draw by draw."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -133,3 +136,12 @@ def test_the_table_of_choices_never_decides_wrongly():
         sure = stated != published_kernel.DOUBT
         assert sure.mean() > 0.5
         assert np.array_equal(stated[sure], exact[sure])
+
+
+def test_a_warm_veil_answers_its_first_question_by_a_kernel():
+    code = (
+        "from scoreveil import Veil; from scoreveil.mechanisms import loading; veil = Veil(2.0); "
+        "assert loading.kernel(veil.mechanism, 2) is None; assert veil.warm() is veil; "
+        "assert loading.kernel(veil.mechanism, 2) is not None"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

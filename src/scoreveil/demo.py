@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoreveil.extras import needs
-from scoreveil.mechanisms import loading
+from scoreveil.mechanisms.mechanism import Mechanism
 from scoreveil.veil import Veil
 
 Floats = NDArray[np.float64]
@@ -69,40 +69,39 @@ class Classified:
     labels: Integers
 
 
-def run(progress: Callable[[float], None] = lambda done: None) -> Demo:
-    """Train, veil in several ways, measure. `progress` is told the fraction that is done."""
+def run(step: Callable[[str], None] = lambda name: None) -> Demo:
+    """Train, veil in several ways, measure. `step` is given the name of each step as it begins."""
+    step(f"Training a forest on {LEARNED} handwritten digits")
     scores = forest()
+    step(f"Fitting veils to these and {HELD_OUT:,} other digits")
     from scoreveil.fitting import cost, fit
     from scoreveil.fitting.records import Scored
 
-    loading.wait()
-    progress(0.3)
     known = Scored(scores.reference, scores.reference_labels)
-    given = (known.scores, known.labels, scores.members, scores.member_labels)
-    veil = fit(*given)
-    progress(0.4)
-    with_epsilon = fit(*given, epsilon=EPSILON)
-    progress(0.5)
+    records = (known.scores, known.labels, scores.members, scores.member_labels)
+    veil, with_epsilon = fit(*records), fit(*records, epsilon=EPSILON)
+    step("Measuring what leaks, and what the confidence is worth")
     ways: dict[str, Callable[[Floats], Floats]] = {
         "raw scores": lambda rows: rows,
         "raw, temperature scaled": cost.tempered(known),
-        f"isotonic veil, ε = {EPSILON:g}": Veil(EPSILON),
-        "fitted veil": veil,
-        f"fitted veil, ε = {EPSILON:g}": with_epsilon,
+        f"isotonic veil, ε = {EPSILON:g}": _drawn(EPSILON),
+        "fitted veil": _drawn(veil.mechanism),
+        f"fitted veil, ε = {EPSILON:g}": _drawn(with_epsilon.mechanism),
         "the label alone": cost.label_with_constant_confidence(known),
     }
-    outcomes = []
-    for name, answer in ways.items():
-        outcomes.append(_measured(name, scores, answer))
-        progress(0.5 + 0.5 * len(outcomes) / len(ways))
     return Demo(
         training_accuracy=_accuracy(scores.members, scores.member_labels),
         test_accuracy=_accuracy(scores.others, scores.labels),
         test_records=len(scores.others),
-        outcomes=tuple(outcomes),
+        outcomes=tuple(_measured(name, scores, answer) for name, answer in ways.items()),
         veil=veil,
         scores=scores,
     )
+
+
+def _drawn(epsilon: float | Mechanism) -> Veil:
+    """A veil that draws from a generator, for which no kernels are compiled: the demo is over before they are."""
+    return Veil(epsilon, rng=np.random.default_rng())
 
 
 def forest(seed: int = 0) -> Classified:

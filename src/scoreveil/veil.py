@@ -21,13 +21,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar, Unpack, cast
+from typing import Any, Self, TypedDict, TypeVar, Unpack, cast
 
 import numpy as np
 
 from scoreveil import blocks, shapes, storage
 from scoreveil.fingerprint import Fingerprints
-from scoreveil.mechanisms import isotonic, messages, per_label, published, regions  # noqa: F401  (imported, they can be loaded by name)
+from scoreveil.mechanisms import isotonic, loading, messages, per_label, published, regions  # noqa: F401  (imported, they can be loaded by name)
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.mechanism import DEFAULT_MECHANISM, Mechanism, Rows, make
 from scoreveil.mechanisms.reference import Reference
@@ -287,6 +287,15 @@ class Veil:
         layout = np.shape(scores)
         shape = self.shape or (MoreAxes() if len(layout) > 2 else None)
         return 1 if shape is None else shape.releases(layout)
+
+    def warm(self) -> Self:
+        """Load the compiled kernels now, so that the first answers are as fast as later ones; return the veil.
+
+        Without this they load beside the first answers, which plain numpy gives. Kernels need the extra `fast`: without
+        it nothing is loaded. The first time on a machine they are compiled, which takes half a minute.
+        """
+        loading.wait()
+        return self
 
     def vectors(self, scores: Rows) -> Rows:
         """The score vectors that a numpy batch stands for: (records, releases of a record, classes).

@@ -39,8 +39,8 @@ except ModuleNotFoundError as error:
 UsageError = cast(type[Exception], typer.BadParameter.__base__)
 
 app = typer.Typer(
-    help="A veil over a classifier's confidence scores: the label stays, and what the scores leak beyond it is "
-    "bounded.",
+    help="Put a veil over a classifier's confidence scores. Labels do not change, and what the scores reveal beyond "
+    "them is bounded.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -1,4 +1,4 @@
-"""`scoreveil tune` and `scoreveil guarantee`: which ε to choose, and what it promises."""
+"""`scoreveil tune` and `scoreveil guarantee`: choose ε, and show what it guarantees."""
 
 import math
 import shlex
@@ -13,7 +13,7 @@ from rich.text import Text
 
 from scoreveil import accounting
 from scoreveil.cli import options
-from scoreveil.cli.terminal import err, out
+from scoreveil.cli.terminal import err, out, program
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.mechanism import DEFAULT_MECHANISM, make
 from scoreveil.veil import Veil
@@ -21,26 +21,26 @@ from scoreveil.veil import Veil
 SAMPLE = 20_000  # rows that `tune` looks at, at most
 MOST_ODDS = 1_000  # a factor on an attacker's odds that promises nothing
 WORTHLESS = 0.6  # of two records, how seldom the surer one stays the surer one for the confidence to be worth nothing
-FIT = "With held-out scores, `scoreveil fit` finds the most useful confidence for what it promises."
+FIT = "If you have held-out scores, `scoreveil fit` makes a more useful veil."
 
 
 def tune(
     scores: Annotated[Path, typer.Argument(metavar="SCORES", help="Scores: .npy, .npz, .csv or .parquet.")],
     distortion: Annotated[
-        float, typer.Option("--distortion", "-d", metavar="D", help="How far scores may move on average.")
+        float, typer.Option("--distortion", "-d", metavar="D", help="The target: how far scores may move on average.")
     ],
     norm: Annotated[
-        str | None, typer.Option("--norm", metavar="l1|l2", help="How that is measured; by default l2.")
+        str | None, typer.Option("--norm", metavar="l1|l2", help="The norm that measures it (default: l2).")
     ] = None,
     mechanism: options.MechanismOption = DEFAULT_MECHANISM,
     keep: options.KeepOption = None,
     reference: options.ReferenceOption = None,
     columns: options.ColumnsOption = None,
 ) -> None:
-    """Find the ε for a wished distortion.
+    """Find the ε that gives a target distortion.
 
-    It is the smallest ε that moves the scores no further than that, on average. Looks at 20,000 rows at most, drawn
-    at random.
+    This is the smallest ε that moves the scores no further than the target, on average. It is measured on at most
+    20,000 rows, drawn at random.
     """
     from scoreveil import files, tuning
 
@@ -51,7 +51,7 @@ def tune(
     def defense(epsilon: float) -> Veil:
         return Veil(replace(start, epsilon=epsilon))
 
-    with err.status("Looking for ε …"):
+    with err.status("Searching for ε …"):
         if norm is None:
             found = tuning.calibrate(rows, distortion, defense=defense)
         else:
@@ -63,12 +63,12 @@ def tune(
         f"(between {found.distortion_low:.4f} and {found.distortion_high:.4f}), measured on {drawn}."
     )
     if found.epsilon <= tuning.SMALLEST:
-        typer.echo("Every ε meets this wish: take the smallest you like.")
+        typer.echo("Every ε meets this target. Choose as small a one as you like.")
     _warn_of(found.epsilon, defense(found.epsilon).mechanism.guarantee(rows.shape[1]))
     kept = tuning.order_kept(rows, defense(found.epsilon)(rows))
     if kept < WORTHLESS:
-        told = f"of two records, the surer one stays the surer one in {kept:.0%} of all cases; by chance it is 50%."
-        typer.echo(f"Warning: at this ε the confidence is worthless: {told} {FIT}", err=True)
+        order = f"It keeps the order of two records in {kept:.0%} of cases; chance gives 50%."
+        typer.echo(f"Warning: at this ε the confidence is worthless. {order} {FIT}", err=True)
     typer.echo("Next:")
     typer.echo(f"  {_next_command(scores, found.epsilon, mechanism, keep, reference, columns)}")
 
@@ -78,10 +78,10 @@ def _warn_of(epsilon: float, promise: Guarantee) -> None:
     if promise.epsilon <= math.log(MOST_ODDS) or _has_no_bound(promise):
         return
     if math.isinf(promise.epsilon):
-        risk = "an answer may give a record away."
+        risk = "one answer may give a record away."
     else:
         times = f"{math.exp(promise.epsilon):,.0f}" if promise.epsilon < 20 else f"e^{promise.epsilon:.3g}"
-        risk = f"an answer may change an attacker's odds {times}-fold."
+        risk = f"one answer may change an attacker's odds {times}-fold."
     typer.echo(f"Warning: ε = {epsilon:.4g} promises nothing: {risk} {FIT}", err=True)
 
 
@@ -93,7 +93,7 @@ def _has_no_bound(promise: Guarantee) -> bool:
 def _next_command(
     scores: Path, epsilon: float, mechanism: str, keep: str | None, reference: Path | None, columns: str | None
 ) -> str:
-    words = ["scoreveil", "protect", str(scores), "-o", str(scores.with_stem(scores.stem + "-veiled"))]
+    words = ["protect", str(scores), "-o", str(scores.with_stem(scores.stem + "-veiled"))]
     words += ["--epsilon", f"{epsilon:.4g}"]
     given = {
         "--mechanism": None if mechanism == DEFAULT_MECHANISM else mechanism,
@@ -103,7 +103,7 @@ def _next_command(
     }
     for option, value in given.items():
         words += [] if value is None else [option, str(value)]
-    return shlex.join(words)
+    return f"{program()} {shlex.join(words)}"
 
 
 def guarantee(
@@ -112,14 +112,14 @@ def guarantee(
     mechanism: options.MechanismOption = DEFAULT_MECHANISM,
     keep: options.KeepOption = None,
     total: Annotated[
-        float, typer.Option("--total", metavar="T", help="The ε that repeated releases of one record may reach.")
+        float, typer.Option("--total", metavar="T", help="The budget: the ε that releases of one record may add up to.")
     ] = 10.0,
-    delta: Annotated[float, typer.Option("--delta", metavar="D", help="δ of the zcdp rule.")] = 1e-6,
+    delta: Annotated[float, typer.Option("--delta", metavar="D", help="The δ of the zcdp rule.")] = 1e-6,
 ) -> None:
-    """Say what an ε promises.
+    """Show the guarantee for a given ε.
 
-    For one release, with its limits, and how many repeats of a record it allows. What a fitted veil promises is
-    said by `scoreveil verify`.
+    Covers one release and its limits, and how many releases of one record a budget allows. For a fitted veil, see
+    `scoreveil verify`.
     """
     if classes < 2:
         raise ValueError(f"Expected --classes >= 2, got {classes}.")
@@ -146,7 +146,7 @@ def _promise_table(promise: Guarantee) -> Table:
 
 
 def _repeats_table(promise: Guarantee, total: float, delta: float) -> Table:
-    table = _table(f"fresh releases of one record that stay within ε = {total:g}, by either rule")
+    table = _table(f"how many fresh releases of one record stay within ε = {total:g}")
     table.add_row("pure: ε adds up", f"{accounting.query_bound(promise, total, rule='pure'):,}")
     concentrated = accounting.query_bound(promise, total, rule="zcdp", delta=delta)
     table.add_row(f"zcdp: ρ adds up, with δ = {delta:g}", f"{concentrated:,}")

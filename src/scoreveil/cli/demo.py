@@ -1,5 +1,6 @@
-"""`scoreveil demo`: what leaks from a classifier of handwritten digits, and what a veil leaves."""
+"""`scoreveil demo`: what the scores of a classifier of handwritten digits reveal, and what a veil leaves of that."""
 
+import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,13 +10,14 @@ import numpy as np
 import typer
 from rich.table import Table
 
+from scoreveil import atomic
 from scoreveil.audit.report.charts import regions as chart
 from scoreveil.cli.audit import attack_digits
 from scoreveil.cli.fit import regions_table
-from scoreveil.cli.terminal import out, progress_bar
+from scoreveil.cli.terminal import err, out, program
 
 if TYPE_CHECKING:
-    from scoreveil.demo import Classified, Outcome
+    from scoreveil.demo import Demo, Outcome
 
 
 def demo(
@@ -24,75 +26,82 @@ def demo(
     ] = False,
     folder: Annotated[
         Path,
-        typer.Option("--output", "-o", metavar="OUT", help="A folder for scores, labels, the veil and the report."),
+        typer.Option("--output", "-o", metavar="OUT", help="A folder for scores, labels and the picture."),
     ] = Path("scoreveil-demo"),
 ) -> None:
-    """Show it at work on handwritten digits.
+    """Show what a veil does, on handwritten digits.
 
-    Trains a classifier, and shows what its scores leak, what a veil leaves of that, and what the confidence is still
-    worth. Writes scores, labels and the veil, and says how to go on with them.
+    Trains a classifier. Measures what its scores reveal about its training digits, what a veil leaves of that, and
+    what the confidence is still worth. Writes the scores, their labels and a picture of the veil, and prints the
+    commands that go on from there.
     """
     from scoreveil import demo as demonstration
 
     started = time.perf_counter()
-    with progress_bar("Training and veiling") as progress:
-        shown = demonstration.run(progress)
+    shown = demonstration.run(lambda name: err.print(f"{name} …"))
+    seconds = time.perf_counter() - started
+    picture = _write(shown, folder)
     raw, veiled = (next(each for each in shown.outcomes if each.name == name) for name in ("raw scores", "fitted veil"))
     out.print(
-        f"A forest learned {demonstration.LEARNED} handwritten digits by heart: right on "
-        f"{shown.training_accuracy:.1%} of them, and on {shown.test_accuracy:.1%} of {shown.test_records} new ones.\n\n"
-        f"What leaks: by its confidence alone, a training digit is told from a new one {raw.leak:.0%} of the time. "
-        f"Behind the fitted veil it is {veiled.leak:.0%}, and a coin would do as well with 50%. "
+        f"\nThe forest is right on {shown.training_accuracy:.1%} of its {demonstration.LEARNED} training digits, and "
+        f"on {shown.test_accuracy:.1%} of {shown.test_records} new ones.\n\n"
+        f"Raw scores give training digits away: of a training digit and a new one, the training digit has the higher "
+        f"confidence {raw.leak:.0%} of the time. Behind the fitted veil it is {veiled.leak:.0%}; guessing gives 50%. "
         "No label changes.\n"
     )
     out.print(_table(shown.outcomes))
     out.print(
-        "leak: how often the confidence of a training digit exceeds that of a new one; .50 is nothing.\n"
-        "useful: how often that of a right answer exceeds that of a wrong one; .50 is worthless.\n"
-        "log-loss, off: how bad the scores are as forecasts, and how far the confidence is from how often answers are "
-        "right; smaller is better. Temperature scaling is calibration without any protection.\n"
+        "leak: how often a training digit has a higher confidence than a new one; .50 is no leak.\n"
+        "useful: how often a right answer has a higher confidence than a wrong one; .50 is worthless.\n"
+        "log-loss: how bad the scores are as forecasts; smaller is better.\n"
+        "off: how far the confidence is from how often answers are right; smaller is better.\n"
+        "Temperature scaling calibrates the confidence and protects nothing.\n"
     )
-    for each in chart.read(shown.veil):
-        out.print(regions_table(each))
+    for region_map in chart.read(shown.veil):
+        out.print(regions_table(region_map))
     out.print(
-        "The fitted veil announces a region in place of a score: training digits and new ones fall into each about "
-        "equally often, and what it announces is how often its answers are right.\n"
+        "The fitted veil divides scores into these regions. About as many training digits as new ones fall into each. "
+        "The veil announces how often answers in the region are right, in place of the score.\n"
+        f"Picture: {picture}\n"
     )
     promise = shown.veil.guarantee
     stated = promise.advantage_alone if promise.advantage is None else promise.advantage
-    beyond = "guesses" if promise.advantage is None else "sees the label alone"
-    epsilon = demonstration.EPSILON
+    beyond = "guessing" if promise.advantage is None else "seeing the label alone"
     out.print(
-        "What is promised: on records drawn at random, however often they are asked about, an attack exceeds one that "
-        f"{beyond} by at most {stated:.2f} (true less false positive rate, 95 % confidence, an estimate; less with "
-        f"more records to fit on). With ε = {epsilon:g}, an answer also changes the odds of an attacker who already "
-        f"knows a record by a factor of at most e^{epsilon:g}.\n"
+        f"The veil promises: on records drawn at random, an attack exceeds {beyond} by at most {stated:.2f}, however "
+        "often it asks (true less false positive rate; a 95 % estimate, smaller with more records to fit on). With "
+        f"ε = {demonstration.EPSILON:g}, one answer also changes the odds of an attacker who already knows the record "
+        f"by a factor of at most e^{demonstration.EPSILON:g}.\n"
     )
-    _write(shown.scores, folder)
-    out.print(f"Measured just now, in {time.perf_counter() - started:.1f} s. Next, with these scores or your own:\n")
-    out.print(NEXT.format(folder=folder), soft_wrap=True, markup=False)
+    out.print(f"Measured just now, in {seconds:.1f} s. Next, with these scores or your own:\n")
+    out.print(NEXT.format(folder=shlex.quote(str(folder)), scoreveil=program(folder)), soft_wrap=True, markup=False)
     if attack:
         attack_digits(folder)
 
 
 NEXT = """  cd {folder}
-  scoreveil audit --members members.npy --nonmembers nonmembers.npy -o report
-  scoreveil fit --members members.npy --member-labels member_labels.npy \\
+  {scoreveil} audit --members members.npy --member-labels member_labels.npy \\
+    --nonmembers nonmembers.npy --nonmember-labels nonmember_labels.npy \\
+    -o report
+  {scoreveil} fit --members members.npy --member-labels member_labels.npy \\
     --nonmembers nonmembers.npy --nonmember-labels nonmember_labels.npy \\
     -o veil.json
-  scoreveil show veil.json -o veil.svg
-  scoreveil verify veil.json
-  scoreveil protect nonmembers.npy -o veiled.npy --veil veil.json
-  scoreveil serve your_model.onnx --veil your_veil.json"""
+  {scoreveil} show veil.json -o veil.svg
+  {scoreveil} verify veil.json
+  {scoreveil} protect nonmembers.npy -o veiled.npy --veil veil.json
+  {scoreveil} serve your_model.onnx --veil your_veil.json"""
 
 
-def _write(scores: "Classified", folder: Path) -> None:
-    """What `audit` and `fit` read."""
+def _write(shown: "Demo", folder: Path) -> Path:
+    """What `audit` and `fit` read, and a picture of the veil, whose path is returned."""
     folder.mkdir(parents=True, exist_ok=True)
-    np.save(folder / "members.npy", scores.members)
-    np.save(folder / "member_labels.npy", scores.member_labels)
-    np.save(folder / "nonmembers.npy", scores.reference)
-    np.save(folder / "nonmember_labels.npy", scores.reference_labels)
+    np.save(folder / "members.npy", shown.scores.members)
+    np.save(folder / "member_labels.npy", shown.scores.member_labels)
+    np.save(folder / "nonmembers.npy", shown.scores.reference)
+    np.save(folder / "nonmember_labels.npy", shown.scores.reference_labels)
+    picture = folder / "regions.svg"
+    atomic.write(picture, chart.drawn(chart.sheet(chart.read(shown.veil)[0]), alone=True))
+    return picture
 
 
 def _table(outcomes: Sequence["Outcome"]) -> Table:

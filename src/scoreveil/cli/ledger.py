@@ -21,7 +21,7 @@ from scoreveil.ledger import Books, Head, LedgerUnavailable, Record, Scope, Tota
 T = TypeVar("T")
 
 ledger = typer.Typer(
-    help="What has been spent, and for whom.",
+    help="Inspect privacy budgets and who used them.",
     no_args_is_help=True,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -34,18 +34,18 @@ LedgerOption = Annotated[
         metavar="URL",
         envvar="SCOREVEIL_LEDGER",
         show_envvar=False,
-        help="sqlite:///FILE or postgresql://…; by default what SCOREVEIL_LEDGER says.",
+        help="sqlite:///FILE or postgresql://…; by default the value of SCOREVEIL_LEDGER.",
     ),
 ]
-ClientsOption = Annotated[bool, typer.Option("--clients", help="Each client on a line of its own (reads everything).")]
+ClientsOption = Annotated[bool, typer.Option("--clients", help="List clients one by one (reads the whole ledger).")]
 
 
 @ledger.command(epilog="Example: scoreveil ledger show --ledger sqlite:///ledger.db")
 def show(url: LedgerOption = None, clients: ClientsOption = False) -> None:
-    """Show what has been spent, per model.
+    """Show what each model has spent.
 
-    Exhausted: records whose budget bears no further release, as of their last one. A gateway counts in billionths of ε,
-    or of ρ under the rule zcdp.
+    A record is exhausted if its budget allowed no further release after its last one. A gateway counts in billionths
+    of ε, or of ρ under the rule zcdp.
     """
 
     async def read(books: Books) -> list[Any]:
@@ -64,20 +64,22 @@ def show(url: LedgerOption = None, clients: ClientsOption = False) -> None:
         table.add_row(*(f"{v:,}" if isinstance(v, int) else Text(v or "(none)") for v in values))
     out.print(table)
     if clients:
-        out.print("A record that several clients asked for is counted for each of them; its budget is one.")
+        out.print("A record that several clients asked about is counted for each of them. It has one budget.")
 
 
 @ledger.command(epilog="Example: scoreveil ledger export --clients -o spent.csv")
 def export(
     url: LedgerOption = None,
     clients: ClientsOption = False,
-    records: Annotated[bool, typer.Option("--records", help="Each record on a line of its own, by 8 digits.")] = False,
+    records: Annotated[
+        bool, typer.Option("--records", help="List records one by one, by the first 8 digits of their keys.")
+    ] = False,
     target: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="OUT", help="Where to write; by default on the terminal.")
+        Path | None, typer.Option("--output", "-o", metavar="OUT", help="Where to write (default: the terminal).")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace OUT if it exists.")] = False,
 ) -> None:
-    """Write what has been spent as CSV."""
+    """Export what has been spent, as CSV."""
     if clients and records:
         raise ValueError("--clients and --records do not go together; choose one.")
 
@@ -110,16 +112,15 @@ def export(
 def verify(
     url: LedgerOption = None,
     head: Annotated[
-        str | None, typer.Option("--head", metavar="HEAD", help="What an earlier verify printed, kept elsewhere.")
+        str | None, typer.Option("--head", metavar="HEAD", help="The head that an earlier verify printed.")
     ] = None,
 ) -> None:
-    """Prove the books intact; exit code 1 where they are not.
+    """Check that the ledger is intact. Exits with 1 if it is not.
 
-    Reads everything. Finds a damaged file (SQLite), an altered journal entry by its checksum, and a counter that is
-    lower or higher than its journal entries add up to. With --head it also finds a journal that no longer begins with
-    what it held then: entries removed or rewritten, or an older copy put back. What it does not find, without such a
-    head: someone who may write to the ledger and rewrites counters, journal and checksums to agree. It needs no
-    secret, so it cannot.
+    Reads the whole ledger. Finds a damaged file (SQLite), a changed journal entry, and a counter that differs from the
+    sum of its journal entries. With --head it also finds entries that were removed or rewritten since then, or an older
+    copy that was put back. Without a head it cannot find changes by someone who rewrites counters, journal and
+    checksums together.
     """
     earlier = None if head is None else Head.parse(head)
 
@@ -130,12 +131,12 @@ def verify(
     typer.echo(f"{found.records:,} records, {found.releases:,} releases, {found.entries:,} journal entries.")
     if found.forgotten:
         times = "once" if found.forgotten == 1 else f"{found.forgotten:,} times"
-        typer.echo(f"Forgotten on purpose: {times}. A head from before that does not fit any more.")
+        typer.echo(f"Forgotten on purpose: {times}. An older head no longer fits.")
     if not found.intact:
         for fault in found.faults:
             typer.echo(f"Not intact: {fault}.", err=True)
         raise typer.Exit(1)
-    typer.echo("Intact: every counter is what the journal adds up to, and every checksum fits.")
+    typer.echo("Intact: every counter equals the sum of its journal entries, and every checksum fits.")
     typer.echo(f"Head: {found.head}")
 
 
@@ -143,26 +144,28 @@ def verify(
 def forget(
     url: LedgerOption = None,
     model: Annotated[
-        str | None, typer.Option("--model", metavar="NAME", help="All of a model, or NAME/VERSION; budgets start anew.")
+        str | None, typer.Option("--model", metavar="NAME", help="A model, or NAME/VERSION. Its budgets start anew.")
     ] = None,
     client: Annotated[
-        str | None, typer.Option("--client", metavar="NAME", help="A client's name; what it was given stays spent.")
+        str | None, typer.Option("--client", metavar="NAME", help="The name of a client. What it received stays spent.")
     ] = None,
     requests: Annotated[
         int | None,
-        typer.Option("--requests", metavar="DAYS", help="Answers to idempotency keys of that many days ago or more."),
+        typer.Option(
+            "--requests", metavar="DAYS", help="Stored answers to idempotency keys that are at least so many days old."
+        ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this nothing is deleted.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Confirm. Without it nothing is deleted.")] = False,
 ) -> None:
     """Delete a model's records, a client's name, or old requests.
 
-    A forgotten model's budgets start anew: its records can be asked again as if they never had been, while those who
-    asked keep what they were told. A client's releases stay spent, since a budget is the record's, whoever asks. A
-    forgotten request that comes again is charged again.
+    The budgets of a forgotten model start anew, although clients keep the answers that they have. Releases to a
+    forgotten client stay spent, since a budget belongs to the record. A forgotten request is charged again if it comes
+    again.
     """
     scope = Scope(model, client, requests)
     if not yes:
-        raise ValueError("Nothing was deleted: --yes is needed to forget for good.")
+        raise ValueError("Nothing was deleted. Add --yes to delete for good.")
 
     async def delete(books: Books) -> Any:
         return await books.forget(scope)
@@ -170,17 +173,17 @@ def forget(
     done = _with_books(url, delete)
     if model is not None:
         typer.echo(f"Forgot {done.records:,} records, {done.entries:,} journal entries, {done.requests:,} requests.")
-        typer.echo("Their budgets start anew; what was released before still counts against privacy.")
+        typer.echo("Their budgets start anew. Earlier releases still count against privacy.")
     elif client is not None:
         typer.echo(f"Forgot the client in {done.entries:,} journal entries and {done.requests:,} requests.")
-        typer.echo("What it was given stays spent.")
+        typer.echo("What it received stays spent.")
     else:
-        typer.echo(f"Forgot {done.requests:,} requests; one that comes again is charged again.")
+        typer.echo(f"Forgot {done.requests:,} requests; a request that comes again is charged again.")
 
 
 def _with_books(url: str | None, work: Callable[[Books], Coroutine[Any, Any, T]]) -> T:
     if not url:
-        raise ValueError("Which ledger? Name it by --ledger or SCOREVEIL_LEDGER.")
+        raise ValueError("No ledger is named. Give --ledger, or set SCOREVEIL_LEDGER.")
 
     async def run() -> T:
         return await work(await open_books(url))

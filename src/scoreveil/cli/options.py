@@ -16,30 +16,32 @@ from scoreveil.shapes import Shape
 FITTED = ("one_column", "many_labels")  # shapes that files may have for `fit` and `audit`
 
 EpsilonOption = Annotated[
-    float, typer.Option("--epsilon", "-e", metavar="E", help="How much shows through; smaller hides more.")
+    float, typer.Option("--epsilon", "-e", metavar="E", help="How much shows through. Smaller hides more.")
 ]
 MechanismOption = Annotated[
     str,
     typer.Option(
         "--mechanism",
         metavar="|".join(settable_names()),
-        help="isotonic (default): with a guarantee. published: the paper's, with none.",
+        help="isotonic has a guarantee; published is the paper's, and has none.",
     ),
 ]
 KeepOption = Annotated[
     str | None,
-    typer.Option("--keep", metavar="J|all", help="How many top classes keep their place; by default 1, the label."),
+    typer.Option("--keep", metavar="J|all", help="How many top classes keep their rank (default: 1, the label)."),
 ]
 ReferenceOption = Annotated[
     Path | None,
-    typer.Option("--reference", metavar="FILE", help="With --keep 2 or more: public scores, for less distortion."),
+    typer.Option(
+        "--reference", metavar="FILE", help="With --keep 2 or more: public scores, which reduce the distortion."
+    ),
 ]
 ColumnsOption = Annotated[
     str | None,
     typer.Option(
         "--columns",
         metavar="NAMES",
-        help="Score columns: names or patterns such as 'p*', with commas between; of an .npz, the array.",
+        help="The columns of scores: names or patterns such as 'p*', separated by commas. In an .npz, the array.",
     ),
 ]
 ShapeOption = Annotated[
@@ -47,7 +49,7 @@ ShapeOption = Annotated[
     typer.Option(
         "--shape",
         metavar="|".join(FITTED),
-        help="How scores are served, where not as vectors: one probability, or one for each label.",
+        help="If scores are not vectors that sum to 1: one probability, or one for each label.",
     ),
 ]
 ThresholdOption = Annotated[
@@ -55,10 +57,10 @@ ThresholdOption = Annotated[
     typer.Option(
         "--threshold",
         metavar="T[,T…]",
-        help="With --shape: yes from here on; by default 0.5. Of many labels one for all, or one each.",
+        help="With --shape: the score from which the answer is yes (default: 0.5). One, or one a label.",
     ),
 ]
-LogitsOption = Annotated[bool, typer.Option("--logits", help="With --shape: scores are ln(p / (1 - p)).")]
+LogitsOption = Annotated[bool, typer.Option("--logits", help="With --shape: scores are logits, ln(p / (1 - p)).")]
 
 
 def advantage_words(promise: Guarantee) -> str:

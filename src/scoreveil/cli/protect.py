@@ -16,6 +16,7 @@ from scoreveil.accounting import epsilon_after
 from scoreveil.cli import options
 from scoreveil.cli.terminal import progress_bar
 from scoreveil.mechanisms.mechanism import DEFAULT_MECHANISM, make
+from scoreveil.mechanisms.scores import NEGATIVE, NO_SUM
 from scoreveil.shapes import ManyLabels, Shape, TopK
 from scoreveil.veil import Veil
 
@@ -30,12 +31,14 @@ def protect(
             help="Scores: .npy, .npz, .csv, .tsv, .jsonl (also .gz, .zst) or .parquet; or a folder or URL of .parquet.",
         ),
     ],
-    target: Annotated[str, typer.Option("--output", "-o", metavar="OUT", help="Where to write, in the same format.")],
+    target: Annotated[
+        str, typer.Option("--output", "-o", metavar="OUT", help="Where to write. The format is that of IN.")
+    ],
     epsilon: Annotated[
-        float | None, typer.Option("--epsilon", "-e", metavar="E", help="How much shows through; smaller hides more.")
+        float | None, typer.Option("--epsilon", "-e", metavar="E", help="How much shows through. Smaller hides more.")
     ] = None,
     fitted: Annotated[
-        Path | None, typer.Option("--veil", metavar="FILE", help="In place of --epsilon: a fitted veil, a .json file.")
+        Path | None, typer.Option("--veil", metavar="FILE", help="A fitted veil (.json), instead of --epsilon.")
     ] = None,
     mechanism: options.MechanismOption = DEFAULT_MECHANISM,
     keep: options.KeepOption = None,
@@ -46,18 +49,21 @@ def protect(
         typer.Option(
             "--secret-file",
             metavar="FILE",
-            help="16 random bytes or more: the same scores then get the same answer.",
+            help="At least 16 random bytes. The same scores then always get the same answer.",
         ),
     ] = None,
     model: Annotated[
-        str | None, typer.Option("--model", metavar="NAME", help="With a secret: other models get independent answers.")
+        str | None,
+        typer.Option(
+            "--model", metavar="NAME", help="With a secret: answers are independent of those of other models."
+        ),
     ] = None,
     shape: Annotated[
         str | None,
         typer.Option(
             "--shape",
             metavar="|".join(SHAPES),
-            help="How scores are served, where not as vectors: one probability, one for each label, or the largest.",
+            help="If scores are not vectors that sum to 1: one probability, one for each label, or the largest few.",
         ),
     ] = None,
     threshold: Annotated[
@@ -65,44 +71,54 @@ def protect(
         typer.Option(
             "--threshold",
             metavar="T[,T…]",
-            help="Of one column or many labels: yes from here on; by default 0.5. Of labels one for all, or one each.",
+            help="The score from which a column or label is a yes (default: 0.5). One for all labels, or one each.",
         ),
     ] = None,
     logits: options.LogitsOption = False,
     classes: Annotated[
         int | None,
         typer.Option(
-            "--classes", "-k", metavar="K", help="With --shape top_k: how many there are in all; veils the rest."
+            "--classes",
+            "-k",
+            metavar="K",
+            help="With --shape top_k: the number of all classes. The unlisted ones are veiled too.",
         ),
     ] = None,
     rescale: Annotated[
-        bool, typer.Option("--rescale", help="Rows may be rounded, or in percent: divide them by their sum.")
+        bool, typer.Option("--rescale", help="Divide each row by its sum, if rows are rounded or in percent.")
     ] = False,
     on_bad_row: Annotated[
         str,
-        typer.Option("--on-bad-row", metavar="refuse|skip|label-only", help="What to do with a row of no scores."),
+        typer.Option(
+            "--on-bad-row", metavar="refuse|skip|label-only", help="What to do with a row that is not a score vector."
+        ),
     ] = "refuse",
     drop: Annotated[
-        str | None, typer.Option("--drop", metavar="NAMES", help="Columns to leave out, with commas between.")
+        str | None, typer.Option("--drop", metavar="NAMES", help="Columns to leave out, separated by commas.")
     ] = None,
     allow: Annotated[
         str | None,
-        typer.Option("--pass", metavar="NAMES", help="Columns that look like raw scores and may stay as they are."),
+        typer.Option("--pass", metavar="NAMES", help="Columns to keep although they look like raw scores."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace OUT if it exists.")] = False,
     engine: Annotated[
         str,
-        typer.Option("--engine", metavar="local|ray", help="Who veils the files of a folder: this process, or Ray."),
+        typer.Option(
+            "--engine", metavar="local|ray", help="For a folder: veil its files in this process, or with Ray."
+        ),
     ] = "local",
     workers: Annotated[
-        int | None, typer.Option("--workers", metavar="N", help="With --engine ray and no RAY_ADDRESS: so many here.")
+        int | None,
+        typer.Option(
+            "--workers", metavar="N", help="With --engine ray and without RAY_ADDRESS: how many workers to start."
+        ),
     ] = None,
 ) -> None:
     """Veil the scores in a file.
 
-    Everything else in it stays as it was. Works in pieces, so that files may be larger than memory; OUT appears only
-    when it is complete. Of a folder, or a URL that fsspec knows, each .parquet file is veiled on its own; a run that
-    was stopped goes on with those that are missing.
+    Everything else in the file stays as it is. Files may be larger than memory. OUT appears only when it is complete.
+    In a folder, or at a URL that fsspec can open, each .parquet file is veiled on its own; run the command again after
+    a stop, and it veils the files that are missing.
     """
     from scoreveil import files
     from scoreveil.files import dataset
@@ -129,7 +145,7 @@ def protect(
         found = make(epsilon, mechanism, keep=options.kept(keep), reference=typical)
     cleaning = files.Cleaning(rescale, cast(Any, on_bad_row), drop, allow)
     veil = Veil(found, shape=served, secret=secret, model=model or "", threads=os.cpu_count() or 1)
-    with progress_bar("Protecting") as progress, warnings.catch_warnings(record=True) as told:
+    with progress_bar("Protecting", is_short=True) as progress, warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         if many:
             done, kept = _protect_dataset(source, target, veil, columns, cleaning, force, engine, workers, progress)
@@ -141,26 +157,24 @@ def protect(
     for message in dict.fromkeys(str(each.message) for each in told):
         typer.echo(f"Warning: {message}", err=True)
     if kept:
-        typer.echo(f"{kept} file{'s' * (kept != 1)} of {target} were there already, complete.")
+        typer.echo(f"{kept} file{'s' * (kept != 1)} of {target} {'was' if kept == 1 else 'were'} complete already.")
     if done is not None:
         _say_protected(done, veil, target, seconds=time.perf_counter() - started)
 
 
 def _ways_out(error: Any, shape: Shape | None) -> str:
     """What else to try, where a file has these `BadRows`."""
-    faults, ways = [fault for _, fault in error.rows], []
+    faults, ways = {fault for _, fault in error.rows}, []
     if error.rescale_helps:
-        ways.append("Rounded, or in percent: --rescale.")
-    if any("sum to" in fault for fault in faults) and shape is None:
-        ways.append("Not vectors that sum to 1: one column (--columns), or --shape many_labels or top_k.")
+        ways.append("If rows are rounded or in percent, --rescale divides each by its sum.")
+    if faults.intersection(NO_SUM) and NEGATIVE not in faults and shape is None:
+        ways.append("If rows need not sum to 1, name a --shape, or one column with --columns.")
     if any("they are logits" in fault for fault in faults):
-        ways.append("Logits of a yes or no: --logits.")
+        ways.append("If these are logits of a yes or no, add --logits.")
     if any(fault.startswith("place") for fault in faults):
-        ways.append(
-            "Places that hold nothing, such as padding: give them equal scores; each is a release all the same."
-        )
+        ways.append("Give equal scores to places that hold nothing, such as padding; each is a release all the same.")
     else:
-        ways.append("Single rows: --on-bad-row skip or label-only.")
+        ways.append("--on-bad-row skip leaves such rows out; --on-bad-row label-only keeps their labels alone.")
     return " ".join(ways)
 
 
@@ -214,17 +228,17 @@ def _say_protected(done: Any, veil: Veil, target: str, seconds: float) -> None:
     _say_bad_rows(done)
     promise = veil.guarantee
     if promise.advantage_alone is not None:
-        typer.echo(f"  promised   {options.advantage_words(promise)}")
+        typer.echo(f"  guarantee  {options.advantage_words(promise)}")
     if math.isinf(promise.epsilon):
         if promise.advantage_alone is None:
-            typer.echo(f"  promised   nothing: {_why_nothing(veil)}")
+            typer.echo(f"  guarantee  none: {_why_nothing(veil)}")
     else:
-        typer.echo(f"  promised   ε = {promise.epsilon:g} for {promise.relation_words}, per release")
+        typer.echo(f"  guarantee  ε = {promise.epsilon:g} for {promise.relation_words}, per release")
         if done.releases > 1:
             whole = f"{done.releases} releases, ε = {epsilon_after(promise, done.releases):g} in all"
-            typer.echo(f"  an answer  holds {whole}")
+            typer.echo(f"  an answer  has {whole}")
         if not veil.is_keyed:
-            typer.echo("  mind       fresh answers for the same records add up; --secret-file makes them the same")
+            typer.echo("  note       repeated answers about a record add up; --secret-file makes them all the same")
 
 
 def _why_nothing(veil: Veil) -> str:

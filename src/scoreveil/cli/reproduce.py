@@ -18,42 +18,48 @@ if TYPE_CHECKING:
 
 def reproduce(
     profile: Annotated[
-        str, typer.Option(metavar="quick|standard|defenses|paper", help="How large: minutes, hours, or a GPU.")
+        str,
+        typer.Option(
+            metavar="quick|standard|defenses|paper", help="How much to run: minutes, hours, or days on a GPU."
+        ),
     ] = "quick",
     dataset: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="mnist, fashion-mnist, cifar10, adult, with commas between, or all."),
+        typer.Option(metavar="NAME", help="mnist, fashion-mnist, cifar10, adult, separated by commas, or all."),
     ] = None,
     recipe: Annotated[
         str | None,
-        typer.Option(metavar="NAMES", help="With --profile defenses: ways to train, with commas between; else all."),
+        typer.Option(
+            metavar="NAMES", help="With --profile defenses: ways to train, separated by commas (default: all)."
+        ),
     ] = None,
     folder: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="OUT", help="A folder for tables and reports; else reproduction-PROFILE."
+            "--output", "-o", metavar="OUT", help="A folder for tables and reports (default: reproduction-PROFILE)."
         ),
     ] = None,
     data_dir: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where the datasets are; else $SCOREVEIL_DATA.")
+        Path | None, typer.Option(metavar="DIR", help="The folder of the datasets (default: $SCOREVEIL_DATA).")
     ] = None,
-    download: Annotated[
-        bool, typer.Option("--download", help="Fetch datasets that are missing, without asking.")
-    ] = False,
+    download: Annotated[bool, typer.Option("--download", help="Download missing datasets without asking.")] = False,
     cache: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where work is kept, to go on after a stop.")
+        Path | None,
+        typer.Option(metavar="DIR", help="A folder that keeps finished work, so that a stopped run can continue."),
     ] = None,
-    epochs: Annotated[int | None, typer.Option(help="Train that many epochs instead of the profile's.")] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="How many epochs to train, instead of the profile's number.")
+    ] = None,
     shadows: Annotated[
-        int | None, typer.Option(help="Shadow models for LiRA and RMIA instead of the profile's; 0 for none.")
+        int | None, typer.Option(help="How many shadow models, instead of the profile's number; 0 for none.")
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Processes at a time.")] = 2,
+    jobs: Annotated[int, typer.Option(min=1, help="How many processes run at a time.")] = 2,
 ) -> None:
-    """Run the paper's experiments again.
+    """Repeat the paper's experiments.
 
-    Trains the paper's classifier, its shadow and the attackers, measures every defense, and writes the paper's Table 2
-    and figures with our numbers beside the printed ones. With --profile defenses it compares defenses in training,
-    alone and behind the fitted veil. A stopped run goes on from its cache.
+    Trains the paper's classifier, its shadow and the attackers, and measures every defense. Writes the paper's Table 2
+    and figures with the measured numbers beside the printed ones. With --profile defenses it compares defenses in
+    training, alone and behind the fitted veil. A stopped run continues from its cache.
     """
     try:
         from scoreveil.audit import cache as caches

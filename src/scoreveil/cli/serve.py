@@ -17,41 +17,47 @@ if TYPE_CHECKING:  # the gateway wing brings granian and starlette; only those w
 DEMO = {"python": "scoreveil.demo:digits_model", "epsilon": 2.0}
 
 ConfigOption = Annotated[
-    Path | None, typer.Option("--config", "-c", metavar="FILE", help="A TOML file; docs/serve.md names its keys.")
+    Path | None, typer.Option("--config", "-c", metavar="FILE", help="A TOML file. docs/serve.md lists its keys.")
 ]
 
-config_app = typer.Typer(help="Check a gateway's configuration, make its keys.", no_args_is_help=True)
+config_app = typer.Typer(help="Check a gateway's configuration, and make its keys.", no_args_is_help=True)
 
 
 def serve(
     model: Annotated[Path | None, typer.Argument(metavar="[MODEL]", help="A model to serve: .onnx or .skops.")] = None,
     epsilon: Annotated[
-        float | None, typer.Option("--epsilon", "-e", metavar="E", help="How much shows through; smaller hides more.")
+        float | None, typer.Option("--epsilon", "-e", metavar="E", help="How much shows through. Smaller hides more.")
     ] = None,
     fitted: Annotated[
-        Path | None, typer.Option("--veil", metavar="FILE", help="In place of --epsilon: a fitted veil, a .json file.")
+        Path | None, typer.Option("--veil", metavar="FILE", help="A fitted veil (.json), instead of --epsilon.")
     ] = None,
     outputs: Annotated[
-        str | None, typer.Option("--outputs", metavar="logits", help="What the MODEL gives, if not probabilities.")
+        str | None, typer.Option("--outputs", metavar="logits", help="What MODEL returns, if not probabilities.")
     ] = None,
     shape: Annotated[
         str | None,
-        typer.Option("--shape", metavar="SHAPE", help="How the MODEL serves scores: one_column, many_labels, top_k."),
+        typer.Option("--shape", metavar="SHAPE", help="How MODEL returns scores: one_column, many_labels or top_k."),
     ] = None,
     config: ConfigOption = None,
-    demo: Annotated[bool, typer.Option("--demo", help="Serve the digits of the demo, as model digits.")] = False,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="Serve a classifier of handwritten digits, named digits.")
+    ] = False,
     host: Annotated[
-        str | None, typer.Option("--host", metavar="HOST", help="Where to listen; by default 127.0.0.1.")
+        str | None, typer.Option("--host", metavar="HOST", help="The address to listen on (default: 127.0.0.1).")
     ] = None,
-    port: Annotated[int | None, typer.Option("--port", help="By default 8080.")] = None,
-    grpc_port: Annotated[int | None, typer.Option("--grpc-port", help="Speak gRPC too; by default not.")] = None,
-    admin_port: Annotated[int | None, typer.Option("--admin-port", help="Page and metrics; by default 9090.")] = None,
-    workers: Annotated[int | None, typer.Option("--workers", metavar="N", help="Processes; by default 1.")] = None,
+    port: Annotated[int | None, typer.Option("--port", help="The port of the gateway (default: 8080).")] = None,
+    grpc_port: Annotated[int | None, typer.Option("--grpc-port", help="Serve gRPC too, on this port.")] = None,
+    admin_port: Annotated[
+        int | None, typer.Option("--admin-port", help="The port of the page and the metrics (default: 9090).")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", metavar="N", help="How many processes serve (default: 1).")
+    ] = None,
 ) -> None:
-    """Serve veiled scores, in front of a model server or by itself.
+    """Serve veiled scores, from a model file or in front of a model server.
 
-    Speaks the Open Inference Protocol (KServe, Triton, MLServer), and OpenAI's for language models. SIGHUP reads the
-    configuration again.
+    Speaks the Open Inference Protocol (KServe, Triton, MLServer), and OpenAI's for language models. Send SIGHUP to
+    reload the configuration.
     """
     given = {"server/host": host, "server/port": port, "server/grpc_port": grpc_port}
     given |= {"server/admin_port": admin_port, "server/workers": workers}
@@ -68,14 +74,16 @@ def serve(
     elif epsilon is not None and not demo:
         raise ValueError("--epsilon needs a MODEL to apply to; in a --config file epsilon stands in the model's table.")
     if not overrides.keys() - given.keys() and config is None:
-        raise ValueError("What shall be served? Name a MODEL, a --config file, or --demo.")
+        raise ValueError("There is nothing to serve. Name a MODEL or a --config file, or add --demo.")
     server = _gateway()
     from scoreveil.gateway import opening
 
     setup = server.Setup(config, overrides)
     loaded = setup.load()
+    server.check_ports(loaded.server)  # before models are opened, which takes a while
     _say(loaded, opening.before_serving(loaded), opening.kept(loaded))
-    server.run(setup)
+    ready = f"Ready    {_address(loaded)} accepts requests."
+    server.run(setup, lambda: typer.echo(ready))
 
 
 def _gateway() -> Any:
@@ -94,11 +102,11 @@ def _table(name: str, settings: dict[str, Any]) -> dict[str, Any]:
 def _model(path: Path, epsilon: float | None, fitted: Path | None, told: dict[str, str | None]) -> dict[str, Any]:
     kind = path.suffix.removeprefix(".")
     if kind not in ("onnx", "skops"):
-        raise ValueError(f"{path.name} is not a model that can be served: its name ends in neither .onnx nor .skops.")
+        raise ValueError(f"{path.name} cannot be served: its name ends in neither .onnx nor .skops.")
     if not path.is_file():
         raise ValueError(f"There is no model file {path}.")
     if (epsilon is None) == (fitted is None):
-        raise ValueError("Say how much may show through: either --epsilon, such as 2, or a fitted --veil.")
+        raise ValueError("Say how much may show through: give either --epsilon, such as 2, or a fitted --veil.")
     shown = {"epsilon": epsilon} if fitted is None else {"veil": str(fitted.absolute())}
     given = {key: value for key, value in told.items() if value is not None}
     return {kind: str(path.absolute()), **shown, **given}
@@ -113,7 +121,6 @@ def _say(config: "Config", found: list[str], kept: Iterable[str] = ()) -> None:
     settings = config.server
     for line in found:
         typer.echo(line)
-    scheme = "http" if settings.tls_cert is None else "https"
     for name, model in config.models.items():
         if not model.is_veiled:
             typer.echo(f"Model {name}: texts pass, and no logprobs.")
@@ -122,12 +129,18 @@ def _say(config: "Config", found: list[str], kept: Iterable[str] = ()) -> None:
         typer.echo(f"Model {name}: {_promised(promise)}{_held(model)}, repeats {_repeats(model)}.")
     for line in kept:
         typer.echo(line)
-    typer.echo(f"Gateway  {scheme}://{settings.host}:{settings.port}/v2")
+    typer.echo(f"Gateway  {_address(config)}/v2")
     if config.language_models:
-        typer.echo(f"OpenAI   {scheme}://{settings.host}:{settings.port}/v1")
+        typer.echo(f"OpenAI   {_address(config)}/v1")
     if settings.grpc_port is not None:
         typer.echo(f"gRPC     {settings.host}:{settings.grpc_port}")
     typer.echo(f"Page     http://{settings.admin_host}:{settings.admin_port}/")
+
+
+def _address(config: "Config") -> str:
+    settings = config.server
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"{'http' if settings.tls_cert is None else 'https'}://{host}:{settings.port}"
 
 
 def _promised(promise: Guarantee) -> str:
@@ -156,13 +169,12 @@ def _held(model: Any) -> str:
 @config_app.command("check")
 def check(
     config: Annotated[Path, typer.Argument(metavar="FILE", help="The TOML file.")],
-    offline: Annotated[
-        bool, typer.Option("--offline", help="Read the file alone; open nothing that it names.")
-    ] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Read the file, and open nothing that it names.")] = False,
 ) -> None:
-    """Read a configuration as `serve` would, environment included, open all that it names, and say what was found.
+    """Check a configuration file.
 
-    Models and veils are loaded, upstreams and the ledger are asked. Files are not made; PostgreSQL's tables are.
+    Reads it as `serve` does, with the environment. Loads models and veils, and asks upstreams and the ledger. Writes no
+    files; it does make the tables of a PostgreSQL ledger.
     """
     from scoreveil.gateway import config_file
 
@@ -173,12 +185,15 @@ def check(
         from scoreveil.gateway import opening
 
         _say(loaded, opening.check(loaded))
-    typer.echo("The configuration holds.")
+    typer.echo("The configuration is valid.")
 
 
 @config_app.command("key")
 def key(name: Annotated[str, typer.Argument(metavar="NAME", help="The client's name.")]) -> None:
-    """Make an API key: the key for the client, its hash for the configuration."""
+    """Make an API key.
+
+    Prints the key, for the client, and its hash, for the configuration.
+    """
     from scoreveil.gateway import auth
     from scoreveil.gateway.config import Client
 
@@ -190,8 +205,13 @@ def key(name: Annotated[str, typer.Argument(metavar="NAME", help="The client's n
 
 @config_app.command("rotate")
 def rotate(config: Annotated[Path, typer.Argument(metavar="FILE", help="The TOML file.")]) -> None:
-    """Add a secret for sticky answers; send SIGHUP to make it count. Every record is then drawn anew, once."""
+    """Add a secret for sticky answers.
+
+    Send SIGHUP to the gateway to use it. Every record then gets a new answer, once.
+    """
     from scoreveil.gateway import config_file, secrets
 
     lines = secrets.rotate(config_file.load(config).secrets.file)
-    typer.echo(f"The secret file has {lines} secrets now: sticky answers promise {lines}·ε in all. Send SIGHUP.")
+    typer.echo(
+        f"The secret file has {lines} secrets now. Sticky answers promise {lines}·ε in all. Send SIGHUP to use it."
+    )

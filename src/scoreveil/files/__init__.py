@@ -30,6 +30,7 @@ from scoreveil.files.parquet import ParquetFile
 from scoreveil.files.score_file import BadRows, Faults, Rows, ScoreFile, Write, listed, unreadable
 from scoreveil.files.text import CsvFile
 from scoreveil.mechanisms import loading
+from scoreveil.mechanisms.scores import NEGATIVE, NO_SUM
 from scoreveil.shapes import OneColumn
 from scoreveil.veil import Veil
 
@@ -217,12 +218,15 @@ def read(path: AnyPath, columns: str | None = None) -> tuple[Rows, list[str]]:
 
 def _ways_out(error: BadRows, scores: ScoreFile) -> Iterator[str]:
     """What to do about a file that is to be fitted or attacked, where the faults do not say it."""
+    faults = {fault for _, fault in error.rows}
     if error.are_labels:
-        yield "Each column a yes or no of its own: --shape many_labels, in Python shape=ManyLabels()."
+        yield "If each column is a yes or no of its own, add --shape many_labels, in Python shape=ManyLabels()."
     elif error.rescale_helps and scores.classes == 1:
-        yield "In percent: divide them by 100."
-    elif error.rescale_helps and not scores.is_flat and any("sum to" in fault for _, fault in error.rows):
-        yield "Rounded: divide each row by its sum."
+        yield "If these are percentages, divide them by 100."
+    elif error.rescale_helps and not scores.is_flat and faults.intersection(NO_SUM):
+        yield "If rows are rounded, divide each by its sum."
+    elif not faults & {NEGATIVE, *NO_SUM} and not error.rescale_helps:
+        yield "Remove these rows, and their labels if there are some."
 
 
 def read_columns(path: AnyPath, columns: str | None = None) -> tuple[Rows, list[str]]:

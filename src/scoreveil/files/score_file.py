@@ -1,6 +1,8 @@
 """What every format is: a file that yields batches of scores, and can be written again with other scores."""
 
+import re
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -10,7 +12,7 @@ from typing import IO, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from scoreveil.mechanisms.scores import ROUNDED
+from scoreveil.mechanisms.scores import NEGATIVE, NO_SUM, ROUNDED
 
 Rows = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -19,8 +21,8 @@ Faults = list[tuple[int, str]]  # (row number, what was expected and what came)
 BATCH_BYTES = 1 << 24  # read at a time
 BATCH_ROWS = 1 << 16  # and at most so many rows
 SHOWN, COUNTED = 10, 10_000  # faults that are listed, and after how many bad rows reading stops
+PLACED = re.compile(r"(?:((?:column|place) [^:]*): )?(.*)", re.DOTALL)  # a fault, and where in its row it is
 SUGGESTED = 20  # rows that are looked at for columns that sum to 1
-SAME = 3  # rows that are named where all have one fault
 
 
 @dataclass
@@ -115,15 +117,20 @@ class BadRows(ValueError):
 
 
 def _said_once(bad: Faults, least: str) -> list[str]:
-    """A line for each fault, with the first rows that have it and how many more do; two rows have a line each."""
-    rows_with = dict[str, list[int]]()
+    """A line for each fault, with the first row that has it and how many more do, in whatever column."""
+    kinds = Counter(fault for _, fault in bad)
+    are_logits = kinds[NEGATIVE] > sum(kinds[fault] for fault in NO_SUM)  # of which some rows have none below 0
+    one = NEGATIVE if are_logits else "the scores do not sum to 1" if all(kinds[fault] for fault in NO_SUM) else ""
+    rows_with = dict[str, list[tuple[int, str]]]()
     for row, fault in bad:
-        rows_with.setdefault(fault, []).append(row)
+        place, what = PLACED.findall(fault)[0]
+        rows_with.setdefault(one if one and what in NO_SUM else what, []).append((row, place))
     lines = []
     for fault, rows in list(rows_with.items())[:SHOWN]:
-        named = [f"row {row}" for row in rows[:SAME]]
-        more = f" and {least}{len(rows) - SAME:,} more" if len(rows) > SAME else ""
-        lines += [f"  {who}: {fault}" for who in (named if len(rows) < SAME else [", ".join(named) + more])]
+        first, place = rows[0]
+        more = f" and {least}{len(rows) - 1:,} more" if len(rows) > 1 else ""
+        where = f" ({place} of row {first})" if place and more else f", {place}" * bool(place)
+        lines.append(f"  row {first}{more}: {fault}{where}" if more else f"  row {first}{where}: {fault}")
     if len(rows_with) > SHOWN:
         others = sum(map(len, list(rows_with.values())[SHOWN:]))
         lines.append(f"  and {least}{others:,} more row{'s' * (others > 1)} with other faults")

@@ -116,13 +116,15 @@ async def _state(request: Request, load: Callable[[], Config]) -> Response:
     shown = []
     for name, model in config.models.items():
         if not model.is_veiled:
-            shown.append({**counted[name], "epsilon": None, "mechanism": None, "classes": None, "repeats": None})
+            nothing = dict.fromkeys(("epsilon", "mechanism", "keep", "classes", "repeats"))
+            shown.append({**counted[name], **nothing})
             continue
         veil = model.bare_veil
         held = model.answer_releases
         settings = {
             "epsilon": _finite(veil.epsilon),
             "mechanism": "fitted" if veil.mechanism.is_fitted else veil.mechanism.name,
+            "keep": getattr(veil.mechanism, "keep", None),
             # of a fitted veil that the playground can try
             "classes": veil.mechanism.classes if _can_be_tried(veil.mechanism) else None,
             "repeats": model.repeats,

@@ -170,6 +170,8 @@ def _headers(given: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
 
 def _not_served(path: str, gateway: Gateway) -> Refusal:
     """404: no model has this name, or the path is none of a model's."""
+    if path.rstrip("/") == "/v2/models":
+        return Refusal(404, "This path is not served; POST /v2/repository/index lists the models.", "not_found")
     found = MODEL_PATH.match(path)
     if found is None or found[1] in gateway.routes:
         return not_found()

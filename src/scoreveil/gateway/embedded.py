@@ -5,6 +5,7 @@ where they are; long ones in a thread, so that the others are not kept waiting.
 """
 
 import asyncio
+import contextlib
 import importlib
 import math
 import time
@@ -19,7 +20,7 @@ from scoreveil.gateway.config import Limits, Model
 from scoreveil.gateway.loaded import LoadedModel, as_column
 from scoreveil.gateway.sources import Arrays, TensorQuery, TensorSource, check_smoothing
 from scoreveil.inference_protocol.refusals import model_too_slow, upstream_failed
-from scoreveil.inference_protocol.tensors import NAMES, TensorSpec
+from scoreveil.inference_protocol.tensors import NAMES, Datatype, TensorSpec
 from scoreveil.shapes import ManyLabels, OneColumn, TopK
 from scoreveil.veil import Veil
 
@@ -73,14 +74,14 @@ def load(name: str, model: Model) -> LoadedModel:
         loaded = skops_model.load(model.skops, model)
     else:
         assert model.python is not None  # Config checked that there is one source
-        loaded = _python(model.python)
-    missing = {*model.scores, *model.passes} - set(loaded.outputs)
+        loaded = _python(model.python, model.scores)
+    missing = {*loaded.scores, *model.passes} - set(loaded.outputs)
     if missing:
         has = ", ".join(loaded.outputs)
         raise ValueError(f"Model {name} has the outputs {has}; scores and passes name {', '.join(sorted(missing))}.")
     veil = model.make_veil()
     check_smoothing(veil, loaded.inputs)
-    served = {score: probabilities.declared(loaded.outputs[score], veil.shape) for score in model.scores}
+    served = {score: probabilities.declared(loaded.outputs[score], veil.shape) for score in loaded.scores}
     for spec in served.values():
         if spec.shape[-1] > 0 and (spec.shape[-1] > 1 or veil.shape is not None):
             _check_classes(veil, spec)
@@ -97,11 +98,12 @@ def _check_classes(veil: Veil, spec: TensorSpec) -> None:
 
 
 def counted(model: Model, loaded: LoadedModel) -> Model:
-    """The model with the releases that an answer holds, where the file does not tell and its outputs do.
+    """The model with the names of its scores, and the releases that an answer holds, where its outputs tell them.
 
     Raises:
-        ValueError: They do not tell either.
+        ValueError: Neither the file nor the outputs tell how many releases an answer holds.
     """
+    model = structs.replace(model, scores=loaded.scores)
     shape, specs = model.bare_veil.shape, [loaded.outputs[score] for score in model.scores]
     plain = shape is None and all(len(spec.shape) < 3 for spec in specs)
     if plain or model.releases is not None or isinstance(shape, (OneColumn, TopK)):
@@ -117,7 +119,7 @@ def counted(model: Model, loaded: LoadedModel) -> Model:
     return structs.replace(model, releases=math.prod(found))
 
 
-def _python(target: str) -> LoadedModel:
+def _python(target: str, names: tuple[str, ...]) -> LoadedModel:
     """`package.module:factory`: called without arguments, it returns a function of (n, features), and that number."""
     module, _, attribute = target.partition(":")
     try:
@@ -125,9 +127,17 @@ def _python(target: str) -> LoadedModel:
     except (ModuleNotFoundError, AttributeError) as error:
         raise ValueError(f"python = {target!r} is not a factory that can be imported: {error}.") from None
     predict, features = made
-    spec = TensorSpec("x", "FP32", (-1, int(features)))
-    scores = predict(np.zeros((1, int(features)), dtype=np.float32))
+    zeros = np.zeros((1, int(features)), dtype=np.float32)
+    datatype: Datatype = "FP32"
+    scores = predict(zeros)
+    if scores.dtype == np.float64:
+        with contextlib.suppress(Exception):  # a model that takes float32 alone may raise anything
+            predict(zeros.astype(np.float64))
+            datatype = "FP64"
+    spec = TensorSpec("x", datatype, (-1, int(features)))
     output = TensorSpec("scores", NAMES[scores.dtype], (-1, *(scores.shape[1:] or (1,))))
-    return LoadedModel(
-        "python", (spec,), {"scores": output}, lambda arrays, wanted: {"scores": as_column(predict(arrays["x"]))}, {}
-    )
+
+    def run(arrays: Arrays, wanted: list[str]) -> Arrays:
+        return {"scores": as_column(predict(arrays["x"]))}
+
+    return LoadedModel("python", (spec,), {"scores": output}, run, names)

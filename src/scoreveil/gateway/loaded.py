@@ -20,7 +20,7 @@ class LoadedModel:
     inputs: tuple[TensorSpec, ...]
     outputs: dict[str, TensorSpec]  # those that can be served
     run: Callable[[Arrays, list[str]], Arrays]
-    own_names: dict[str, str]  # what the model itself calls an output that is served under another name
+    scores: tuple[str, ...]  # the outputs that are veiled, by the model's own names
     classes: tuple[str, ...] = ()  # their names, where the model knows them
 
 

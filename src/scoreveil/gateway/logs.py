@@ -29,6 +29,13 @@ def failure(name: str, error: BaseException, **fields: object) -> None:
     event(name, error=type(error).__name__, where=where, **fields)
 
 
+class NotYetListening(logging.Filter):
+    """Leaves out that granian listens: it says so before any worker accepts a connection."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not record.getMessage().startswith("Listening at")
+
+
 class Formatter(logging.Formatter):
     """What granian logs, in the same shape: its message, without tracebacks, which may quote what they met."""
 

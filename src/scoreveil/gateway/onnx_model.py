@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from msgspec import structs
 
 from scoreveil.gateway.loaded import LoadedModel, as_bytes, as_column, texts, tried
 from scoreveil.gateway.sources import Arrays
@@ -33,21 +32,18 @@ def load(path: Path, scores: tuple[str, ...]) -> LoadedModel:
         if given.type in MAPS:
             keys[given.name] = _keys(session, given.name, inputs, path)
             outputs[given.name] = TensorSpec(given.name, "FP32", (-1, len(keys[given.name])))
-    own_names: dict[str, str] = {}
     if scores == ("scores",) and "scores" not in outputs:
         floating = [given.name for given in session.get_outputs() if given.type in (*FLOATS, *MAPS)]
         if len(floating) != 1:
             raise ValueError(f"{path.name} has the outputs {', '.join(outputs)}; name those that are scores in scores.")
-        own_names = {"scores": floating[0]}
-        outputs["scores"] = structs.replace(outputs.pop(floating[0]), name="scores")
+        scores = (floating[0],)
 
     def run(arrays: Arrays, wanted: list[str]) -> Arrays:
-        asked = [own_names.get(name, name) for name in wanted]
-        found = session.run(asked, _fed(arrays))
-        return {name: _array(given, keys.get(own)) for name, own, given in zip(wanted, asked, found, strict=True)}
+        found = session.run(wanted, _fed(arrays))
+        return {name: _array(given, keys.get(name)) for name, given in zip(wanted, found, strict=True)}
 
     named = next(iter(keys.values()), [])
-    return LoadedModel("onnxruntime", inputs, outputs, run, own_names, tuple(str(key) for key in named))
+    return LoadedModel("onnxruntime", inputs, outputs, run, scores, tuple(str(key) for key in named))
 
 
 def _spec(given: Any) -> TensorSpec:

@@ -125,14 +125,11 @@ def _describe(name: str, model: Model, opened: LoadedModel) -> list[str]:
     lines = [f"Model {name}: {Path(file).name}, run by {opened.platform}."]
     lines += [f"  input   {_shape(spec)}" for spec in opened.inputs]
     for spec in opened.outputs.values():
-        called = opened.own_names.get(spec.name, spec.name)
-        shown = _shape(spec).replace(spec.name, called, 1)
         if spec.name in model.scores:
-            as_what = f" as {spec.name}" if called != spec.name else ""
-            words = f"veiled{as_what}{_reading(model)}{_classes(model, opened)}"
+            words = f"veiled{_reading(model)}{_classes(model, opened)}"
         else:
             words = _passed(model) if spec.name in model.passes else f"not served (passes = [{spec.name!r}] would)"
-        lines.append(f"  output  {shown}: {words}")
+        lines.append(f"  output  {_shape(spec)}: {words}")
     return [*lines, *_spends(model)]
 
 
@@ -179,7 +176,7 @@ def _try(model: Model, opened: LoadedModel, file: str) -> None:
     found = loaded.tried(lambda arrays: opened.run(arrays, list(model.scores)), opened.inputs)
     veil = model.make_veil()
     for name, rows in (found or {}).items():
-        own = f"Output {opened.own_names.get(name, name)} of {file}"
+        own = f"Output {name} of {file}"
         if rows.ndim < 2:
             raise ValueError(f"{own} has {rows.ndim} dimensions; scores are a row of numbers for each record.")
         told = rows[np.isfinite(rows).reshape(len(rows), -1).all(axis=1)]  # far from all data a model may know none

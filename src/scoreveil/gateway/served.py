@@ -85,6 +85,11 @@ class ServedModel:
             self._limit = min(model.allowed_answers(held) * price, MOST_UNITS) if model.budgeted else 0
             self._repeats: Repeats = model.exhausted if model.budgeted else "sticky"
 
+    def warm(self) -> None:
+        """Load what the first answer would wait for, or be slower without."""
+        for veil in self._veils.values():
+            veil.warm()
+
     async def ask(self, query: Any) -> tuple[dict[str, Array], dict[str, Array]]:
         """The model's scores, which `release` takes, and what passes beside them; scores of a veil for smoothed ones
         are read around each record."""

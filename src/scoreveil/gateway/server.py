@@ -17,7 +17,7 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -60,15 +60,12 @@ def worker(shared: SharedConfig, folder: Path, parent: int, started: Server) -> 
     return App(Worker(shared, folder, started))
 
 
-def run(setup: Setup) -> None:
-    """Serve until told to stop."""
+def run(setup: Setup, ready: Callable[[], None]) -> None:
+    """Serve until told to stop; `ready` is called once every worker accepts connections and is warm."""
     config = setup.load()
-    load_keys(config)
     settings = config.server
-    _check_free(settings.host, settings.port)
-    _check_free(settings.admin_host, settings.admin_port)
-    if settings.grpc_port is not None:
-        _check_free(settings.host, settings.grpc_port)
+    check_ports(settings)
+    load_keys(config)  # which makes the secret
     # workers start from nothing: threads of this process, such as the admin port's, do not survive a fork
     multiprocessing.set_start_method("spawn", force=True)
     folder = Path(tempfile.mkdtemp(prefix="scoreveil-"))
@@ -79,6 +76,8 @@ def run(setup: Setup) -> None:
     admin = Admin(config, shared)
     server = _granian(config, folder)
     server.on_startup(admin.start)
+    announcing = threading.Thread(target=_announce, args=(folder, settings.workers, ready), name="ready", daemon=True)
+    server.on_startup(announcing.start)
     server.on_startup(lambda: signal.signal(signal.SIGHUP, lambda *_: _hang_up(setup, server, shared, folder)))
     try:
         server.serve(target_loader=partial(worker, shared, folder, os.getpid(), settings), wrap_loader=False)
@@ -139,6 +138,23 @@ def _hang_up(setup: Setup, server: Any, shared: SharedConfig, folder: Path) -> N
                 os.kill(process.inner.pid, signal.SIGHUP)
 
 
+def _announce(folder: Path, workers: int, ready: Callable[[], None]) -> None:
+    """Wait until as many workers as there shall be are warm, then say so."""
+    while folder.exists():
+        if len(list(folder.glob("warm-*"))) >= workers:
+            ready()
+            return
+        time.sleep(0.05)
+
+
+def check_ports(settings: Server) -> None:
+    """Refuse to start where another program listens on one of the ports."""
+    _check_free(settings.host, settings.port)
+    _check_free(settings.admin_host, settings.admin_port)
+    if settings.grpc_port is not None:
+        _check_free(settings.host, settings.grpc_port)
+
+
 def _check_free(host: str, port: int) -> None:
     """Workers share a port, so that a second gateway could share it too, unseen: it must be free before."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -147,7 +163,7 @@ def _check_free(host: str, port: int) -> None:
         try:
             probe.bind((host, port))
         except OSError as error:
-            raise ValueError(f"{host}:{port} cannot be listened on: {error.strerror}; choose another port.") from None
+            raise ValueError(f"{host}:{port} cannot be listened on: {error.strerror}. Choose another port.") from None
 
 
 class Supervisor(MPServer):
@@ -247,8 +263,14 @@ class Admin:
 
 LOGGING = {
     "formatters": {"generic": {"()": "scoreveil.gateway.logs.Formatter"}},
+    "filters": {"starting": {"()": "scoreveil.gateway.logs.NotYetListening"}},
     "handlers": {
-        "console": {"formatter": "generic", "class": "logging.StreamHandler", "stream": "ext://sys.stderr"},
+        "console": {
+            "formatter": "generic",
+            "filters": ["starting"],
+            "class": "logging.StreamHandler",
+            "stream": "ext://sys.stderr",
+        },
     },
     "loggers": {
         name: {"handlers": ["console"], "level": "INFO", "propagate": False} for name in ("_granian", "scoreveil")

@@ -127,7 +127,7 @@ def load(path: Path, model: Model) -> LoadedModel:
     if not several:  # of many labels the scores themselves tell which are on
         kind = NAMES[_labels(classes, np.zeros(1, dtype=int)).dtype]
         outputs["label"] = TensorSpec("label", kind, (-1,))
-    return LoadedModel("sklearn", inputs, outputs, run, {}, told)
+    return LoadedModel("sklearn", inputs, outputs, run, (score,), told)
 
 
 def read(path: Path) -> Any:
@@ -166,7 +166,7 @@ def _many_labels(classifier: Any) -> bool:
 def _input(classifier: Any) -> TensorSpec:
     """One row for each record: as many numbers as the model has features, or one text."""
     features = getattr(classifier, "n_features_in_", None)
-    return TensorSpec("x", "BYTES", (-1,)) if features is None else TensorSpec("x", "FP32", (-1, int(features)))
+    return TensorSpec("x", "BYTES", (-1,)) if features is None else TensorSpec("x", "FP64", (-1, int(features)))
 
 
 def _column_names(classifier: Any, inputs: tuple[TensorSpec, ...], path: Path) -> list[str] | None:

@@ -68,6 +68,7 @@ class Worker:
         gc.freeze()
         gc.set_threshold(20_000, 20, 50)
         await send({"type": "lifespan.startup.complete"})
+        self._begin(self._warm())
         await receive()
         if grpc is not None:
             await grpc.stop(self._started.drain_seconds)
@@ -84,6 +85,11 @@ class Worker:
             return self.gateway.authenticate(headers) is not None
 
         return await grpc_service.start(App(self), known, self._started, self.gateway.config.limits)
+
+    async def _warm(self) -> None:
+        """Wait for the kernels, and say so to the main process. Connections are accepted meanwhile."""
+        await asyncio.gather(*(asyncio.to_thread(served.warm) for served in self.gateway.models.values()))
+        (self._folder / f"warm-{os.getpid()}").touch()
 
     def _catch_up(self) -> None:
         """Reload where another configuration is offered than the one that is served."""

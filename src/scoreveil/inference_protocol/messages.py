@@ -18,6 +18,8 @@ from scoreveil.inference_protocol.classification import top_classes
 from scoreveil.inference_protocol.refusals import Refusal, bad_request, not_allowed, too_many_rows
 from scoreveil.inference_protocol.tensors import (
     CODES,
+    DTYPES,
+    FLOATS,
     NAMES,
     Array,
     Datatype,
@@ -179,6 +181,8 @@ def read_request(
         raise not_allowed("The request has data outside of its inputs; put all of them into inputs.")
     if len(rest):
         raise bad_request(f"The body is {len(rest)} bytes longer than the inputs' binary_data_size add up to.")
+    if declared:
+        _widen(message.inputs, declared)
     _check_together(message.inputs)
     outputs, classified = _read_outputs(message.outputs, binary)
     return InferenceRequest(message.id, message.inputs, outputs, binary, parameters, classified)
@@ -270,10 +274,26 @@ def check_inputs(inputs: Sequence[InputTensor], declared: Sequence[TensorSpec]) 
         raise bad_request(f"The model takes the inputs {', '.join(specs)}; the request has {', '.join(sorted(given))}.")
     for tensor in inputs:
         spec, shape = specs[tensor.name], tensor.shape
-        if tensor.datatype != spec.datatype:
+        if tensor.datatype != spec.datatype and not _is_narrower(tensor.datatype, spec.datatype):
             raise bad_request(f"Input {spec.name!r} is {tensor.datatype}; the model takes {spec.datatype}.")
         if len(shape) != len(spec.shape) or any(e not in (-1, s) for e, s in zip(spec.shape, shape, strict=True)):
             raise bad_request(f"Input {spec.name!r} has shape {list(shape)}; the model takes {list(spec.shape)}.")
+
+
+def _is_narrower(datatype: Datatype, than: Datatype) -> bool:
+    """Whether every value of a floating-point datatype is one of another, wider one."""
+    return datatype in FLOATS and than in FLOATS and FLOATS.index(datatype) < FLOATS.index(than)
+
+
+def _widen(inputs: Sequence[InputTensor], declared: Sequence[TensorSpec]) -> None:
+    """Put the numbers of checked inputs into the datatypes that the model takes: so a record has one form."""
+    datatypes = {spec.name: spec.datatype for spec in declared}
+    for tensor in inputs:
+        datatype = datatypes[tensor.name]
+        if tensor.datatype != datatype:
+            tensor.datatype = datatype
+            if not isinstance(tensor.data, bytes):  # a list that stays unread is written by its numbers
+                tensor.data = tensor.data.astype(DTYPES[datatype])
 
 
 # Writing

@@ -17,6 +17,7 @@ Datatype = Literal[
 DTYPES: dict[Datatype, np.dtype[Any]] = {
     name: np.dtype(object if name == "BYTES" else name.lower().replace("fp", "float")) for name in get_args(Datatype)
 }
+FLOATS: tuple[Datatype, ...] = ("FP16", "FP32", "FP64")  # each holds all values of those before it
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 CODES = dict(zip(get_args(Datatype)[1:-1], "BHIQbhiqefd", strict=True))  # what `struct` calls the numbers
 

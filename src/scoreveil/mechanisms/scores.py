@@ -16,6 +16,8 @@ Array = Any  # numpy.ndarray, torch.Tensor, or any array that follows the array-
 SUM_TOLERANCE = 1e-3
 ROUNDED = 0.02  # by which a row that was rounded may miss its sum
 FEW = 64  # scores
+NEGATIVE = "some of the scores are negative (logits? apply softmax first)"
+NO_SUM = tuple(f"the scores sum to {than} than 1, by over {SUM_TOLERANCE:g}" for than in ("less", "more"))
 
 
 def namespace(array: Array) -> ModuleType | Any:
@@ -164,11 +166,11 @@ def _fault(row: Array, xp: Any) -> tuple[str, str | int]:
         if bool(xp.any(is_bad)):
             return f"a score {fault}", int(xp.argmax(xp.astype(is_bad, xp.int64)))
     if bool(xp.any(row < 0)):
-        return "some of the scores are negative (logits? apply softmax first)", ""
+        return NEGATIVE, ""
     if _is_percent(row, xp):
         return "the scores look like percentages; divide them by 100", ""
     # the sum itself would be the score of a row with one
-    return f"the scores sum to {'less' if _total(row, xp) < 1 else 'more'} than 1, by over {SUM_TOLERANCE:g}", ""
+    return NO_SUM[_total(row, xp) > 1], ""
 
 
 def _total(row: Array, xp: Any) -> float:

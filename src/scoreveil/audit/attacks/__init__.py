@@ -8,7 +8,10 @@ score(records)                                                  # ≥ 0.5 where 
 Adding one is a function and a line here. `COMPARISONS` are the attacks from many shadow models (LiRA and its kin).
 """
 
+import importlib.util
 from operator import attrgetter
+
+import numpy as np
 
 from scoreveil.audit.attacks import (
     calibration,
@@ -17,18 +20,27 @@ from scoreveil.audit.attacks import (
     likelihood,
     ml_leaks,
     nonmembers,
-    nsh,
     proxies,
     thresholds,
     trees,
 )
-from scoreveil.audit.attacks.interface import EVERY_FEATURE, Attack, Comparison
+from scoreveil.audit.attacks.interface import EVERY_FEATURE, Attack, Comparison, Features, Scorer
+from scoreveil.audit.data.records import Membership
+from scoreveil.extras import needs
 
 _predicted, _true = attrgetter("predicted"), attrgetter("true_labels")
 
+
+def _nsh(shadow: Membership, features: Features, rng: np.random.Generator) -> Scorer:
+    with needs("audit"):  # torch is loaded only by those who need it
+        from scoreveil.audit.attacks import nsh
+
+    return nsh.fit(shadow, features, rng)
+
+
 _ALL = (
     Attack("ml_leaks", ml_leaks.fit, features=EVERY_FEATURE, cost=20),
-    Attack("nsh", nsh.fit, knows_label=True, features=EVERY_FEATURE, knows_half=True, cost=300),
+    Attack("nsh", _nsh, knows_label=True, features=EVERY_FEATURE, knows_half=True, package="torch", cost=300),
     Attack("max_confidence", thresholds.fit_by(thresholds.max_confidence, _predicted)),
     Attack("entropy", thresholds.fit_by(thresholds.entropy, _predicted)),
     Attack("true_confidence", thresholds.fit_by(thresholds.true_confidence, _true), knows_label=True),
@@ -85,3 +97,9 @@ _FROM_MANY = (
 
 ATTACKS: dict[str, Attack] = {attack.name: attack for attack in _ALL}
 COMPARISONS: dict[str, Comparison] = {attack.name: attack for attack in _FROM_MANY}
+
+
+def missing_packages() -> dict[str, str]:
+    """The attacks that cannot run here, and the package that each of them lacks."""
+    wanted = {attack.name: attack.package for attack in _ALL if attack.package}
+    return {name: package for name, package in wanted.items() if importlib.util.find_spec(package) is None}

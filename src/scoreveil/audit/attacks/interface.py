@@ -28,6 +28,7 @@ class Attack:
     knows_half   whether it is told half of the target's own members and non-members, and fitted on these instead of on
                  the shadow
     needs        what beyond scores it needs: "variants" (labels of augmented copies)
+    package      the optional package that it runs on
     cost         how long it takes, beside one that compares with a threshold: about 50 ms for 10,000 records
     """
 
@@ -38,6 +39,7 @@ class Attack:
     features: tuple[Features, ...] = ("scores",)
     knows_half: bool = False
     needs: Literal["", "variants"] = ""
+    package: str = ""
     cost: int = 1
 
 

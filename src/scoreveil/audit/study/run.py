@@ -20,15 +20,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import joblib
 
-from scoreveil.audit.attacks import ATTACKS, COMPARISONS
+from scoreveil.audit.attacks import ATTACKS, COMPARISONS, missing_packages
 from scoreveil.audit.defenses import DEFENSES
-from scoreveil.audit.networks.inverter import InversionSettings
 from scoreveil.audit.study.membership import Bench
-from scoreveil.audit.study.redrawing import Studio
 from scoreveil.audit.study.results import (
     FORMS,
     LABEL,
@@ -44,6 +42,9 @@ from scoreveil.audit.study.results import (
 )
 from scoreveil.audit.study.shadows import Progress, silent
 from scoreveil.audit.study.subjects import Subject
+
+if TYPE_CHECKING:
+    from scoreveil.audit.networks.inverter import InversionSettings
 
 FIRST = ("none", VEIL)  # what a verdict is about: attacked first
 EPSILONS = (None, 4.0, 1.0)  # to try; None for the veil without
@@ -83,7 +84,7 @@ class StudyPlan:
     comparisons: tuple[str, ...] = tuple(COMPARISONS)
     likelihood: tuple[Setting, ...] = ()
     inverted: tuple[Setting, ...] = ()
-    inversion: InversionSettings = field(default_factory=InversionSettings)
+    inversion: "InversionSettings | None" = None  # by default its own
     forms: tuple[Form, ...] = FORMS  # of which an attacker is
     repeats: int = 5  # queries of the averaging attacker
     seed: int = 0
@@ -139,7 +140,11 @@ def planned(
         others = ", ".join(name for name in DEFENSES if name not in BY_DEFAULT)
         notes = (f"Left out to save time: {others}. Name them, or {EVERYTHING}, with --defenses to try them too.",)
     settings = grid(names, EPSILONS if epsilons is None else epsilons)
-    tried = tuple(ATTACKS) if attacks is None else tuple(attacks)
+    if attacks is None:
+        missing = missing_packages()
+        notes += tuple(f"Left out, since {package} is not installed: {name}." for name, package in missing.items())
+        attacks = (name for name in ATTACKS if name not in missing)
+    tried = tuple(attacks)
     return StudyPlan(settings, tried, seed=seed, jobs=jobs, notes=notes)
 
 
@@ -190,7 +195,10 @@ def run(
     bench = Bench(subject, plan.attacks, plan.comparisons, plan.repeats, plan.seed, cache, plan.forms)
     soon, later = _first(bench, plan), _then(bench, plan)
     if subject.pictures is not None and plan.inverted:  # before the rest: inversions take longest
-        studio = Studio(subject, subject.pictures, plan.inversion, plan.seed, cache)
+        from scoreveil.audit.networks.inverter import InversionSettings  # torch is loaded only by those who need it
+        from scoreveil.audit.study.redrawing import Studio
+
+        studio = Studio(subject, subject.pictures, plan.inversion or InversionSettings(), plan.seed, cache)
         later = [*(_Task(name, REDRAWING, do) for name, do in studio.tasks(plan.inverted)), *later]
     tasks = [*soon, *later]
     total, done, found = sum(task.size for task in tasks), 0, list[Findings]()

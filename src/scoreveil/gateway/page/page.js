@@ -14,7 +14,10 @@ let scores = [0.62, 0.21, 0.08, 0.05, 0.03, 0.01];
 let latest = 0;
 let timer;
 
-const epsilon = () => Number((10 ** Number(find("epsilon").value)).toPrecision(2));
+let served = null; // the ε of the model that the page opened on, until another one is chosen
+let isOpen = false;
+
+const epsilon = () => served ?? Number((10 ** Number(find("epsilon").value)).toPrecision(2));
 const choice = () => document.querySelector("input[name=mechanism]:checked");
 const mechanism = () => choice().value;
 const fitted = () => ("model" in choice().dataset ? choice().dataset : null); // the model whose table is tried
@@ -202,6 +205,28 @@ function offerFitted(models) {
   }
 }
 
+// The playground opens on the veil of the first model that it can try.
+function open(models) {
+  if (isOpen) return;
+  isOpen = true;
+  const inputs = [...document.querySelectorAll("input[name=mechanism]")];
+  const choiceOf = (model) => inputs.find((input) => (
+    model.classes === null ? input.value === model.mechanism : input.dataset.model === model.model
+  ));
+  const model = models.find(choiceOf);
+  if (model) choiceOf(model).checked = true;
+  if (model && model.classes === null) {
+    served = model.epsilon;
+    find("epsilon").value = Math.log10(model.epsilon);
+    const kept = String(model.keep);
+    if (model.keep !== null && ![...find("keep").options].some((option) => option.value === kept)) {
+      find("keep").add(new Option(`the top ${kept}`, kept));
+    }
+    if (model.keep !== null) find("keep").value = kept;
+  }
+  settingsChanged();
+}
+
 // Live state
 
 const count = (value) => value.toLocaleString("en");
@@ -245,6 +270,7 @@ async function refresh() {
     const state = await answer.json();
     find("models").replaceChildren(...state.models.map(modelState));
     offerFitted(state.models);
+    open(state.models);
     pulse("live", "live");
   } catch {
     pulse("lost", "no answer");
@@ -260,8 +286,8 @@ function pulse(kind, words) {
 buildBars();
 writeVector();
 showBefore();
-settingsChanged();
 find("vector").addEventListener("input", typed);
+find("epsilon").addEventListener("input", () => { served = null; });
 find("controls").addEventListener("input", (event) => event.target.id !== "vector" && settingsChanged());
 find("controls").addEventListener("submit", (event) => { event.preventDefault(); askNow(); });
 document.addEventListener("visibilitychange", refresh);
