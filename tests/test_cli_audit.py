@@ -17,7 +17,7 @@ NAMES = ("dog", "ant", "cat", "bee")
 QUICK = [
     *("--defenses", "published,regions"),
     *("--attacks", "ml_leaks,max_confidence,true_confidence,label_floor,label_floor_known"),
-    *("--epsilons", "none,2", "--jobs", "1"),
+    *("--epsilon", "none,2", "--jobs", "1"),
 ]
 
 
@@ -293,8 +293,8 @@ FACTORY = ["--architecture", "sklearn.tree:DecisionTreeClassifier"]
             "true labels",
         ),
         (["--members", "in.npy", "--nonmembers", "out.npy", "--defenses", "magic"], "defense among"),
-        (["--members", "in.npy", "--nonmembers", "out.npy", "--epsilons", "1,x"], "numbers with commas"),
-        (["--members", "in.npy", "--nonmembers", "out.npy", "--epsilons", "-1"], "epsilons > 0"),
+        (["--members", "in.npy", "--nonmembers", "out.npy", "--epsilon", "1,x"], "numbers with commas"),
+        (["--members", "in.npy", "--nonmembers", "out.npy", "--epsilon", "-1"], "every epsilon > 0"),
         (["--members", "in.npy", "--nonmembers", "out.npy", "--fail-over", "auc>0.5"], "auc="),
         (["--members", "in.npy", "--nonmembers", "out.npy", "--fail-unless-under", "auc>0.5"], "auc="),
         (["--fail-over", "auc=0.5", "--setting", "regions:3"], "--setting among what is studied (none, "),

@@ -72,9 +72,8 @@ def test_attacks_of_an_audit_count_where_they_surely_find_more():
 
 def test_a_sentence_has_25_words_at_most_and_none_of_worth_without_labels():
     kinds = itertools.product((LEAK, NONE, OPEN, None), (LEAK, NONE), (None, BETTER, NO_BETTER), (1, 6), (None, 0.5))
-    for leak, veiled, worth, confidences, epsilon in kinds:
-        one = measured(leak=leak, veiled=veiled, worth=worth, confidences=confidences, epsilon=epsilon)
-        said = sentences(one)
+    for raw, veiled, worth, confidences, epsilon in kinds:
+        said = sentences(measured(leak=raw, veiled=veiled, worth=worth, confidences=confidences, epsilon=epsilon))
         for sentence in itertools.chain(*(re.split(r"(?<=[.:]) ", each) for each in said)):
             assert len(sentence.split()) <= 25, sentence
         assert worth is not None or "log-loss" not in " ".join(said)

@@ -13,7 +13,7 @@ An audit tries many more attacks. They join the evidence where they surely find 
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Literal
 
@@ -89,6 +89,12 @@ class Evidence:
     records: tuple[int, int]
     in_sample: bool = False
 
+    def joined(self, leak: Excess | None, veiled: Excess | None) -> "Evidence":
+        """With what other attacks found on the raw scores, and behind the veil."""
+        if self.leak is None or self.veiled is None:
+            return self
+        return replace(self, leak=self.leak.joined(leak), veiled=self.veiled.joined(veiled))
+
     @property
     def is_worth_more(self) -> bool:
         """Whether the confidence is surely worth more than the label alone."""
@@ -111,10 +117,13 @@ def decide(evidence: Evidence) -> Advice:
     return Advice.TAKE_VEIL if evidence.is_worth_more else Advice.LABELS_ONLY
 
 
-def preferred(tried: "tuple[Evidence, ...]") -> Evidence:
+def preferred(tried: tuple[Evidence, ...]) -> Evidence | None:
     """Of veils with different ε, the one to go by: the first to take, no ε before any, a large one before a small."""
+    if not tried:
+        return None
     ordered = sorted(tried, key=lambda one: -(one.epsilon or math.inf))
-    return next((one for one in ordered if decide(one) is Advice.TAKE_VEIL), ordered[0])
+    wanted = (Advice.TAKE_VEIL, Advice.GIVE_LABELS)
+    return next((one for advice in wanted for one in ordered if decide(one) is advice), ordered[0])
 
 
 # In words
@@ -144,11 +153,7 @@ def sentences(evidence: Evidence) -> tuple[str, ...]:
             f"About {leak.times_as_many} times as many ({members:,} members and {others:,} non-members) would tell.",
         )
     if advice is Advice.GIVE_LABELS:
-        return (
-            "The raw scores leak.",
-            about,
-            "Give true labels of both sides to learn whether the veil is worth more than the label alone.",
-        )
+        return ("The raw scores leak. True labels of both sides would tell what to do.", about)
     if advice is Advice.LABELS_ONLY:
         return (f"Publish labels only: {_why_not(evidence)}.", about)
     assert worth is not None, "else no veil is taken"

@@ -19,11 +19,12 @@ from scoreveil.audit.report.charts.panel import NARROW, Panel, sheet
 from scoreveil.audit.report.charts.png import png
 from scoreveil.audit.report.charts.svg import svg
 from scoreveil.audit.report.pdf import Printer
-from scoreveil.audit.report.verdict import HEADLINES, LEAKS, NO_MORE, UNDECIDED, AuditVerdict, Outcome, enough, leaks
+from scoreveil.audit.report.verdict import HEADLINES, AuditVerdict, enough, leaks
 from scoreveil.audit.report.verdict import verdict as judge
 from scoreveil.audit.report.wording import NOTHING, number, setting_in_words
 from scoreveil.audit.study.results import CHANCE, LABEL, UNDEFENDED, Study, to_json
 from scoreveil.audit.study.risk import RecordRisks
+from scoreveil.fitting.decision import LEAKS, NO_MORE, UNDECIDED, Outcome, sentences
 
 NAMING_MEMBERS = ("report.html", "report.pdf", "vulnerability.json")  # the most exposed, by row, where risks are known
 FIGURES = ("frontier", "roc", "sweeps", "worth", "reconstructions")
@@ -85,22 +86,18 @@ def drawn(panels: Iterable[Panel]) -> list[Markup]:
 
 def advice(study: Study, verdict: AuditVerdict) -> str:
     """What to do, in one sentence."""
+    if verdict.evidence is not None:
+        return sentences(verdict.evidence)[0]
     if verdict.excess.outcome == UNDECIDED:
         return f"Ask again with more records. {enough(study, verdict.excess)} would tell."
-    if verdict.excess.outcome == NO_MORE:
-        return "Nothing to do: an attacker learns from the scores what the label alone gives away, within the margin."
-    if verdict.recommended is None:
-        return "No veil was studied, so there is no advice on what to do."
-    if verdict.recommended == LABEL:
-        return "Return the label, with a constant confidence or none."
-    return f"Put a veil between the model and whoever asks: {setting_in_words(verdict.recommended)}."
+    return "No fitted veil was studied, so there is no advice on what to do."
 
 
 def numbers(study: Study, verdict: AuditVerdict) -> list[dict[str, str]]:
     """The three large numbers: what the worst attacker finds, what remains of that, what the confidence is worth."""
     undefended = leaks(study, UNDEFENDED, verdict.compared)
     worst = max(undefended, key=lambda leak: leak.excess)
-    who = "told the true label" if worst.told else "scores alone"
+    who = "given the true label" if worst.told else "scores alone"
     span = f"95 % interval {number(worst.best.auc_low)}–{number(worst.best.auc_high)}"
     shown = [{
         "title": "Found without a defense", "tone": TONES[verdict.excess.outcome], "value": number(worst.best.auc),
