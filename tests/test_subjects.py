@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 from scoreveil.audit.data.records import Records
-from scoreveil.audit.study.subjects import ModelOptions, checked, from_model, from_scores, load_object, load_predict
+from scoreveil.audit.study.subjects import (
+    ModelOptions,
+    checked,
+    from_given,
+    from_model,
+    from_scores,
+    load_object,
+    load_predict,
+)
 
 K = 4
 

@@ -15,7 +15,7 @@ from scoreveil.cli.fit import regions_table
 from scoreveil.cli.terminal import out, progress_bar
 
 if TYPE_CHECKING:
-    from scoreveil.demo import Classified, Outcome
+    from scoreveil.demo import Classified, Demo, Outcome
 
 
 def demo(
@@ -69,6 +69,8 @@ def demo(
         f"knows a record by a factor of at most e^{epsilon:g}.\n"
     )
     _write(shown.scores, folder)
+    out.print(*_decision(shown), sep="\n", soft_wrap=True)
+    out.print()
     out.print(f"Measured just now, in {time.perf_counter() - started:.1f} s. Next, with these scores or your own:\n")
     out.print(NEXT.format(folder=folder), soft_wrap=True, markup=False)
     if attack:
@@ -76,7 +78,9 @@ def demo(
 
 
 NEXT = """  cd {folder}
-  scoreveil audit --members members.npy --nonmembers nonmembers.npy -o report
+  scoreveil audit --members members.npy --member-labels member_labels.npy \\
+    --nonmembers nonmembers.npy --nonmember-labels nonmember_labels.npy \\
+    -o report
   scoreveil fit --members members.npy --member-labels member_labels.npy \\
     --nonmembers nonmembers.npy --nonmember-labels nonmember_labels.npy \\
     -o veil.json
@@ -84,6 +88,16 @@ NEXT = """  cd {folder}
   scoreveil verify veil.json
   scoreveil protect nonmembers.npy -o veiled.npy --veil veil.json
   scoreveil serve your_model.onnx --veil your_veil.json"""
+
+
+def _decision(shown: "Demo") -> tuple[str, ...]:
+    """What `audit` and `fit` say to do with these scores."""
+    from scoreveil.fitting.decision import sentences
+    from scoreveil.fitting.evidence import evidence
+
+    scores = shown.scores
+    given = scores.reference, scores.reference_labels, scores.members, scores.member_labels
+    return sentences(evidence(shown.veil, *given))
 
 
 def _write(scores: "Classified", folder: Path) -> None:
