@@ -77,7 +77,7 @@ def main() -> None:
     given = options.parse_args()
     if given.audit:
         outside, truth, inside, known = attributes(given.data_dir)
-        found = audit.run(inside, outside, known, truth, shape=ManyLabels(), epsilons=(0.5, 1.0, EPSILON), jobs=1)
+        found = audit.run(inside, outside, known, truth, shape=ManyLabels(), epsilon=(0.5, 1.0, EPSILON), jobs=1)
         assert isinstance(found, audit.LabelsAudit)
         print(found)
         for each in found.verdict.every:

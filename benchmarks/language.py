@@ -112,7 +112,7 @@ def membership(work: Path, scores: Floats, labels: NDArray[np.int64]) -> dict[st
     members, others = slice(0, MEMBERS), slice(MEMBERS, MEMBERS + OTHERS)
     found = audit.run(
         scores[members], scores[others], labels[members], labels[others],
-        defenses=["none", "isotonic", "regions", "label_constant"], epsilons=EPSILONS, cache=work / "audit", jobs=1,
+        defenses=["none", "isotonic", "regions", "label_constant"], epsilon=EPSILONS, cache=work / "audit", jobs=1,
     )  # fmt: skip
     assert isinstance(found, audit.Audit)  # of vectors
     rows = []

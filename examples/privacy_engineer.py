@@ -38,7 +38,7 @@ with tempfile.TemporaryDirectory() as folder:
     for setting in ("none", "regions"):
         command = [str(Path(sys.executable).with_name("scoreveil")), "audit"]
         command += [part for name in files for part in (f"--{name}", str(Path(folder) / f"{name}.npy"))]
-        command += ["--defenses", "regions", "--epsilons", "none", "--attacks", "max_confidence,label_floor"]
+        command += ["--defenses", "regions", "--attacks", "max_confidence,label_floor"]
         command += ["--fail-unless-under", LIMIT, "--setting", setting, "--jobs", "1", "--cache", folder]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode not in (0, 3):

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 NAMES = ("wolf", "bear", "lynx")
 QUICK = {
     "defenses": ("regions",),
-    "epsilons": (None, 2.0),
+    "epsilon": (None, 2.0),
     "attacks": ("max_confidence", "true_confidence", "label_floor", "label_floor_known"),
     "jobs": 1,
 }

@@ -1,7 +1,10 @@
 """`scoreveil audit`, as a user runs it."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +20,12 @@ NAMES = ("dog", "ant", "cat", "bee")
 QUICK = [
     *("--defenses", "published,regions"),
     *("--attacks", "ml_leaks,max_confidence,true_confidence,label_floor,label_floor_known"),
-    *("--epsilons", "none,2", "--jobs", "1"),
+    *("--epsilon", "none,2", "--jobs", "1"),
 ]
 
 
 SIDES = ["--members", "in.npy", "--nonmembers", "out.npy"]
+LABELS = ["--member-labels", "true-in.npy", "--nonmember-labels", "true-out.npy"]  # right as often as scores say
 
 
 def scores(rows, seed, sure):
@@ -37,6 +41,8 @@ def folder(tmp_path, monkeypatch):
         np.save(f"{name}.npy", rows)
         flipped = np.random.default_rng(seed).random(1500) > sure
         np.save(f"{name}-labels.npy", np.where(flipped, 0, rows.argmax(axis=1)))
+        drawn = np.random.default_rng(seed + 10).random((1500, 1)) < rows.cumsum(axis=1)
+        np.save(f"true-{name}.npy", drawn.argmax(axis=1))
     return tmp_path
 
 
@@ -48,15 +54,12 @@ def run(capsys, *words):
 
 
 def test_an_audit_of_scores_says_what_leaks_and_writes_a_report(folder, capsys):
-    labels = ["--member-labels", "in-labels.npy", "--nonmember-labels", "out-labels.npy"]
-    code, out, err = run(
-        capsys, "audit", "--members", "in.npy", "--nonmembers", "out.npy", *labels, *QUICK, "-o", "seen"
-    )
+    code, out, err = run(capsys, "audit", *SIDES, *LABELS, *QUICK, "-o", "seen")
     assert (code, err) == (0, "")
-    assert "The scores leak." in out
+    assert "Take the fitted veil." in out
     assert "Undefended, the best attack" in out
     assert "label alone" in out
-    assert "What the confidence is worth" in out
+    assert "AUROC of the confidence on new records" in out
     found = json.loads((folder / "seen" / "results.json").read_text())
     assert {r["attack"] for r in found["results"]} == set(QUICK[3].split(","))
     assert {r["form"] for r in found["results"]} == {"paper", "adaptive", "averaging"}
@@ -74,8 +77,7 @@ def test_the_first_answer_and_the_progress_show_no_score(folder, capsys, monkeyp
     assert code == 0
     first, _, rest = out.partition("\n\n")
     assert first.startswith("First answer after ")
-    assert "The scores leak." in first
-    assert "Take fitted veil: " in first
+    assert "The raw scores leak." in first
     assert "Undefended, the best attack" in rest
     assert re.search(r"^Attacking(: [^:]+)?: \d+%, \d+ s so far(, about \d+ s left)?$", err, re.MULTILINE)
     digits = [f"{value:.6f}"[2:] for value in np.load("in.npy")[:200].ravel() if value > 1e-4]
@@ -104,11 +106,10 @@ def test_files_of_tables_with_names_of_classes(folder, capsys):
 
 
 def test_where_a_veil_is_recommended_it_is_written_and_can_be_used(folder, capsys):
-    words = ["--members", "in.npy", "--nonmembers", "out.npy", *QUICK, "-o", "seen"]
-    code, out, _ = run(capsys, "audit", *words)
+    code, out, _ = run(capsys, "audit", *SIDES, *LABELS, *QUICK, "-o", "seen")
     assert code == 0
-    assert "Take fitted veil: " in out
-    assert "fitted on all 1,500 members and 1,500 non-members given" in out
+    assert "Take the fitted veil." in out
+    assert "fitted on all 1,500 members and 1,500 non-members" in out
     veil = Veil.load(folder / "seen" / "veil.json")
     assert not veil.is_constant
     assert veil.guarantee.advantage is not None
@@ -122,7 +123,7 @@ def test_where_nothing_leaks_nothing_is_recommended_or_written(folder, capsys):
     quick = [*QUICK[:-3], "0.0001", *QUICK[-2:]]
     code, out, _ = run(capsys, "audit", "--members", "in.npy", "--nonmembers", "out.npy", *quick, "-o", "seen")
     assert code == 0
-    assert "Nothing is recommended" in out
+    assert "Whether the raw scores leak cannot be told from this many records." in out
     assert "Take" not in out
     assert "smaller ε" not in out
     assert not (folder / "seen" / "veil.json").exists()
@@ -147,7 +148,7 @@ def test_the_gate_tells_by_its_exit_code_and_says_why(folder, capsys, setting, o
 
 
 def test_without_a_setting_the_gate_looks_at_what_is_recommended_or_else_at_the_scores(folder, capsys):
-    words = ["--members", "in.npy", "--nonmembers", "out.npy", *QUICK, "--fail-over", "auc=0.53"]
+    words = [*SIDES, *LABELS, *QUICK, "--fail-over", "auc=0.56"]
     code, out, _ = run(capsys, "audit", *words)
     assert (code, out.splitlines()[-1].partition(" it is")[0]) == (0, "Gate open: on fitted veil")
     code, out, _ = run(capsys, "audit", *(word.replace(",regions", "") for word in words))
@@ -155,8 +156,8 @@ def test_without_a_setting_the_gate_looks_at_what_is_recommended_or_else_at_the_
 
 
 def test_a_veil_that_says_no_more_than_the_label_is_not_recommended_and_an_older_one_does_not_stay(folder, capsys):
-    words = ["--members", "in.npy", "--nonmembers", "out.npy", *QUICK, "-o", "seen"]
-    assert run(capsys, "audit", *words)[0] == 0
+    words = [*SIDES, *QUICK, "-o", "seen"]
+    assert run(capsys, "audit", *words, *LABELS)[0] == 0
     for name in ("report.html", "vulnerability.json", "records.csv"):  # they say who is a member
         assert (folder / "seen" / name).stat().st_mode & 0o777 == 0o600
     assert (folder / "seen" / "veil.json").exists()
@@ -164,29 +165,72 @@ def test_a_veil_that_says_no_more_than_the_label_is_not_recommended_and_an_older
     labels = ["--member-labels", "in-labels.npy", "--nonmember-labels", "out-labels.npy"]
     code, out, _ = run(capsys, "audit", *words, *labels)
     assert code == 0
-    assert "Return the label" in out
+    assert "Publish labels only: the confidence of the fitted veil is not clearly worth more than a label." in out
     assert not (folder / "seen" / "veil.json").exists()
 
 
-@pytest.mark.parametrize("labelled", [False, True])
-def test_sides_that_changed_places_are_not_called_harmless(folder, capsys, labelled):
+def test_files_that_seem_mixed_up_are_not_attacked_without_an_answer(folder, capsys):
+    swapped = ["--members", "out.npy", "--member-labels", "out-labels.npy"]
+    swapped += ["--nonmembers", "in.npy", "--nonmember-labels", "in-labels.npy"]
+    code, out, err = run(capsys, "audit", *swapped, *QUICK, "-o", "seen")
+    assert (code, out) == (2, "")
+    assert "Are the two sides swapped?" in err
+    assert err.endswith("Nothing was attacked. If these files are meant so, say --yes.\n")
+    assert not (folder / "seen").exists()
+    same = ["--members", "in.npy", "--nonmembers", "in.npy"]
+    assert "Are the two sides the same records?" in run(capsys, "audit", *same, *QUICK)[2]
+    np.save("true-in.npy", np.roll(np.load("true-in.npy"), 1))
+    said = run(capsys, "audit", *SIDES, *LABELS, *QUICK)[2]
+    assert "no more than by chance. Are they the labels of these records, in the same order?" in said
+
+
+def test_with_yes_they_are_attacked_and_the_doubt_is_noted(folder, capsys):
     quick = [*QUICK[:3], "max_confidence,label_floor", *QUICK[4:]]
-    labels = ["--member-labels", "out-labels.npy", "--nonmember-labels", "in-labels.npy"] if labelled else []
-    np.save("out.npy", scores(1500, 1, 0.35))
-    code, out, _ = run(capsys, "audit", "--members", "out.npy", "--nonmembers", "in.npy", *labels, *quick)
+    swapped = ["--members", "out.npy", "--member-labels", "out-labels.npy"]
+    swapped += ["--nonmembers", "in.npy", "--nonmember-labels", "in-labels.npy"]
+    code, out, _ = run(capsys, "audit", *swapped, *quick, "--yes")
     assert code == 0
-    assert "The scores leak." in out
-    assert ("Are the two sides swapped?" in out) == labelled
+    assert "Note: The model is right about" in out
+    assert "Undefended, the best attack" in out
 
 
-def test_labels_of_other_records_are_asked_about(folder, capsys):
-    words = ["--member-labels", "in-labels.npy", "--nonmember-labels", "out-labels.npy"]
-    assert "by chance" not in run(capsys, "audit", *SIDES, *words, *QUICK)[1]
-    np.save("in-labels.npy", np.roll(np.load("in-labels.npy"), 1))
-    out = run(capsys, "audit", *SIDES, *words, *QUICK)[1]
-    said = "The labels of members agree with the top scores in 2"
-    assert said in out
-    assert "no more than by chance. Are they the labels of these records, in the same order?" in out
+@pytest.mark.posix
+def test_on_a_terminal_it_asks_before_the_attack(folder):
+    """Answered with n, nothing is attacked."""
+    import pty
+
+    controller, terminal_end = pty.openpty()
+    program = [sys.executable, "-c", "from scoreveil.cli import main; main()"]
+    words = [*program, "audit", "--members", "in.npy", "--nonmembers", "in.npy", *QUICK]
+    started = subprocess.Popen(words, stdin=terminal_end, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    os.write(controller, b"n\n")
+    out, err = started.communicate(timeout=120)
+    os.close(controller)
+    os.close(terminal_end)
+    assert started.returncode == 130
+    assert out == ""
+    assert "Attack them all the same?" in err
+
+
+def test_the_veil_that_was_fitted_is_attacked(folder, capsys):
+    given = "--nonmembers out.npy --nonmember-labels true-out.npy --members in.npy --member-labels true-in.npy"
+    fitted = run(capsys, "fit", *given.split(), "--epsilon", "3", "-o", "veil.json")
+    assert fitted[0] == 0
+    after = next(line.split()[1:] for line in fitted[1].splitlines() if "scoreveil audit" in line)
+    assert after == ["audit", "--veil", "veil.json", *given.split()]
+    quick = [*QUICK[:4], "--jobs", "1"]
+    code, out, _ = run(capsys, *after, *quick, "-o", "seen")
+    assert code == 0
+    assert "If they are the same, what attacks find behind it is in-sample." in out
+    advice = next(line for line in fitted[1].splitlines() if line.startswith("Take the fitted veil with ε = 3."))
+    assert advice in out
+    assert not (folder / "seen" / "veil.json").exists()
+    for name in ("in", "out"):
+        np.save(f"{name}.npy", np.load(f"{name}.npy")[:1000])
+        np.save(f"true-{name}.npy", np.load(f"true-{name}.npy")[:1000])
+    out = run(capsys, *after, *quick)[1]
+    assert "hold for new records only if it was not fitted on these" in out
+    assert run(capsys, *after, *quick, "--epsilon", "2")[2].startswith("Error: --veil names a veil that has its ε")
 
 
 def test_a_gate_that_the_label_alone_shuts_says_so(folder, capsys):
@@ -247,7 +291,7 @@ def test_an_audit_that_asks_a_model_of_a_table(folder, capsys):
         "predict_proba = DecisionTreeClassifier(random_state=0).fit(table[:, :-1], table[:, -1]).predict_proba\n"
     )
     words = ["--model", "audited_tree:predict_proba", "--member-data", "train.csv", "--nonmember-data", "test.csv"]
-    words += ["--architecture", "sklearn.tree:DecisionTreeClassifier", "--cache", "kept"]
+    words += ["--architecture", "sklearn.tree:DecisionTreeClassifier", "--cache", "kept", "--yes"]
     asked = ["--boundary", "20", "--sensitive", "income", "--canaries", "200"]
     quick = ["--attacks", "max_confidence,label_floor,label_floor_known", "--defenses", "label_only", "--jobs", "1"]
     code, out, err = run(capsys, "audit", *words, *asked, *quick, "-o", "seen")
@@ -293,8 +337,8 @@ FACTORY = ["--architecture", "sklearn.tree:DecisionTreeClassifier"]
             "true labels",
         ),
         (["--members", "in.npy", "--nonmembers", "out.npy", "--defenses", "magic"], "defense among"),
-        (["--members", "in.npy", "--nonmembers", "out.npy", "--epsilons", "1,x"], "numbers with commas"),
-        (["--members", "in.npy", "--nonmembers", "out.npy", "--epsilons", "-1"], "epsilons > 0"),
+        (["--members", "in.npy", "--nonmembers", "out.npy", "--epsilon", "1,x"], "numbers with commas"),
+        (["--members", "in.npy", "--nonmembers", "out.npy", "--epsilon", "-1"], "every epsilon > 0"),
         (["--members", "in.npy", "--nonmembers", "out.npy", "--fail-over", "auc>0.5"], "auc="),
         (["--members", "in.npy", "--nonmembers", "out.npy", "--fail-unless-under", "auc>0.5"], "auc="),
         (["--fail-over", "auc=0.5", "--setting", "regions:3"], "--setting among what is studied (none, "),
@@ -308,7 +352,7 @@ FACTORY = ["--architecture", "sklearn.tree:DecisionTreeClassifier"]
         ([*MODEL, "--canaries", "50"], "give --architecture"),
         ([*MODEL, *FACTORY, "--canaries", "-5"], "0 or more canaries"),
         (
-            [*MODEL, "--canaries", "500", "--architecture", "sklearn.tree:DecisionTreeClassifier"],
+            [*MODEL, "--yes", "--canaries", "500", "--architecture", "sklearn.tree:DecisionTreeClassifier"],
             "to the 160 non-members",
         ),
         ([*MODEL, "--boundary", "3"], "10 or more records"),

@@ -90,14 +90,16 @@ def test_fit_leads_with_what_holds_for_new_records_then_regions_promise_and_wort
         f"You asked for .02; for new records it is {stated} by the confidence alone (95 %, estimate){tail}. "
     )
     ordered = (
+        "Take the fitted veil.",
         f"{len(rows)} regions, without ε",
         *(f"│ {row.number} │ {row.words} │ {row.members:.1%} │ {row.others:.1%} │ {row.right:.3f} │" for row in rows),
         " ".join(promise.words.split()),
         "On records that the veil was not fitted on",
-        "log-loss",
+        "Brier score",
         "Wrote veil.json. Next:",
         "scoreveil verify veil.json",
         "scoreveil show veil.json -o veil.svg",
+        f"scoreveil audit --veil veil.json {ALL}",
         "scoreveil protect scores.csv -o safe.csv --veil veil.json",
         "scoreveil serve model.onnx --veil veil.json",
     )
@@ -141,13 +143,14 @@ def test_without_members_a_warning_says_what_bounds_membership(scoreveil):
     assert "is bounded by ε alone" in err
 
 
-def test_a_veil_that_announces_a_constant_says_so_first_and_is_not_recommended(scoreveil):
-    code, out, err = scoreveil("fit --nonmembers out.npy --members in.npy --regions 1 -o veil.json")
-    assert (code, err) == (0, "")
+@pytest.mark.parametrize("labels", ["", "--nonmember-labels y_out.npy --member-labels y_in.npy"])
+def test_a_constant_veil_is_never_recommended_or_written(scoreveil, labels):
+    code, out, err = scoreveil(f"fit --nonmembers out.npy --members in.npy {labels} --regions 1 -o veil.json")
+    assert code == 3
     assert out.startswith("This veil announces the same confidence for every answer")
-    assert "scoreveil verify veil.json" in out
-    assert "protect" not in out.split("Next:")[1]
-    assert "serve" not in out.split("Next:")[1]
+    assert "Publish labels only: the fitted veil announces one confidence for every answer." in out
+    assert err == "Nothing was written: veil.json would say no more than labels do.\n"
+    assert not Path("veil.json").exists()
 
 
 def test_without_output_several_are_compared_and_nothing_is_written(scoreveil, tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 import json
 import re
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from scoreveil import Veil
 from scoreveil.audit.report import fitted
 from scoreveil.audit.report.charts import regions as chart
 from scoreveil.fitting.cost import LEAST_OF_GROUP, reliability
-from scoreveil.fitting.frontier import Trial, fit_and_measure, frontier
+from scoreveil.fitting.frontier import fit_and_measure, frontier
 
 
 def draw(lead: float, count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -138,16 +139,16 @@ def test_a_veil_that_announces_a_constant_says_so_and_is_not_recommended(tmp_pat
 
 def test_names_are_escaped(made):
     veil = Veil(made[0].mechanism, model="<b>name</b>")
-    page = fitted.html(veil, [Trial(4.0, veil.guarantee, None)], "<i>.json")
+    page = fitted.html(veil, [replace(made[1][1], guarantee=veil.guarantee, cost=None)], "<i>.json")
     assert "<b>name" not in page
     assert "<i>.json" not in page
     assert "&lt;b&gt;name" in page
 
 
-def test_only_a_fitted_veil_has_such_a_page():
+def test_only_a_fitted_veil_has_such_a_page(made):
     veil = Veil(2.0)
     with pytest.raises(ValueError, match="Expected a fitted veil, got one of the isotonic"):
-        fitted.html(veil, [Trial(2.0, veil.guarantee, None)], "veil.json")
+        fitted.html(veil, [replace(made[1][1], epsilon=2.0)], "veil.json")
 
 
 # The picture

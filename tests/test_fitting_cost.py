@@ -36,16 +36,7 @@ def test_the_report_measures_four_ways_with_intervals():
     assert found.nll["veiled"].value < found.nll["label"].value
     assert found.leak["raw"].value > 0.6 > found.leak["veiled"].value
     assert found.ece["veiled"].value < 0.05
-    assert "AUROC" in str(found)
-
-
-def test_it_says_so_where_nothing_leaks():
-    assert any("nothing to hide" in sentence for sentence in report(1000, same=True).verdict)
-
-
-def test_it_says_so_where_the_label_alone_is_as_good():
-    said = report(200, epsilon=0.1).verdict
-    assert any(each.startswith("It is not shown on these records that the veil is better") for each in said)
+    assert "useful" in str(found)
 
 
 def test_measures_are_those_of_scikit_learn():

@@ -23,16 +23,7 @@ from scoreveil.audit.report.charts.panel import NARROW, WIDE, Axis, Frame, lay_o
 from scoreveil.audit.report.charts.svg import svg
 from scoreveil.audit.report.gate import gate, parse_limit
 from scoreveil.audit.report.tables import Table, TableCell, compact
-from scoreveil.audit.report.verdict import (
-    LABEL,
-    LEAKS,
-    MARGIN,
-    NO_MORE,
-    UNDECIDED,
-    excess,
-    leaks,
-    verdict,
-)
+from scoreveil.audit.report.verdict import LABEL, excess, leaks, verdict
 from scoreveil.audit.report.wording import interval, number, percent, seconds
 from scoreveil.audit.study.metrics import auc
 from scoreveil.audit.study.results import (
@@ -46,7 +37,8 @@ from scoreveil.audit.study.results import (
     to_json,
 )
 from scoreveil.fitting import fit
-from synthetic_study import attack_result, make_study
+from scoreveil.fitting.decision import LEAKS, MARGIN, NO_MORE, UNDECIDED, Advice, Bounded, Excess
+from synthetic_study import attack_result, evidence_of, make_study
 
 pytestmark = pytest.mark.slow
 
@@ -114,6 +106,8 @@ def test_every_number_in_tables_and_sentences_comes_from_the_study(study, text):
     measured = values(study.results) | values(study.defenses) | values(study.inversions) | values(study.beside)
     above = {leak.excess for one in figures.settings(study) for leak in leaks(study, one)}
     shown = [excess(leaks(study, one)) for one in (UNDEFENDED, verdict(study).recommended)]
+    own = verdict(study).evidence
+    shown += [own.leak, own.veiled, own.worth]
     derived = above | {MARGIN, CHANCE} | {v for found in shown for v in (found.value, found.low, found.high)}
     written = {form(v) for v in measured for form in (number, percent, seconds, "{:g}".format)}
     written |= {number(v, digits) for v in measured | derived for digits in (2, 3)}
@@ -160,58 +154,57 @@ def test_a_study_without_labels_epsilons_and_pictures_has_a_report_too(study):
     Page(page)
     assert "What leaks, over ε" not in page
     assert said.floors == ()
-    assert "chance (AUC .50) stands in" in said.sentences[2]
+    assert any("chance (AUC .50) stands in" in each for each in said.sentences)
 
 
 # The verdict
 
 
-def test_the_largest_epsilon_that_is_shown_to_hold_is_recommended(study):
+def test_of_several_epsilons_the_largest_whose_veil_is_not_shown_to_leak_is_recommended(study):
     said = verdict(study)
     assert said.excess.outcome == LEAKS
+    assert said.advice is Advice.TAKE_VEIL
     assert said.recommended == ("regions", 2.0)
     assert excess(leaks(study, ("regions", 2.0))).outcome == NO_MORE
     assert excess(leaks(study, ("regions", 4.0))).outcome == LEAKS
     assert said.undefended.auc == 0.83
     assert [f.auc for f in said.floors] == [0.503, 0.692]
-    assert said.sentences[0].startswith("The scores leak. The AUC of the best attack lies .30 above")
-    assert (
-        "the best attack (random forest on log-ratios) tells members from non-members with AUC .80 (.80–.80)"
-        in said.sentences[1]
-    )
-    assert "Take fitted veil, ε = 2: of the veils tried (fitted veil, ε = 32; fitted veil, ε = 16;" in said.sentences[3]
-    leaking = "; ".join(f"fitted veil, ε = {epsilon}" for epsilon in (32, 16, 8, 4))
-    assert f"What leaks: {leaking}." in said.sentences[3]
+    assert said.sentences[0] == "Take the fitted veil with ε = 2."
+    words = " ".join(said.sentences)
+    assert "the best attack (random forest on log-ratios) tells members from non-members with AUC .80" in words
+    assert "Behind fitted veil, ε = 2 the best attack reaches AUC .51" in words
 
 
 def test_no_epsilon_is_one_of_the_settings(study):
-    """A veil without ε is tried first, and taken where it holds, unless it is constant."""
+    """A veil without ε is taken before any with one, unless it is constant or leaks."""
     rows = tuple(replace(r, epsilon=None) for r in study.results if r.setting == ("regions", 2.0))
     plain = replace(study.costs["regions", 2.0], epsilon=None, nll=0.1)
-    both = replace(study, results=study.results + rows, defenses=(*study.defenses, plain))
+    own = evidence_of(plain)
+    both = replace(
+        study,
+        results=study.results + rows,
+        defenses=(*study.defenses, plain),
+        evidence=(*study.evidence, own),
+    )
     said = verdict(both)
     assert said.recommended == ("regions", None)
-    assert "Take fitted veil: of the veils tried (fitted veil; fitted veil, ε = 32;" in said.sentences[3]
-    assert "that takes an ε" in said.sentences[5]
+    assert said.sentences[0] == "Take the fitted veil."
+    assert any("takes an ε" in each for each in said.sentences)
     Page(report.html(both, said))
-    less_useful = replace(both, defenses=(*study.defenses, replace(plain, nll=0.9)))
-    assert verdict(less_useful).recommended == ("regions", 2.0)
-    constant = replace(both, defenses=(*study.defenses, replace(plain, confidences=1, beats_label=None)))
+    constant = replace(both, evidence=(*study.evidence, replace(own, confidences=1)))
     assert verdict(constant).recommended == ("regions", 2.0)
 
 
 def test_the_worth_of_the_confidence_stands_beside_calibration_and_beside_the_label(study):
     ways = (("none", None), ("temperature_scaled", None), ("regions", 2.0), LABEL)
-    said, page = verdict(study).sentences[4], report.html(study, verdict(study))
-    named = ("undefended", "after temperature scaling", "fitted veil, ε = 2", "the label with a constant confidence")
+    said, page = " ".join(verdict(study).sentences), report.html(study, verdict(study))
+    named = ("undefended", "after temperature scaling", "fitted veil, ε = 2", "label alone")
     for field in ("auroc_of_confidence", "nll", "ece"):
         written = (number(getattr(study.costs[way], field), 3) for way in ways)
         assert ", ".join(f"{v} ({name})" for v, name in zip(written, named, strict=True)) in said
     for field in ("auroc_of_confidence", "aurc", "nll", "brier", "ece"):
         cells = (f">{number(getattr(study.costs[way], field), 3)}</td>" for way in ways)
         assert re.search(".*".join(map(re.escape, cells)), page)
-    old = replace(study, beside=())  # a file of before knows the label's log-loss and ECE alone
-    assert ".861 (the label with a constant confidence)" in verdict(old).sentences[4]
 
 
 def written(sheet):
@@ -220,13 +213,13 @@ def written(sheet):
 
 def test_the_first_screen_is_a_word_what_to_do_and_one_chart(study):
     said = verdict(study)
-    assert report.advice(study, said) == "Put a veil between the model and whoever asks: fitted veil, ε = 2."
+    assert report.advice(study, said) == "Take the fitted veil with ε = 2."
     for sheet in figures.glance(study, said):
         shown = written(sheet)
         assert {"raw scores", "fitted veil, ε = 2", "label alone"} <= set(shown)
         assert {".80", ".51", ".50", ".79", ".53"} <= set(shown)
     calm, small = quiet(40_000), quiet(400, 0.53)
-    assert report.advice(calm, verdict(calm)).startswith("Nothing to do")
+    assert report.advice(calm, verdict(calm)).startswith("No fitted veil was studied")
     assert "What is left" not in written(figures.glance(calm, verdict(calm))[0]), "no labels were given"
     assert "times as many (" in report.advice(small, verdict(small))
     for one, word, tone in ((study, "Leaks", "bad"), (calm, "No leak found", "good"), (small, "Undecided", "open")):
@@ -282,24 +275,38 @@ def test_columns_that_say_nothing_or_the_same_in_every_row_are_left_out():
     assert len(compact(Table("Two rows", columns, rows[:2])).columns) == 3
 
 
-def test_where_the_label_is_as_good_it_says_return_the_label(study):
-    costs = tuple(replace(d, beats_label=False) for d in study.defenses)
-    said = verdict(replace(study, defenses=costs))
-    assert said.recommended == LABEL
-    assert said.sentences[3].startswith("Return the label, with a constant confidence or none: no fitted veil tried")
-    Page(report.html(replace(study, defenses=costs), said))
-    constant = verdict(replace(study, defenses=tuple(replace(d, confidences=1) for d in study.defenses)))
+def test_where_the_label_is_as_good_it_says_publish_labels(study):
+    no_better = replace(study, evidence=tuple(replace(one, worth=Bounded(0.0, -0.01, 0.01)) for one in study.evidence))
+    said = verdict(no_better)
+    assert (said.advice, said.recommended) == (Advice.LABELS_ONLY, LABEL)
+    assert said.sentences[0].startswith("Publish labels only: ")
+    Page(report.html(no_better, said))
+    constant = verdict(replace(study, evidence=tuple(replace(one, confidences=1) for one in study.evidence)))
     assert constant.recommended == LABEL
-    assert "it announces one confidence for all answers with the same label. With more records" in constant.sentences[3]
+    assert "announces one confidence for every answer" in constant.sentences[0]
 
 
-def test_where_every_veil_leaks_it_says_return_the_label():
+def test_where_every_veil_leaks_it_says_publish_labels():
     leaky = make_study(leak=40.0, epsilons=(1.0, 4.0))
     said = verdict(leaky)
     assert said.recommended == LABEL
-    tried = "fitted veil, ε = 4; fitted veil, ε = 1"
-    assert f"every fitted veil tried ({tried}) leaks more than the label" in said.sentences[3]
+    assert "Publish labels only: the fitted veil with ε = 4 still leaks" in said.sentences[0]
     assert "Recommended" not in report.html(leaky, said)
+
+
+def test_without_labels_nothing_is_said_about_worth(study):
+    said = verdict(replace(study, evidence=tuple(replace(one, worth=None) for one in study.evidence)))
+    assert (said.advice, said.recommended) == (Advice.GIVE_LABELS, None)
+    assert not [each for each in said.sentences if "log-loss" in each.lower() or "AUROC" in each]
+
+
+def test_a_leak_that_only_an_attack_of_the_audit_finds_counts(study):
+    none = replace(study, evidence=tuple(replace(one, leak=Excess(0.0, -0.01, 0.01)) for one in study.evidence))
+    assert verdict(none).recommended == ("regions", 2.0)
+    quiet_attacks = replace(
+        none, results=tuple(replace(r, auc=0.5, auc_low=0.49, auc_high=0.51) for r in study.results)
+    )
+    assert verdict(quiet_attacks).advice is Advice.RAW_SCORES
 
 
 def everywhere(study, name, aucs, **more):
@@ -328,10 +335,10 @@ def test_an_attack_that_is_given_labels_alone_raises_the_floor_of_its_own_form(s
 
 
 def test_without_a_fitted_veil_there_is_no_advice(study):
-    others = replace(study, results=tuple(r for r in study.results if r.defense != "regions"))
+    others = replace(study, results=tuple(r for r in study.results if r.defense != "regions"), evidence=())
     said = verdict(others)
-    assert (said.excess.outcome, said.recommended) == (LEAKS, None)
-    assert "No fitted veil was studied" in said.sentences[3]
+    assert (said.excess.outcome, said.advice, said.recommended) == (LEAKS, None, None)
+    assert any("No fitted veil was studied" in each for each in said.sentences)
 
 
 def quiet(n, auc=0.5):
@@ -358,7 +365,7 @@ def test_a_small_sample_cannot_tell_and_says_how_many_records_would():
     small = verdict(quiet(400, 0.53))
     assert (small.excess.outcome, small.recommended) == (UNDECIDED, None)
     times = small.excess.times_as_many
-    assert f"About {times} times as many ({400 * times:,} members and" in small.sentences[0]
+    assert f"About {times} times as many ({400 * times:,} members and" in small.sentences[1]
     assert "smaller ε" not in " ".join(small.sentences)
     for best_attack in (0.5, 0.51, 0.52, 0.53):
         assert verdict(quiet(400 * times, best_attack)).excess.outcome != UNDECIDED
@@ -467,7 +474,7 @@ def test_a_floor_is_one_number_wherever_it_stands(study):
     low = replace(low, results=(*low.results, more, known))
     said = verdict(low)
     assert [floor(low, told).auc for told in (False, True)] == [f.auc for f in said.floors] == [0.5, 0.69]
-    assert "alone gives AUC .50 (.50–.50) without the true label and AUC .69" in said.sentences[2]
+    assert "alone gives AUC .50 (.50–.50) without the true label and AUC .69" in " ".join(said.sentences)
     for panel in figures.frontier(low) + figures.sweeps(low):
         told = "knows the true label" in panel.title
         assert panel.y.limits[0] <= 0.5
@@ -481,13 +488,14 @@ def test_a_floor_is_one_number_wherever_it_stands(study):
 def test_members_found_are_those_of_the_attack_that_is_best_at_that_rate(study):
     early = everywhere(study, "lira", {}, tpr_at_1pct=0.44, tpr_at_1pct_low=0.43, tpr_at_1pct_high=0.45)
     said = verdict(replace(study, results=study.results + early))
-    assert "44 % (43–45 %) of the members are found at 1 % false alarms (by lira on scores)" in said.sentences[1]
+    found = "At 1 % false alarms 44 % (43–45 %) of the members are found (by lira on scores)."
+    assert any(found in each for each in said.sentences)
 
 
 def test_members_found_are_left_out_where_there_are_too_few_nonmembers():
     few = make_study(n=900)
     said = verdict(few)
-    assert "takes 1,000 non-members under attack to tell" in said.sentences[1]
+    assert any("takes 1,000 non-members under attack to tell" in each for each in said.sentences)
     page = report.html(few, said)
     assert (
         "TPR at 1 % takes 1,000 and TPR at .1 % takes 10,000 non-members under attack to tell; there were 900" in page
@@ -496,7 +504,7 @@ def test_members_found_are_left_out_where_there_are_too_few_nonmembers():
     with pytest.raises(ValueError, match="at least 1000 non-members under attack for this limit, got 900"):
         gate(few, UNDEFENDED, fail_over="tpr@1%=0.05")
     enough = make_study(n=1000)
-    assert "at 1 % false alarms" in verdict(enough).sentences[1]
+    assert any("At 1 % false alarms" in each for each in verdict(enough).sentences)
     assert any("%" in s.name for panel in figures.roc(enough, verdict(enough)) for s in panel.series)
 
 

@@ -11,10 +11,10 @@ from scoreveil import Veil, audit
 from scoreveil.audit.attacks.many_labels import OF_ALL_LABELS
 from scoreveil.audit.data.records import Membership, Records
 from scoreveil.audit.report import many_labels as report
-from scoreveil.audit.report.verdict import LEAKS, NO_MORE, UNDECIDED
 from scoreveil.audit.study.metrics import auc
 from scoreveil.audit.study.results import LABEL
 from scoreveil.cli import main
+from scoreveil.fitting.decision import LEAKS, NO_MORE, UNDECIDED, Bounded
 from scoreveil.shapes import ManyLabels, MoreAxes, OneColumn, TopK
 
 pytestmark = pytest.mark.slow
@@ -39,7 +39,7 @@ def sides():
 def found(sides):
     inside, y_in, outside, y_out = sides
     tables = (pd.DataFrame(each, columns=NAMES) for each in (inside, outside))
-    return audit.run(*tables, y_in, y_out, shape=ManyLabels(), epsilons=(None, 4.0), jobs=1)
+    return audit.run(*tables, y_in, y_out, shape=ManyLabels(), epsilon=(None, 4.0), jobs=1)
 
 
 def test_the_label_that_leaks_comes_first_and_the_other_does_not_leak(found):
@@ -48,7 +48,8 @@ def test_the_label_that_leaks_comes_first_and_the_other_does_not_leak(found):
     assert safe.excess.outcome in (NO_MORE, UNDECIDED)
     assert found.verdict.whole.excess.outcome == LEAKS
     assert found.outcome == LEAKS
-    assert "Of 2 labels 1 leaks" in found.sentences[0]
+    assert found.sentences[0] == "Take the fitted veil."
+    assert any("Of 2 labels 1 leaks" in sentence for sentence in found.sentences)
     assert "The worst label is 'leaky'" in str(found)
 
 
@@ -63,18 +64,19 @@ def test_behind_the_veil_less_leaks_and_the_veil_to_take_is_that_of_all_labels(f
 
 
 def test_with_an_epsilon_its_sum_is_said(found):
-    worth = tuple(replace(each, beats_label=each.setting[1] == 4.0) for each in found.study.worth)
-    said = report.verdict(replace(found.study, worth=worth))
+    plain, with_epsilon = found.study.evidence
+    said = report.verdict(replace(found.study, evidence=(replace(plain, confidences=1), with_epsilon)))
     assert said.recommended == ("regions", 4.0)
     assert any("ε = 4 for each label, 8 for an answer" in sentence for sentence in said.sentences)
-    assert report.verdict(replace(found.study, worth=worth, constant=(said.recommended,))).recommended == LABEL
+    constant = tuple(replace(each, confidences=1) for each in found.study.evidence)
+    assert report.verdict(replace(found.study, evidence=constant)).recommended == LABEL
 
 
 def test_where_the_veil_is_worth_no_more_than_yes_or_no_these_are_recommended(found):
-    worth = tuple(replace(each, beats_label=False) for each in found.study.worth)
-    said = report.verdict(replace(found.study, worth=worth))
+    no_better = tuple(replace(each, worth=Bounded(0.0, -0.01, 0.01)) for each in found.study.evidence)
+    said = report.verdict(replace(found.study, evidence=no_better))
     assert said.recommended == LABEL
-    assert "return that" in " ".join(said.sentences)
+    assert said.sentences[0].startswith("Publish labels only: ")
 
 
 def test_bounds_are_wider_where_more_verdicts_are_given(found):
@@ -116,7 +118,7 @@ def test_what_labels_have_in_common_is_found_by_the_attack_on_all_of_them():
 
 def test_one_column_is_audited_as_two_classes_and_its_veil_takes_one_column(sides):
     inside, y_in, outside, y_out = (each[:, 1] for each in sides)
-    quick = {"defenses": ("regions",), "epsilons": (None,), "attacks": ("max_confidence", "label_floor"), "jobs": 1}
+    quick = {"defenses": ("regions",), "epsilon": (None,), "attacks": ("max_confidence", "label_floor"), "jobs": 1}
     found = audit.run(inside, outside, y_in, y_out, shape=OneColumn(0.3), **quick)
     assert found.outcome == LEAKS
     assert any("threshold 0.3" in note for note in found.study.notes)
@@ -145,7 +147,7 @@ def test_the_command_says_the_same_and_shuts_its_gate(sides, tmp_path, monkeypat
         frame = pd.DataFrame(scores[:600], columns=[f"p_{each}" for each in NAMES])
         pd.concat([frame, pd.DataFrame(truth[:600], columns=NAMES)], axis=1).to_csv(f"{name}.csv", index=False)
     files = "--members in.csv --nonmembers out.csv --member-labels in.csv --nonmember-labels out.csv --columns p_*"
-    options = "--shape many_labels --epsilons 1 --jobs 1 -o seen --setting none --fail-over auc=0.55"
+    options = "--shape many_labels --epsilon 1 --jobs 1 -o seen --setting none --fail-over auc=0.55"
     with pytest.raises(SystemExit) as ended:
         main(f"audit {files} {options}".split())
     shown = capsys.readouterr().out

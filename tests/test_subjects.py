@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 from scoreveil.audit.data.records import Records
-from scoreveil.audit.study.subjects import ModelOptions, checked, from_model, from_scores, load_object, load_predict
+from scoreveil.audit.study.subjects import (
+    ModelOptions,
+    checked,
+    from_given,
+    from_model,
+    from_scores,
+    load_object,
+    load_predict,
+)
 
 K = 4
 
@@ -46,9 +54,9 @@ def test_too_few_records_say_how_many_are_needed():
         from_scores(records(300), records(300, 1), (records(300, 2), records(5, 3)))
 
 
-def test_the_same_records_on_both_sides_are_noted():
-    same = from_scores(records(300), records(300))
-    assert any("same records" in note for note in same.notes)
+def test_the_same_records_on_both_sides_are_doubted_and_some_are_noted():
+    same = from_given({"members": (scores(300), None), "nonmembers": (scores(300), None)})
+    assert any("same records" in doubt for doubt in same.doubts)
     partly = Records(np.concatenate([scores(300)[:100], scores(200, 1)]))
     assert any("overlap" in note for note in from_scores(Records(scores(300)), partly).notes)
     assert not any("overlap" in note for note in from_scores(records(300), records(300, 1)).notes)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import verdicts
-from scoreveil.audit.report.verdict import LEAKS
+from scoreveil.fitting.decision import LEAKS
 
 pytestmark = pytest.mark.slow
 

@@ -1,19 +1,18 @@
 """The audit in Python: scores in, a verdict out. What `scoreveil audit` does for files."""
 
+import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from scoreveil.audit.data.records import Membership, Records
-from scoreveil.audit.defenses.ours import fitted_veil
 from scoreveil.audit.report import many_labels as labels_report
 from scoreveil.audit.report import page, summary
 from scoreveil.audit.report.many_labels import LabelsVerdict
 from scoreveil.audit.report.pdf import Printer
-from scoreveil.audit.report.verdict import AuditVerdict, Outcome
+from scoreveil.audit.report.verdict import AuditVerdict
 from scoreveil.audit.report.verdict import verdict as judge
 from scoreveil.audit.study import many_labels
 from scoreveil.audit.study import run as studies
@@ -22,6 +21,8 @@ from scoreveil.audit.study.results import VEIL, Setting, Study
 from scoreveil.audit.study.risk import RecordRisks, record_risks
 from scoreveil.audit.study.shadows import Progress, silent
 from scoreveil.audit.study.subjects import Subject, from_given
+from scoreveil.fitting.decision import Advice, Outcome
+from scoreveil.fitting.evidence import may_be_fitted_on
 from scoreveil.shapes import ManyLabels, Shape
 from scoreveil.veil import Veil
 
@@ -46,6 +47,11 @@ class Audit:
     def outcome(self) -> Outcome:
         """ "leaks", "leaks no more than the label" or "cannot be told from this many records"."""
         return self.verdict.excess.outcome
+
+    @property
+    def advice(self) -> Advice | None:
+        """What to do, as `scoreveil fit` decides it; None where no fitted veil was studied."""
+        return self.verdict.advice
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -75,7 +81,7 @@ class Audit:
         Returns:
             The path of the report.
         """
-        return _with_veil(page.write(self.study, Path(folder), self.risks, printer), self.veil)
+        return _with_veil(page.write(self.study, Path(folder), self.risks, printer), self.subject, self.veil)
 
     def __str__(self) -> str:
         return "\n".join((*(f"Note: {note}" for note in self.study.notes), *self.sentences))
@@ -84,9 +90,12 @@ class Audit:
         return summary.html(self.study, self.verdict)
 
 
-def _with_veil(report: Path, veil: Veil | None) -> Path:
-    """Put the recommended veil beside a report; one of an earlier audit does not stay there."""
+def _with_veil(report: Path, subject: Subject, veil: Veil | None) -> Path:
+    """Put the recommended veil beside a report; one of an earlier audit does not stay there. One that was given is
+    where it is."""
     place = report.with_name("veil.json")
+    if subject.veil is not None:
+        return report
     if veil is None:
         place.unlink(missing_ok=True)
     else:
@@ -96,11 +105,9 @@ def _with_veil(report: Path, veil: Veil | None) -> Path:
 
 def _fitted(subject: Subject, recommended: Setting | None) -> Veil | None:
     """The recommended veil, fitted on all that the audit was given, as it is served; never a constant one."""
-    given, served = subject.given_records, subject.served
-    if recommended is None or recommended[0] != VEIL or given is None:
+    if recommended is None or recommended[0] != VEIL:
         return None
-    known = given if served is None else Membership(*(Records(*side.given) for side in served))
-    veil = fitted_veil(known, recommended[1], None if served is None else served[1].shape)
+    veil = subject.for_use(recommended[1])
     return None if veil.is_constant else veil
 
 
@@ -146,7 +153,7 @@ class LabelsAudit:
         Returns:
             The path of the report.
         """
-        return _with_veil(labels_report.write(self.study, Path(folder), printer), self.veil)
+        return _with_veil(labels_report.write(self.study, Path(folder), printer), self.subject, self.veil)
 
     def __str__(self) -> str:
         return "\n".join((*(f"Note: {note}" for note in self.study.notes), *self.sentences))
@@ -166,14 +173,16 @@ def run(
     shadow_member_labels: Any = None,
     shadow_nonmember_labels: Any = None,
     reference: Any = None,
+    veil: Veil | str | PathLike[str] | None = None,
     columns: str | None = None,
     shape: Shape | None = None,
     defenses: Iterable[str] | None = None,
-    epsilons: Iterable[float | None] | None = None,
+    epsilon: float | Iterable[float | None] | None = None,
     attacks: Iterable[str] | None = None,
     cache: str | PathLike[str] | None = None,
     seed: int = 0,
     jobs: int = 2,
+    force: bool = False,
     progress: Callable[[str, int, int], None] = silent,
 ) -> Audit | LabelsAudit:
     """Attack a model's scores, undefended and defended, and say what leaks.
@@ -191,27 +200,29 @@ def run(
         shadow_member_labels: Their true classes.
         shadow_nonmember_labels: Likewise.
         reference: Public scores; without, a part of the non-members.
+        veil: A fitted one, or its file: it is attacked in place of veils that are fitted here. Its figures are called
+            in-sample where it may have been fitted on these records.
         columns: Of DataFrames and files: the columns of the scores, as names or patterns with commas between.
         shape: How scores are served, where they are not vectors that sum to 1: `shapes.OneColumn()`, or `ManyLabels()`
             with true labels as a matrix of 0 and 1. Of many labels each is attacked, and all together, by a few quick
             attacks, undefended and behind the fitted veil.
         defenses: Names of what to compare, or "all"; by default the fitted veil and a few rivals.
-        epsilons: The ε to try; None for the fitted veil without.
+        epsilon: The ε of the fitted veil, as for `fit`; several to compare them, None among them for none.
         attacks: Names of attacks; by default all.
         cache: A folder that keeps what is done, to go on after a stop.
         seed: The same seed gives the same numbers.
         jobs: Processes at a time.
+        force: Attack even if the two sides seem to be swapped, to be the same, or to have labels of other records.
         progress: Is told what was done last, how much is done, and of how much.
 
     Returns:
         An `Audit`: the verdict, the veil to take, and every number. Of many labels a `LabelsAudit`, which has the same.
 
     Raises:
-        ValueError: The records are not scores or labels, or a name is not known.
+        ValueError: The records are not scores or labels, seem to be mixed up, or a name is not known.
     """
-    if isinstance(shape, ManyLabels):
-        check_options(defenses, attacks, cache)
-    plan = studies.planned(defenses, epsilons, attacks, seed, jobs)
+    given, shape, epsilon = given_veil(veil, shape, epsilon)
+    plan = studies.planned(defenses, epsilon, attacks, seed, jobs)
     sides = {
         "members": (members, member_labels),
         "nonmembers": (nonmembers, nonmember_labels),
@@ -219,11 +230,52 @@ def run(
         "shadow nonmembers": (shadow_nonmembers, shadow_nonmember_labels),
         "reference": (reference, None),
     }
-    subject, command = from_given(sides, columns, seed, shape), "scoreveil.audit.run(…)"
+    subject, command = with_veil(from_given(sides, columns, seed, shape), given), "scoreveil.audit.run(…)"
+    for doubt in () if force else subject.doubts:
+        raise ValueError(f"{doubt} If it is meant so, say force=True.")
     if isinstance(shape, ManyLabels):
+        check_options(defenses, attacks, cache)
         return of_labels(subject, plan, command, progress)
     found = studies.run(subject, plan, command, None if cache is None else Path(cache), progress)
     return Audit(found, subject)
+
+
+def given_veil(
+    veil: Veil | str | PathLike[str] | None, shape: Shape | None, epsilon: Any
+) -> tuple[Veil | None, Shape | None, Any]:
+    """The veil to attack, and the shape and ε that follow from it; else these as they are given."""
+    if veil is None:
+        return None, shape, epsilon
+    loaded = veil if isinstance(veil, Veil) else Veil.load(veil)
+    if not loaded.mechanism.maps:
+        raise ValueError(
+            f"Only a fitted veil is attacked so, and this is one of {loaded.mechanism.name}: name that as a defense."
+        )
+    if epsilon is not None:
+        raise ValueError("A veil that was fitted has its ε: leave epsilon out.")
+    if shape is not None and loaded.shape is not None:
+        raise ValueError("A veil that was fitted has its shape: leave shape out.")
+    if shape is not None:
+        loaded = Veil(loaded.mechanism, shape=shape, model=loaded.model, smoothing=loaded.smoothing)
+    own = None if math.isinf(loaded.epsilon) else float(loaded.epsilon)
+    return loaded, loaded.shape, [own]
+
+
+def with_veil(subject: Subject, veil: Veil | None) -> Subject:
+    """The subject behind this veil, with a note about what its figures mean."""
+    if veil is None:
+        return subject
+    sides, classes = subject.everyone, veil.mechanism.classes
+    if not isinstance(subject.served and subject.served[1].shape, ManyLabels) and sides.classes != classes:
+        raise ValueError(f"This veil was fitted for {classes} classes; these scores have {sides.classes}.")
+    if may_be_fitted_on(veil, len(sides.members), len(sides.nonmembers)):
+        note = (
+            "The veil was fitted on as many records as these. If they are the same, what attacks find behind it is "
+            "in-sample. The advice rests on cross-fitting."
+        )
+    else:
+        note = "The figures of the veil hold for new records only if it was not fitted on these."
+    return replace(subject, veil=veil, notes=(*subject.notes, note))
 
 
 def check_options(defenses: Any, attacks: Any, cache: Any) -> None:

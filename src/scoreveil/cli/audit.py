@@ -3,8 +3,10 @@
 import shlex
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +17,7 @@ from rich.table import Table
 from scoreveil.cli import options
 from scoreveil.cli.terminal import duration, out, progress_bar, progress_steps
 from scoreveil.shapes import ManyLabels
+from scoreveil.smoothing import smoothed_scores
 
 if TYPE_CHECKING:  # the audit wing brings torch and scikit-learn; only those who audit wait for them
     from scoreveil.audit.api import Audit, LabelsAudit
@@ -74,8 +77,10 @@ def audit(
     canaries: Annotated[
         int, typer.Option(metavar="N", help="With --architecture: train one model on N coins, and prove an ε by them.")
     ] = 0,
-    epsilons: Annotated[
-        Text, _text("E,E,…", "The ε to try, with commas between; none for a fitted veil without.")
+    veil: Annotated[File, _file("A fitted veil, as `fit` writes it: attack this one.")] = None,
+    epsilon: Annotated[
+        Text,
+        typer.Option("--epsilon", "-e", metavar="E", help="The ε of the fitted veil, or several: none,4,1."),
     ] = None,
     defenses: Annotated[
         Text, _text("NAMES", "Defenses to compare, with commas between, or all; by default a few.")
@@ -97,18 +102,18 @@ def audit(
     cache: Annotated[File, _text("DIR", "Keep what is done there, to go on after a stop.")] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same table.")] = 0,
     jobs: Annotated[int, typer.Option(min=1, help="Processes at a time.")] = 2,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Attack even if files seem to be mixed up.")] = False,
     engine: Annotated[str, _text("local|ray", "Where they run: here, or on a Ray cluster (RAY_ADDRESS).")] = "local",
 ) -> None:
     """Attack a model's scores, and say what leaks.
 
-    Undefended and behind every veil and rival, by the attacks of the paper and by ones that adapt. Prints a verdict:
-    whether the scores leak more than the label, and if so which veil to take; with -o that veil is written, too. With
-    --shape many_labels each label is attacked, and all together; true labels are a column of 0 and 1 for each.
+    Undefended and behind the fitted veil and its rivals, by the attacks of the paper and by ones that adapt. Says what
+    to do, as `fit` does; with -o a veil that is recommended is written, too. With --shape many_labels each label is
+    attacked, and all together; true labels are a column of 0 and 1 for each.
     """
     try:
         from scoreveil.audit import api
         from scoreveil.audit.api import Audit
-        from scoreveil.audit.defenses import DEFENSES
         from scoreveil.audit.report import asked, gate, verdict
         from scoreveil.audit.report import pdf as printing
         from scoreveil.audit.study import asking, subjects
@@ -120,13 +125,17 @@ def audit(
 
     # before the work, not after it
     served = options.shape(shape, threshold, logits)
-    many = isinstance(served, ManyLabels)
-    if many:
-        api.check_options(defenses, attacks, cache)
     if served is not None and model is not None:
         raise ValueError("--shape says how scores in files are served: give files of scores, not --model.")
     limits = [gate.parse_limit(text) for text in (fail_over, fail_unless_under) if text is not None]
-    plan = _plan(epsilons, defenses, attacks, seed, jobs)
+    if veil is not None and epsilon is not None:
+        raise ValueError("--veil names a veil that has its ε: leave --epsilon out.")
+    tried = None if epsilon is None else _epsilons(epsilon)
+    given, served, tried = api.given_veil(veil, served, tried)
+    many = isinstance(served, ManyLabels)
+    if many:
+        api.check_options(defenses, attacks, cache)
+    plan = _plan(tried, defenses, attacks, seed, jobs)
     gated = None if setting is None else _setting(setting, plan.settings)
     if gated is not None and not limits:
         raise ValueError("--setting names what a limit is for: give --fail-over or --fail-unless-under too.")
@@ -152,7 +161,8 @@ def audit(
         for name, file in (("members", members), ("nonmembers", nonmembers)):
             if file is None:
                 raise ValueError(f"Expected --{name} with a file of scores (or --model with its data).")
-        subject = subjects.from_given(of_scores, columns, seed, served)
+        subject = api.with_veil(subjects.from_given(of_scores, columns, seed, served), given)
+        _ask(subject.doubts, yes)
     else:
         if canaries and architecture is None:
             raise ValueError("--canaries trains a model with them: give --architecture.")
@@ -164,6 +174,8 @@ def audit(
             missing = "--member-data" if member_data is None else "--nonmember-data"
             raise ValueError(f"--model needs --member-data and --nonmember-data; {missing} is missing.")
         predict, auxiliary = subjects.load_predict(model), None if shadow_data is None else read_data(shadow_data)
+        if given is not None and given.smoothing is not None:
+            predict = partial(smoothed_scores, predict, smoothing=given.smoothing)
         with _engine(engine, jobs), progress_steps("Asking the model") as progress:
             data = read_data(member_data), read_data(nonmember_data)
             column = None if sensitive is None else _column(sensitive, member_data, data[0][0])
@@ -171,16 +183,14 @@ def audit(
                 neighbours = min(300, len(data[0][1]), len(data[1][1]) // 2) if np.ndim(data[0][0]) == 2 else 0
                 neighbours = neighbours if neighbours >= 50 else 0
             questions = asking.Questions(boundary, column, canaries, neighbours)
-            subject = subjects.from_model(predict, *data, auxiliary, wanted, progress)
+            subject = api.with_veil(subjects.from_model(predict, *data, auxiliary, wanted, progress), given)
+        _ask(subject.doubts, yes)
         if questions:
             with progress_steps("Asking the model more") as progress:
                 whom = asking.Asked(predict, *data, auxiliary, factory)
                 extra = asking.ask(questions, whom, subject, plan.settings, seed, cache, progress)
     for limit in limits:
-        # the fitted veil is judged on half of the members, and it may be what is recommended
-        fits = gated is None or DEFENSES[gated[0]].fits
-        target = subject.for_fitting().target if fits else subject.target
-        gate.check_enough(limit.measure, min(len(target.members), len(target.nonmembers)))
+        gate.check_enough(limit.measure, min(len(subject.target.members), len(subject.target.nonmembers)))
     if many:
         with _engine(engine, jobs), progress_steps("Attacking") as progress:
             of_labels = api.of_labels(subject, plan, shlex.join(["scoreveil", *sys.argv[1:]]), progress)
@@ -243,14 +253,13 @@ def _write(made: "Audit", folder: Path, printer: "Printer | None") -> None:
     if made.risks is not None:
         records = folder / "records.csv"
         typer.echo(f"Records: {records} has the risk of each, and says who is a member: keep it safe.")
-    given, veil = made.subject.given_records, folder / "veil.json"
-    if made.veil is not None and given is not None:
+    given, veil = made.subject.everyone, folder / "veil.json"
+    if made.veil is not None and made.subject.veil is None:
         advantage = made.veil.guarantee.advantage
-        own = "" if advantage is None else f", with an advantage of at most {advantage:.3f}"
+        own = "" if advantage is None else f" It promises an advantage of at most {advantage:.3f}."
         typer.echo(
-            f"Veil: {veil}, fitted on all {len(given.members):,} members and {len(given.nonmembers):,} non-members "
-            f"given. The one that was attacked was fitted on a part of them, so that it could be; this one has its own "
-            f"promise{own}. Use it:\n"
+            f"Veil: {veil}, fitted on all {len(given.members):,} members and {len(given.nonmembers):,} non-members. "
+            f"Those that were attacked were fitted on four fifths of them.{own} Next:\n"
             f"  scoreveil verify {veil}\n  scoreveil protect scores.csv -o safe.csv --veil {veil}"
         )
 
@@ -258,7 +267,7 @@ def _write(made: "Audit", folder: Path, printer: "Printer | None") -> None:
 def _write_labels(made: "LabelsAudit", folder: Path, printer: "Printer | None") -> None:
     """The same of many labels."""
     typer.echo(f"Report: {made.write(folder, printer)}")
-    if made.veil is not None:
+    if made.veil is not None and made.subject.veil is None:
         veil = folder / "veil.json"
         typer.echo(f"Veil: {veil}, fitted on all records given. Its promises: scoreveil verify {veil}")
 
@@ -277,10 +286,18 @@ def _engine(engine: str, jobs: int) -> AbstractContextManager[None]:
     return joblib_on_ray(jobs)
 
 
-def _plan(epsilons: Text, defenses: Text, attacks: Text, seed: int, jobs: int) -> "StudyPlan":
+def _ask(doubts: "Sequence[str]", yes: bool) -> None:
+    """Ask whether files that seem to be mixed up are meant so; without a terminal the answer is no."""
+    for doubt in () if yes else doubts:
+        typer.echo(doubt, err=True)
+        if not sys.stdin.isatty():
+            raise ValueError("Nothing was attacked. If these files are meant so, say --yes.")
+        typer.confirm("Attack them all the same?", abort=True, err=True)
+
+
+def _plan(tried: "list[float | None] | None", defenses: Text, attacks: Text, seed: int, jobs: int) -> "StudyPlan":
     from scoreveil.audit.study import run as study
 
-    tried = None if epsilons is None else _epsilons(epsilons)
     wanted = study.EVERYTHING if defenses == study.EVERYTHING else _names(defenses)
     return study.planned(wanted, tried, _names(attacks), seed, jobs)
 

@@ -73,6 +73,8 @@ def demo(
         f"ε = {demonstration.EPSILON:g}, one answer also changes the odds of an attacker who already knows the record "
         f"by a factor of at most e^{demonstration.EPSILON:g}.\n"
     )
+    out.print(*_decision(shown), sep="\n", soft_wrap=True)
+    out.print()
     out.print(f"Measured just now, in {seconds:.1f} s. Next, with these scores or your own:\n")
     out.print(NEXT.format(folder=shlex.quote(str(folder)), scoreveil=program(folder)), soft_wrap=True, markup=False)
     if attack:
@@ -90,6 +92,16 @@ NEXT = """  cd {folder}
   {scoreveil} verify veil.json
   {scoreveil} protect nonmembers.npy -o veiled.npy --veil veil.json
   {scoreveil} serve your_model.onnx --veil your_veil.json"""
+
+
+def _decision(shown: "Demo") -> tuple[str, ...]:
+    """What `audit` and `fit` say to do with these scores."""
+    from scoreveil.fitting.decision import sentences
+    from scoreveil.fitting.evidence import evidence
+
+    scores = shown.scores
+    given = scores.reference, scores.reference_labels, scores.members, scores.member_labels
+    return sentences(evidence(shown.veil, *given))
 
 
 def _write(shown: "Demo", folder: Path) -> Path:

@@ -2,6 +2,7 @@
 
 import math
 import os
+import shlex
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from scoreveil.veil import Veil
 if TYPE_CHECKING:  # scipy takes a while to import; only those who fit wait for it
     from scoreveil.audit.report.charts.regions import RegionMap
     from scoreveil.fitting.cost import Cost, LabelCost
+    from scoreveil.fitting.decision import Evidence as Fitted
     from scoreveil.fitting.frontier import Trial
     from scoreveil.fitting.recount import Recount
 
@@ -127,6 +129,7 @@ def fit(
         raise ValueError("--pdf prints the page that --report writes: name a folder with --report.")
     with needs("fit"):
         from scoreveil.fitting import check_settings
+        from scoreveil.fitting.decision import Advice, decide
         from scoreveil.fitting.frontier import EPSILONS, fit_and_measure, frontier
         from scoreveil.fitting.records import read_both
     if report is not None:
@@ -170,11 +173,15 @@ def fit(
         with err.status("Fitting …"):
             veil, own = fit_and_measure(epsilon, **given)
         _lead(veil, others.records)
+        _say_decision(own.evidence)
         if target is None:
             with err.status("Comparing with several ε …"):
                 trials = (own, *frontier((each for each in EPSILONS if each is not None), **given))
             _compare(trials)
             return
+        if veil.is_constant:
+            err.print(f"Nothing was written: {target} would say no more than labels do.", soft_wrap=True)
+            raise typer.Exit(3)
         veil.save(target)
         _show_regions(veil, others.names)
         out.print(f"{veil.guarantee}\n", soft_wrap=True)
@@ -188,11 +195,25 @@ def fit(
             page = fitted.write(veil, ordered, str(target), report, printer, others.names)
             out.print(f"Report: {page}", soft_wrap=True)
     steps = [f"scoreveil verify {target}", f"scoreveil show {target} -o {target.with_suffix('.svg')}"]
-    if not veil.is_constant:
+    if inside is not None:
+        data = [("--model", model), ("--member-data", member_data), ("--nonmember-data", nonmember_data)]
+        sides = zip(("--nonmembers", "--nonmember-labels", "--members", "--member-labels"), files, strict=True)
+        said = [*data, *sides, ("--columns", columns), ("--shape", shape), ("--threshold", threshold)]
+        words = [word for option, value in said if value is not None for word in (option, str(value))]
+        steps.append(shlex.join(["scoreveil", "audit", "--veil", str(target), *words, *["--logits"] * logits]))
+    if decide(own.evidence) is not Advice.LABELS_ONLY:
         if used is None:
             steps.append(f"scoreveil protect scores.csv -o safe.csv --veil {target}")
         steps.append(f"scoreveil serve model.onnx --veil {target}")
     out.print(f"Wrote {target}. Next:", *(f"  {step}" for step in steps), sep="\n", soft_wrap=True)
+
+
+def _say_decision(evidence: "Fitted") -> None:
+    """What to do, and what that rests on."""
+    from scoreveil.fitting.decision import sentences
+
+    out.print(*sentences(evidence), sep="\n", soft_wrap=True)
+    out.print()
 
 
 def _check_target(target: Path, endings: tuple[str, ...], what: str, force: bool) -> None:
@@ -297,8 +318,6 @@ def _show_cost(measured: "Cost") -> None:
     out.print(table)
     if measured.labels:
         _show_labels(measured.labels)
-    for sentence in measured.verdict:
-        out.print(sentence, soft_wrap=True)
     out.print()
 
 
@@ -335,7 +354,7 @@ def _compare(trials: "Sequence[Trial]") -> None:
         table.add_column(name, justify="right")
     for trial in trials:
         assert trial.cost is not None, "there are labels"
-        beats = "yes" if trial.cost.beats_label else "not shown"
+        beats = "yes" if trial.evidence.is_worth_more else "not shown"
         epsilon = "none" if trial.epsilon is None else f"{trial.epsilon:g}"
         table.add_row(epsilon, f"{most_found(trial.epsilon):.1%}", *figures(trial.cost, "veiled"), beats)
     for way in ("label", "tempered", "raw"):

@@ -108,8 +108,6 @@ class Cost:
         ece: The expected calibration error of the confidence.
         leak: AUC of the confidence as a test for membership, above or below; empty without members.
         reliability: Groups of records by their confidence, least first.
-        beats_label: Whether the veil's log-loss is surely below that of the label with a constant confidence.
-        verdict: What follows, in sentences.
         labels: The same of each of many labels.
     """
 
@@ -120,8 +118,6 @@ class Cost:
     ece: dict[str, Measure]
     leak: dict[str, Measure]
     reliability: dict[str, tuple[Group, ...]]
-    beats_label: bool
-    verdict: tuple[str, ...]
     labels: tuple[LabelCost, ...] = ()
 
     def __str__(self) -> str:
@@ -130,7 +126,7 @@ class Cost:
             found = getattr(self, name)
             if found:
                 lines.append(f"{name:8}" + "".join(f"{found[way]!s:>24}" for way in WAYS))
-        return "\n".join([*lines, *self.verdict])
+        return "\n".join(lines)
 
 
 def cost(
@@ -157,26 +153,57 @@ def cost(
     """
     if nonmember_labels is None:
         raise ValueError("What an answer is worth cannot be measured without nonmember_labels.")
+    others, inside, _ = read_both(nonmembers, nonmember_labels, members, member_labels, shape=options.get("shape"))
     rng = rng or np.random.default_rng(0)  # measured twice, the same comes out: nothing here is released
-    shape = options.get("shape")
-    others, inside, _ = read_both(nonmembers, nonmember_labels, members, member_labels, shape=shape)
-    fewest = min(others.records, others.records if inside is None else inside.records)
+    return cost_of(cross_fitted(others, inside, rng, **options), rng)
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """What each way of answering said about every record, made without that record; of members the confidence too."""
+
+    others: Scored
+    members: Scored | None
+    to_others: dict[str, Floats]
+    to_members: dict[str, Floats]
+    folds: Integers  # of each record
+    member_folds: Integers
+
+
+def cross_fitted(
+    others: Scored, members: Scored | None, rng: np.random.Generator, veil: Veil | None = None, **options: Any
+) -> Answers:
+    """Answers about each fold of the records, by ways that are fitted on the others.
+
+    Args:
+        others: Records that were not trained on.
+        members: Records that were.
+        rng: For folds and draws.
+        veil: A fitted one, that answers about all of them in place of veils that are fitted here.
+        options: Arguments of `fit`.
+    """
+    fewest = min(others.records, others.records if members is None else members.records)
     if fewest < 2 * FOLDS:
         raise ValueError(f"Expected at least {2 * FOLDS} records of each side to measure on, got {fewest}.")
-    answers = {way: np.empty_like(others.scores) for way in WAYS}
-    of_members = {way: np.empty(0 if inside is None else len(inside)) for way in WAYS}
-    folds, member_folds = _folds(others, rng), _folds(inside, rng)
+    folds, member_folds = _folds(others, rng), _folds(members, rng)
+    to_others, to_members = dict[str, Floats](), dict[str, Floats]()
     for number in range(FOLDS):
         fold, member_fold = folds == number, member_folds == number
-        rest = others.take(~fold)
-        known = None if inside is None else inside.take(~member_fold)
-        for way, answer in _ways(rest, known, rng, options):
-            answers[way][np.repeat(fold, others.releases)] = answer(others.take(fold))
-            if inside is not None:
-                asked = inside.take(member_fold)
-                of_members[way][np.repeat(member_fold, asked.releases)] = confidence(asked, answer(asked))
-    measured = _Measured(others, inside, answers, of_members, folds, member_folds)
-    return measured.cost(rng)
+        known = None if members is None else members.take(~member_fold)
+        for way, answer in _ways(others.take(~fold), known, rng, veil, options):
+            _put(to_others.setdefault(way, np.empty_like(others.scores)), others, fold, answer)
+            if members is not None:
+                _put(to_members.setdefault(way, np.empty_like(members.scores)), members, member_fold, answer)
+    return Answers(others, members, to_others, to_members, folds, member_folds)
+
+
+def _put(answers: Floats, records: Scored, fold: NDArray[np.bool_], answer: Way) -> None:
+    answers[np.repeat(fold, records.releases)] = answer(records.take(fold))
+
+
+def cost_of(answers: Answers, rng: np.random.Generator) -> Cost:
+    """What each way of answering is worth."""
+    return _Measured(answers).cost(rng)
 
 
 def _folds(side: Scored | None, rng: np.random.Generator) -> Integers:
@@ -190,18 +217,20 @@ def confidence(records: Scored, answers: Floats) -> Floats:
 
 
 def _ways(
-    others: Scored, members: Scored | None, rng: np.random.Generator, options: dict[str, Any]
+    others: Scored, members: Scored | None, rng: np.random.Generator, veil: Veil | None, options: dict[str, Any]
 ) -> Iterator[tuple[str, Way]]:
-    """Each way to answer, fitted on these records."""
+    """Each way to answer, fitted on these records; without labels the first two."""
     inside = (None, None) if members is None else members.given
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # who fits the veil itself is told
-        fitted = fit(*others.given, *inside, rng=rng, **{**options, "force": True})
-    veil = Veil(fitted.mechanism, shape=fitted.shape, rng=rng)
+    if veil is None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # who fits the veil itself is told
+            veil = fit(*others.given, *inside, rng=rng, **{**options, "force": True})
+    drawing = Veil(veil.mechanism, shape=veil.shape, rng=rng)
     yield "raw", lambda asked: asked.said
-    yield "tempered", _tempered(others)
-    yield "veiled", lambda asked: in_words(asked.shape, asked_quietly(veil, asked.given[0]))
-    yield "label", label_alone(others)
+    yield "veiled", lambda asked: in_words(asked.shape, asked_quietly(drawing, asked.given[0]))
+    if others.labels is not None:
+        yield "tempered", _tempered(others)
+        yield "label", label_alone(others)
 
 
 def asked_quietly(veil: Veil, scores: Floats) -> Floats:
@@ -376,28 +405,25 @@ def brier(answers: Floats, labels: Integers) -> Floats:
 class _Measured:
     """Answers of every way, and what they are worth."""
 
-    def __init__(
-        self,
-        others: Scored,
-        members: Scored | None,
-        answers: dict[str, Floats],
-        of_members: dict[str, Floats],
-        folds: Integers,
-        member_folds: Integers,
-    ) -> None:
+    def __init__(self, answers: Answers) -> None:
+        others, members, made = answers.others, answers.members, answers.to_others
         assert others.labels is not None
         self.others, self.right, self.truth = others, others.is_right, others.labels
-        self.confidence = {way: confidence(others, found) for way, found in answers.items()}
-        self.of_members = of_members
-        self.folds, self.member_folds = (np.repeat(each, others.releases) for each in (folds, member_folds))
+        self.confidence = {way: confidence(others, each) for way, each in made.items()}
+        self.of_members = {}
+        if members is not None:
+            self.of_members = {way: confidence(members, each) for way, each in answers.to_members.items()}
+        self.folds, self.member_folds = (
+            np.repeat(each, others.releases) for each in (answers.folds, answers.member_folds)
+        )
         # it differs by fold, lower where the fold does better: a ranking must not see that
         alone, groups = self.confidence["label"], alike(others)
         constant = np.bincount(groups, alone) / np.maximum(np.bincount(groups), 1)
         self.confidence["label"] = constant[groups]
         if members is not None:
-            self.of_members = {**of_members, "label": constant[alike(members)]}
-        self.losses = {way: log_loss(found, self.truth) for way, found in answers.items()}
-        self.briers = {way: brier(found, self.truth) for way, found in answers.items()}
+            self.of_members["label"] = constant[alike(members)]
+        self.losses = {way: log_loss(each, self.truth) for way, each in made.items()}
+        self.briers = {way: brier(each, self.truth) for way, each in made.items()}
 
     def figures(self, these: Integers, members: Integers | None) -> dict[tuple[str, str], float]:
         """Every measure of every way, over these releases."""
@@ -435,13 +461,10 @@ class _Measured:
                 found[way] = Measure(value, min(float(low), value), max(float(high), value))
             return found
 
-        better = [each["nll", "label"] - each["nll", "veiled"] for each in redrawn]
-        beats_label = float(np.quantile(better, tail)) > 0  # of the same records, so that their luck cancels out
         figures_of = {name: measure(name) for name in MEASURES}
-        verdict = _verdict(figures_of["leak"], beats_label, figures_of["useful"])
         groups = {way: reliability(self.confidence[way], self.right) for way in WAYS}
         labels = self._by_label() if isinstance(self.others.shape, ManyLabels) else ()
-        return Cost(**figures_of, reliability=groups, beats_label=beats_label, verdict=verdict, labels=labels)
+        return Cost(**figures_of, reliability=groups, labels=labels)
 
     def _by_label(self) -> tuple[LabelCost, ...]:
         releases, found = self.others.releases, []
@@ -454,23 +477,3 @@ class _Measured:
             name = self.others.names[label] if self.others.names else str(label)
             found.append(LabelCost(name, float(self.truth[these].mean()), **figures))
         return tuple(found)
-
-
-def _verdict(leak: dict[str, Measure], beats_label: bool, useful: dict[str, Measure]) -> tuple[str, ...]:
-    sentences = []
-    if leak and leak["raw"].low <= 0.5 <= leak["raw"].high:
-        sentences.append(
-            "The raw confidence does not tell members from others on these records: there is nothing to hide from the "
-            "population, and ε alone is what a veil can add."
-        )
-    if not beats_label:
-        sentences.append(
-            "It is not shown on these records that the veil is better than the label with a constant confidence, by "
-            "its log-loss: return the label alone, or fit with a larger advantage, without ε, or on more records."
-        )
-    elif useful:
-        sentences.append(
-            f"The veiled confidence tells right from wrong with AUROC {useful['veiled'].value:.2f}, the raw one with "
-            f"{useful['raw'].value:.2f}, the label alone with {useful['label'].value:.2f}."
-        )
-    return tuple(sentences)

@@ -9,8 +9,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from scoreveil.fitting import fit
-from scoreveil.fitting.cost import Cost, cost
+from scoreveil.fitting.cost import Cost, cost_of, cross_fitted
+from scoreveil.fitting.decision import Evidence
+from scoreveil.fitting.evidence import evidence_of
+from scoreveil.fitting.records import read_both
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.veil import Veil
 
@@ -19,18 +24,31 @@ EPSILONS: tuple[float | None, ...] = (None, 8.0, 4.0, 2.0, 1.0, 0.5)
 
 @dataclass(frozen=True)
 class Trial:
-    """One ε, or none: what a veil that was fitted for it promises, and what it costs where there are labels to tell."""
+    """One ε, or none: what its veil promises, what it costs where there are labels to tell, and whether to take it."""
 
     epsilon: float | None
     guarantee: Guarantee
     cost: Cost | None
+    evidence: Evidence
 
 
-def fit_and_measure(epsilon: float | None = None, **given: Any) -> tuple[Veil, Trial]:
-    """The veil of all records, and what such a veil costs; takes what `fit` takes."""
-    veil = fit(epsilon=epsilon, **given)
-    measured = None if given.get("nonmember_labels") is None else cost(epsilon=epsilon, **given)
-    return veil, Trial(epsilon, veil.guarantee, measured)
+def fit_and_measure(
+    epsilon: float | None,
+    nonmembers: Any,
+    nonmember_labels: Any = None,
+    members: Any = None,
+    member_labels: Any = None,
+    **options: Any,
+) -> tuple[Veil, Trial]:
+    """The veil of all records, and what such a veil is worth; takes what `fit` takes."""
+    options |= {"epsilon": epsilon}
+    given = nonmembers, nonmember_labels, members, member_labels
+    veil = fit(*given, **options)
+    rng = np.random.default_rng(0)  # measured twice, the same comes out: nothing here is released
+    others, inside, _ = read_both(*given, shape=options.get("shape"))
+    answers = cross_fitted(others, inside, rng, **options)
+    evidence = evidence_of(answers, veil, options.get("beyond", "label"))
+    return veil, Trial(epsilon, veil.guarantee, None if others.labels is None else cost_of(answers, rng), evidence)
 
 
 def frontier(epsilons: Iterable[float | None] = EPSILONS, **given: Any) -> tuple[Trial, ...]:

@@ -12,6 +12,28 @@ Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Defense = Callable[[Floats], Floats]  # (n, k) scores in, (n, k) scores out: ours and every rival
+FOLDS = 5  # of the records, for what is fitted on some and judged on others
+
+
+@dataclass(frozen=True)
+class CrossFitted:
+    """A defense for each fold of the records, which was fitted on the others: nobody is answered by one that knows him.
+
+    Scores from elsewhere, such as those of a shadow, are dealt to all of them in turn.
+    """
+
+    of_fold: tuple[Defense, ...]
+
+    def __call__(self, scores: Floats) -> Floats:
+        return self.of(scores, np.arange(len(scores)) % len(self.of_fold))
+
+    def of(self, scores: Floats, fold: Integers) -> Floats:
+        answers = np.array(scores, dtype=np.float64)
+        for number, defense in enumerate(self.of_fold):
+            these = fold == number
+            if these.any():
+                answers[these] = defense(scores[these])
+        return answers
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,6 +43,7 @@ class Records:
     scores: Floats  # (n, k)
     labels: Integers | None = None  # (n,)
     variants: Integers | None = None  # (n, a): the labels that the model gives to augmented copies of the input
+    fold: Integers | None = None  # (n,): the part that what is fitted to answer about a record leaves out
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -47,9 +70,16 @@ class Records:
     def take(self, index: Integers | Bools | slice) -> "Records":
         labels = None if self.labels is None else self.labels[index]
         variants = None if self.variants is None else self.variants[index]
-        return Records(self.scores[index], labels, variants)
+        fold = None if self.fold is None else self.fold[index]
+        return Records(self.scores[index], labels, variants, fold)
+
+    def in_folds(self, rng: np.random.Generator) -> "Records":
+        """With a fold for each."""
+        return self if self.fold is not None else replace(self, fold=rng.permutation(len(self)) % FOLDS)
 
     def defended(self, defense: Defense) -> "Records":
+        if isinstance(defense, CrossFitted) and self.fold is not None:
+            return replace(self, scores=defense.of(self.scores, self.fold))
         return replace(self, scores=np.asarray(defense(self.scores), dtype=np.float64))
 
 
@@ -68,6 +98,10 @@ class Membership:
     def records(self) -> Records:
         """Members first, then non-members."""
         return joined([self.members, self.nonmembers])
+
+    def without_fold(self, number: int) -> "Membership":
+        """All but those of a fold."""
+        return Membership(*(each.take(np.flatnonzero(each.fold != number)) for each in (self.members, self.nonmembers)))
 
     @property
     def truth(self) -> Bools:
@@ -98,7 +132,8 @@ def joined(parts: Iterable[Records]) -> Records:
         return np.concatenate(known) if len(known) == len(arrays) else None
 
     scores = np.concatenate([part.scores for part in each])
-    return Records(scores, together([part.labels for part in each]), together([part.variants for part in each]))
+    fields = ([getattr(part, name) for part in each] for name in ("labels", "variants", "fold"))
+    return Records(scores, *map(together, fields))
 
 
 def digest(*arrays: ArrayLike | None) -> str:

@@ -6,6 +6,7 @@ from time import perf_counter
 from typing import Literal
 
 from scoreveil.audit.data.records import Defense, Floats, Membership, Records
+from scoreveil.veil import Veil
 
 
 @dataclass(frozen=True, eq=False)
@@ -15,12 +16,16 @@ class Given:
     known      members and non-members of the target that the defender itself knows, to fit a defense on
     reference  held-out records that are neither attacked nor protected: the public reference
     epsilon    for the defenses that take one
+    everyone   all members and non-members with their folds, where what is fitted answers about each fold apart
+    veil       a fitted one that was given: the defense "regions" is this
     """
 
     known: Membership
     reference: Records
     seed: int
     epsilon: float | None = None
+    everyone: Membership | None = None
+    veil: Veil | None = None
 
 
 Kept = Literal["label", "ranking"]
@@ -38,7 +43,7 @@ class Method:
     keeps_label: bool = True
     keeps_ranking: bool = False
     is_random: bool = False  # with an ε where it takes one, asking again gives another answer
-    fits: bool = False  # fitted on members: judged on half of them, fitted on the other half
+    fits: bool = False  # fitted on members: on all folds of the records but the one that it answers about
     needs_labels: bool = False  # fitted to true labels
     is_slow: bool = False  # takes milliseconds a vector: a study begins with it
 

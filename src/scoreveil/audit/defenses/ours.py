@@ -8,9 +8,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from scoreveil.audit.data.records import Defense, Membership
+from scoreveil.audit.data.records import FOLDS, CrossFitted, Defense, Membership
 from scoreveil.audit.defenses.interface import Given
 from scoreveil.fitting import fit
+from scoreveil.fitting.cost import asked_quietly
 from scoreveil.mechanisms.isotonic import Keep
 from scoreveil.mechanisms.published import normalize
 from scoreveil.shapes import Shape
@@ -41,8 +42,23 @@ def isotonic(keep: Keep = 1, reference: bool = False) -> Callable[[Given], Defen
 
 
 def regions(given: Given) -> Defense:
-    """The fitted veil, on known members and the reference; with an ε its answers are drawn."""
+    """The veil that was given; else one fitted for each fold of the records, or on those that the defender knows."""
+    if given.veil is not None:
+        return Veil(given.veil.mechanism, rng=_rng(given))
+    if given.everyone is not None:
+        return cross_fitted(given.everyone, given.epsilon, given.seed)
     return Veil(studied_veil(given.known, given.epsilon).mechanism, rng=_rng(given))
+
+
+def cross_fitted(everyone: Membership, epsilon: float | None, seed: int, shape: Shape | None = None) -> CrossFitted:
+    """A veil for each fold of the records, fitted on the others."""
+
+    def of_fold(number: int) -> Defense:
+        fitted = studied_veil(everyone.without_fold(number), epsilon, shape)
+        veil = Veil(fitted.mechanism, shape=shape, rng=np.random.default_rng([seed, number]))
+        return lambda scores: asked_quietly(veil, scores)
+
+    return CrossFitted(tuple(map(of_fold, range(FOLDS))))
 
 
 def studied_veil(known: Membership, epsilon: float | None, shape: Shape | None = None) -> Veil:

@@ -26,6 +26,7 @@ from scoreveil.audit.report.pdf import Printer
 from scoreveil.audit.report.tables import Table, TableCell
 from scoreveil.audit.report.wording import NOTHING, number, percent
 from scoreveil.fitting.cost import MEASURES, OF_LABEL, WAYS, Cost, Group, LabelCost, Measure
+from scoreveil.fitting.decision import decide, sentences
 from scoreveil.fitting.frontier import Trial
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.shapes import ManyLabels, Shape
@@ -79,7 +80,12 @@ def results(veil: Veil, trials: Sequence[Trial]) -> dict[str, Any]:
             for each in chart.read(veil)
         ],
         "cost": [
-            {**_promise(trial.guarantee), "cost": None if trial.cost is None else asdict(trial.cost)}
+            {
+                **_promise(trial.guarantee),
+                "cost": None if trial.cost is None else asdict(trial.cost),
+                "evidence": asdict(trial.evidence),
+                "advice": decide(trial.evidence).value,
+            }
             for trial in trials
         ],
         **({} if veil.shape is None else {"shape": veil.shape.settings()}),
@@ -90,7 +96,8 @@ def html(veil: Veil, trials: Sequence[Trial], target: str, names: Sequence[str] 
     """The whole page; without trials, of the regions and the promise alone."""
     maps, promise = chart.read(veil, names), veil.guarantee
     epsilon = None if math.isinf(veil.epsilon) else veil.epsilon
-    own = next((trial.cost for trial in trials if trial.epsilon == epsilon), None)
+    trial = next((trial for trial in trials if trial.epsilon == epsilon), None)
+    own = None if trial is None else trial.cost
     measured = [(trial.epsilon, trial.cost) for trial in trials if trial.cost is not None]
     what = f"{len(maps[0].rows)} regions" if len(maps) == 1 else f"{len(maps)} labels"
     return rendered(
@@ -106,7 +113,7 @@ def html(veil: Veil, trials: Sequence[Trial], target: str, names: Sequence[str] 
         epsilon=epsilon,
         is_constant=veil.is_constant,
         promise=promise,
-        verdict=() if own is None else own.verdict,
+        verdict=() if trial is None else sentences(trial.evidence),
         trials=trials,
         costs=None if own is None else costs(own),
         labels=None if own is None or not own.labels else labels(own.labels),

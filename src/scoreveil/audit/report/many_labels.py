@@ -16,20 +16,20 @@ from scoreveil import atomic
 from scoreveil.audit.report.page import STATUS, made, rendered
 from scoreveil.audit.report.pdf import Printer
 from scoreveil.audit.report.tables import Table, TableCell
-from scoreveil.audit.report.verdict import (
+from scoreveil.audit.report.verdict import Leak, excess, leaks, recommended, veils_tried
+from scoreveil.audit.report.wording import NOTHING, attack, interval, number, setting_in_words
+from scoreveil.audit.study.many_labels import LabelsStudy, Worth
+from scoreveil.audit.study.results import LABEL, UNDEFENDED, VEIL, AttackResult, Setting, Study
+from scoreveil.fitting.decision import (
     LEAKS,
     NO_MORE,
     UNDECIDED,
+    Evidence,
     Excess,
-    Leak,
     Outcome,
-    excess,
-    leaks,
-    veils_tried,
+    preferred,
+    sentences,
 )
-from scoreveil.audit.report.wording import NOTHING, attack, interval, number, setting_in_words
-from scoreveil.audit.study.many_labels import LabelsStudy, Worth
-from scoreveil.audit.study.results import LABEL, UNDEFENDED, AttackResult, Setting, Study
 
 WHOLE = "all labels together"
 IN_A_WORD: dict[Outcome, str] = {LEAKS: "leaks", NO_MORE: "no more than yes or no", UNDECIDED: "cannot be told"}
@@ -59,6 +59,7 @@ class LabelsVerdict:
     whole: Found
     labels: tuple[Found, ...]
     veils: dict[Setting, list[Found]]  # behind each veil that was tried
+    evidence: Evidence
     recommended: Setting | None
     sentences: tuple[str, ...] = ()
 
@@ -74,8 +75,8 @@ class LabelsVerdict:
     @property
     def outcome(self) -> Outcome:
         """That of the worst of them."""
-        outcomes = {each.excess.outcome for each in self.every}
-        return next(outcome for outcome in (LEAKS, UNDECIDED, NO_MORE) if outcome in outcomes)
+        assert self.evidence.leak is not None, "an audit has members"
+        return self.evidence.leak.outcome
 
 
 def verdict(study: LabelsStudy) -> LabelsVerdict:
@@ -83,8 +84,10 @@ def verdict(study: LabelsStudy) -> LabelsVerdict:
     undefended = _found(study, UNDEFENDED)
     labels = sorted(undefended[1:], key=lambda each: each.excess.value, reverse=True)
     veils = {one: _found(study, one) for one in veils_tried(study.whole)}
-    recommended = _recommended(study, veils) if any(e.excess.outcome == LEAKS for e in undefended) else None
-    found = LabelsVerdict(undefended[0], tuple(labels), veils, recommended)
+    tried = (one.joined(_worst(undefended), _worst(veils[VEIL, one.epsilon])) for one in study.evidence)
+    evidence = preferred(tuple(tried))
+    assert evidence is not None, "a veil was studied"
+    found = LabelsVerdict(undefended[0], tuple(labels), veils, evidence, recommended(evidence))
     return replace(found, sentences=_sentences(study, found))
 
 
@@ -94,20 +97,13 @@ def _found(study: LabelsStudy, setting: Setting) -> list[Found]:
     made = []
     for name, each in studies:
         seen = leaks(each, setting)
-        made.append(Found(name, excess(seen, len(studies)), seen))
+        # half of the error is left for the evidence
+        made.append(Found(name, excess(seen, 2 * len(studies)), seen))
     return made
 
 
-def _recommended(study: LabelsStudy, veils: dict[Setting, list[Found]]) -> Setting | None:
-    """The most useful that is shown to hold everywhere; else of those that may; else the label alone."""
-    worth = {each.setting: each for each in study.worth}
-    useful = [one for one in veils if one not in study.constant and (one not in worth or worth[one].beats_label)]
-    outcomes = {one: {each.excess.outcome for each in veils[one]} for one in useful}
-    holding = [one for one in useful if outcomes[one] == {NO_MORE}]
-    open_ones = [one for one in useful if LEAKS not in outcomes[one]]
-    if not veils:
-        return None
-    return min(holding or open_ones, key=lambda one: worth[one].nll if one in worth else 0.0, default=LABEL)
+def _worst(found: list[Found]) -> Excess:
+    return max((each.excess for each in found), key=lambda each: each.low)
 
 
 def _sentences(study: LabelsStudy, found: LabelsVerdict) -> tuple[str, ...]:
@@ -126,20 +122,15 @@ def _sentences(study: LabelsStudy, found: LabelsVerdict) -> tuple[str, ...]:
     if unknown:
         parts.append(f"Of {unknown} it cannot be told from this many records.")
     said = [
+        *sentences(found.evidence),
         " ".join(parts),
         _of(labels[0], f"The worst label is {labels[0].name!r}"),
         _of(found.whole, "All labels of an answer together"),
     ]
     if found.recommended == LABEL:
-        said.append(
-            f"No veil that was tried both holds and is surely worth more than yes or no alone: return that. "
-            f"{_reasons(study, found)}"
-        )
+        said.append(_reasons(study, found))
     elif found.recommended is not None:
         said += _of_veil(study, found, found.recommended)
-    elif found.outcome == UNDECIDED:
-        times = max(each.excess.times_as_many for each in found.every)
-        said.append(f"Nothing is recommended. {times} times as many records would tell.")
     said.append(
         f"{count + 1} verdicts are given at once; their bounds hold for all of them together with 95 % confidence."
     )
@@ -166,7 +157,7 @@ def _reasons(study: LabelsStudy, found: LabelsVerdict) -> str:
 def _of(found: Found, who: str) -> str:
     best = found.best
     bound = f"at least {number(found.excess.low, 3)}" if found.excess.outcome == LEAKS else _between(found.excess)
-    told = ", which is told the truth," if found.worst.told else ""
+    told = ", given the true label," if found.worst.told else ""
     return (
         f"{who}: the best attack ({attack(best)}){told} reaches AUC {interval(best.auc, best.auc_low, best.auc_high)}, "
         f"where yes or no alone gives {number(found.worst.floor_auc)}. It lies {bound} above that."
@@ -186,7 +177,7 @@ def _of_veil(study: LabelsStudy, found: LabelsVerdict, taken: Setting) -> list[s
     shown = f"For {held or 'none'} of the {len(outcomes)} it is shown that no more leaks than from yes or no"
     shown += "." if held == len(outcomes) else "; for the others it cannot be told."
     said = [
-        f"Take {setting_in_words(taken)} for each label. Behind it the best attack on a label ({worst.name}) reaches "
+        f"Behind {setting_in_words(taken)} for each label the best attack on a label ({worst.name}) reaches "
         f"AUC {interval(worst.best.auc, worst.best.auc_low, worst.best.auc_high)}, and on all labels together "
         f"{interval(together.auc, together.auc_low, together.auc_high)}. {shown}",
     ]
@@ -255,11 +246,7 @@ def headline(found: LabelsVerdict) -> str:
 
 def advice(found: LabelsVerdict) -> str:
     """What to do, in one sentence."""
-    if found.recommended == LABEL:
-        return "Return the yes or no of each label, and no confidence."
-    if found.recommended is not None:
-        return f"Put a veil between the model and whoever asks: {setting_in_words(found.recommended)} for each label."
-    return "Nothing to do." if found.outcome == NO_MORE else "Ask again with more records."
+    return sentences(found.evidence)[0]
 
 
 def by_label(found: LabelsVerdict) -> Table:
@@ -307,7 +294,7 @@ def over_epsilon(study: LabelsStudy) -> Table:
     return Table("Over ε", columns, tuple(rows))
 
 
-def worth(measured: tuple[Worth, ...], recommended: Setting | None) -> Table:
+def worth(measured: tuple[Worth, ...], taken: Setting | None) -> Table:
     """What each way to answer is worth, over all labels."""
     columns = (
         ("defense", ""),
@@ -318,11 +305,10 @@ def worth(measured: tuple[Worth, ...], recommended: Setting | None) -> Table:
     rows = []
     for each in measured:
         name = setting_in_words(each.setting)
-        beats = {None: "", True: "surely better than yes or no alone", False: "not surely better"}[each.beats_label]
         cells = [TableCell(number(value, 3), value) for value in (each.useful, each.nll, each.ece)]
-        rows.append((TableCell(name, name, beats), *cells))
+        rows.append((TableCell(name, name), *cells))
     there = [each.setting for each in measured]
-    return Table("Worth", columns, tuple(rows), there.index(recommended) if recommended in there else None)
+    return Table("Worth", columns, tuple(rows), there.index(taken) if taken in there else None)
 
 
 def _outcome(found: Found) -> TableCell:
@@ -331,7 +317,7 @@ def _outcome(found: Found) -> TableCell:
 
 def _auc(found: Found) -> TableCell:
     best = found.best
-    told = ", told the truth" if found.worst.told else ""
+    told = ", given the true label" if found.worst.told else ""
     return TableCell(number(best.auc), best.auc, f"{number(best.auc_low)}–{number(best.auc_high)}{told}")
 
 

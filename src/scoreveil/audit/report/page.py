@@ -21,11 +21,12 @@ from scoreveil.audit.report.charts.panel import NARROW, Panel, sheet
 from scoreveil.audit.report.charts.regions import MOST_LABELS
 from scoreveil.audit.report.charts.svg import svg
 from scoreveil.audit.report.pdf import Printer
-from scoreveil.audit.report.verdict import LEAKS, NO_MORE, UNDECIDED, AuditVerdict, Outcome, enough
+from scoreveil.audit.report.verdict import AuditVerdict, enough
 from scoreveil.audit.report.verdict import verdict as judge
-from scoreveil.audit.report.wording import NOTHING, setting_in_words
-from scoreveil.audit.study.results import LABEL, Study, to_json
+from scoreveil.audit.report.wording import NOTHING
+from scoreveil.audit.study.results import Study, to_json
 from scoreveil.audit.study.risk import RecordRisks
+from scoreveil.fitting.decision import LEAKS, NO_MORE, UNDECIDED, Outcome, sentences
 from scoreveil.veil import Veil
 
 NAMING_MEMBERS = ("report.html", "report.pdf", "vulnerability.json")  # the most exposed, by row, where risks are known
@@ -97,15 +98,11 @@ def both_widths(wide: Sheet, narrow: Sheet) -> Markup:
 
 def advice(study: Study, verdict: AuditVerdict) -> str:
     """What to do, in one sentence."""
+    if verdict.evidence is not None:
+        return sentences(verdict.evidence)[0]
     if verdict.excess.outcome == UNDECIDED:
         return f"Ask again with more records. {enough(study, verdict.excess)} would tell."
-    if verdict.excess.outcome == NO_MORE:
-        return "Nothing to do: an attacker learns from the scores what the label alone gives away, within the margin."
-    if verdict.recommended is None:
-        return "No veil was studied, so there is no advice on what to do."
-    if verdict.recommended == LABEL:
-        return "Return the label, with a constant confidence or none."
-    return f"Put a veil between the model and whoever asks: {setting_in_words(verdict.recommended)}."
+    return "No fitted veil was studied, so there is no advice on what to do."
 
 
 def made(meta: dict[str, Any], above: str = "") -> list[tuple[str, str]]:

@@ -1,12 +1,13 @@
-"""What follows from a study: whether the scores leak more than the label, and which veil to take if they do.
+"""What follows from a study: whether the scores leak more than the label, and what to do about it.
 
     found = verdict(study)
     found.excess.outcome                                # LEAKS, NO_MORE or UNDECIDED
+    found.advice                                        # Advice.TAKE_VEIL, …: as `scoreveil fit` decides
     found.recommended                                   # ("regions", None), or None
 
 The *excess* of a setting is how far the AUC of the best attack on the scores lies above what the label alone gives to
-the same attacker, max_i min_j (a_i - f_j), over attacks i and floors j: guessing, the attack on the label, and of LiRA
-and RMIA their own form that is given labels alone. Its 95 % bounds are
+the same attacker, max_i min_j (a_i - f_j), over attacks i and floors j: guessing, the attack on the label, and of
+shadow-model attacks their own form that is given labels alone. Its 95 % bounds are
 
     low  = max_i min_j (a_i - f_j - z(5 % / attacks) s_ij)     since the best of many attacks is lucky, too
     high = max_i min_j (a_i - f_j + z(5 % / floors) s_ij)      since the highest of several floors is, too
@@ -19,10 +20,13 @@ where high - low is below the margin, it always can.
 An attacker who knows the true label may also ignore it: "with the label" is the best of all attacks, "without" the best
 of those that are not told it. Every form counts, the paper's too: a defense is as good as the best attack tried on it.
 Settings are compared by the attacks that were run on all of them.
+
+What to do is decided by `fitting/decision.py`, from the evidence that `scoreveil fit` measures too, joined by these
+attacks where they surely find more.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Literal
@@ -47,14 +51,21 @@ from scoreveil.audit.study.results import (
     or_guessing,
     shared,
 )
+from scoreveil.fitting.decision import (
+    LEAKS,
+    MARGIN,
+    NO_MORE,
+    UNDECIDED,
+    Advice,
+    Evidence,
+    Excess,
+    Outcome,
+    decide,
+    preferred,
+    sentences,
+)
 
-Outcome = Literal["leaks", "leaks no more than the label", "cannot be told from this many records"]
-
-MARGIN = 0.02  # of AUC above the floor: less is no more than the label
 ERROR = 0.05  # how often a bound may be wrong
-LEAKS: Outcome = "leaks"
-NO_MORE: Outcome = "leaks no more than the label"
-UNDECIDED: Outcome = "cannot be told from this many records"
 HEADLINES: dict[Outcome, str] = {
     LEAKS: "The scores leak.",
     NO_MORE: "The scores leak no more than the label.",
@@ -65,33 +76,15 @@ FEWEST_ALARMS = 10  # false alarms that a share of members found rests on
 
 
 @dataclass(frozen=True)
-class Excess:
-    """How far the best attack comes above the floor, with its bounds."""
-
-    value: float
-    low: float
-    high: float
-
-    @property
-    def outcome(self) -> Outcome:
-        if self.high <= MARGIN:
-            return NO_MORE
-        return LEAKS if self.low > 0 else UNDECIDED
-
-    @property
-    def times_as_many(self) -> int:
-        """How many times as many records narrow the bounds to the margin."""
-        return math.ceil(((self.high - self.low) / MARGIN) ** 2)
-
-
-@dataclass(frozen=True)
 class AuditVerdict:
     """The study in a few sentences, with the setting it recommends."""
 
     undefended: AttackResult
     excess: Excess  # of the undefended scores
     floors: tuple[AttackResult, ...]  # what the label alone gives, without and with the true label
-    recommended: Setting | None  # None where nothing leaks, or nothing can be told
+    evidence: Evidence | None  # what the advice rests on; None where no fitted veil was studied
+    advice: Advice | None
+    recommended: Setting | None  # the veil or the label; None where nothing leaks, or nothing can be told
     compared: Study  # with the attacks that it was found by
     sentences: tuple[str, ...]
 
@@ -214,73 +207,60 @@ def verdict(study: Study) -> AuditVerdict:
     if not undefended:
         there = ", ".join(sorted({r.defense for r in study.results})) or "no results"
         raise ValueError(f"Expected attacks on the undefended scores (defense 'none'), got {there}.")
-    found = excess(undefended)
-    veils = {one: leaks(study, one, among) for one in tried}
-    recommended = _recommended(study, veils) if found.outcome == LEAKS else None
-    sentences = [_outcome(study, found), _undefended(study, undefended, among), _floors(undefended), _boundary(study)]
+    attacks = excess(undefended, 1 + bool(study.evidence))
+    attacked = (one for one in study.evidence if (VEIL, one.epsilon) in tried)
+    evidence = preferred(tuple(_joined(one, attacks, study, among) for one in attacked))
+    found = attacks if evidence is None or evidence.leak is None else evidence.leak
+    taken = recommended(evidence)
+    said = [*_advice(study, evidence, found), _undefended(study, undefended, among), _floors(undefended)]
+    said += [_behind(study, taken, among), _boundary(study)]
     if found.outcome == LEAKS:
-        sentences += [_recommendation(study, veils, recommended), _worth(study, recommended), _promise(recommended)]
-    sentences += [_proved(study, recommended), _inversion(study, recommended), _left_out(study, among, tried)]
-    sentences += broken_promises(study)
+        said += [*_worth(study, taken), _promise(taken)]
+    said += [_proved(study, taken), _inversion(study, taken), _left_out(study, among, tried)]
+    said += broken_promises(study)
     return AuditVerdict(
         max((leak.best for leak in undefended), key=lambda r: r.auc),
         found,
         tuple(leak.floor for leak in undefended if leak.floor),
-        recommended,
+        evidence,
+        None if evidence is None else decide(evidence),
+        taken,
         among,
-        tuple(s for s in sentences if s),
+        tuple(s for s in said if s),
     )
 
 
-def first_answer(study: Study) -> str:
-    """Whether the scores leak, and what a veil would leave: all that can be said of a study that is not done yet."""
-    said = verdict(study)
-    if said.excess.outcome != LEAKS:
-        return said.sentences[0]
-    veils = {one: leaks(study, one, said.compared) for one in veils_tried(study)}
-    return f"{said.sentences[0]} {_recommendation(study, veils, said.recommended)}"
+def _joined(evidence: Evidence, attacks: Excess, study: Study, among: Study) -> Evidence:
+    """The evidence about a veil, with what the attacks of the study found; half of the error is left for these."""
+    behind = leaks(study, (VEIL, evidence.epsilon), among)
+    return evidence.joined(attacks, excess(behind, 2))
 
 
-def _recommended(study: Study, veils: dict[Setting, tuple[Leak, ...]]) -> Setting | None:
-    """The most useful that is shown to hold; else of those that may; the label where none is worth more."""
-    if not veils:
+def recommended(evidence: Evidence | None) -> Setting | None:
+    """The setting that an advice comes to: the veil, or the label; None for others."""
+    if evidence is None:
         return None
+    return {Advice.TAKE_VEIL: (VEIL, evidence.epsilon), Advice.LABELS_ONLY: LABEL}.get(decide(evidence))
 
-    def worth_it(one: Setting) -> bool:
-        cost = study.costs.get(one)
-        # one confidence for each label says no more than the label
-        return cost is None or (cost.confidences != 1 and cost.beats_label is not False)
 
-    def log_loss(one: Setting) -> float:
-        cost = study.costs.get(one)
-        return 0.0 if cost is None or cost.nll is None else cost.nll  # where it is not measured, the most revealing
-
-    outcomes = {one: excess(found).outcome for one, found in veils.items() if worth_it(one)}
-    holding, open_ones = ([one for one, o in outcomes.items() if o == wanted] for wanted in (NO_MORE, UNDECIDED))
-    return min(holding or open_ones, key=log_loss, default=LABEL)
+def first_answer(study: Study) -> str:
+    """What to do, as far as it can be said of a study that is not done yet."""
+    said = verdict(study)
+    return " ".join(_advice(study, said.evidence, said.excess))
 
 
 def _auc(result: AttackResult) -> str:
     return f"AUC {interval(result.auc, result.auc_low, result.auc_high)}"
 
 
-def _above(found: Excess) -> str:
-    return f"{number(found.value)} above what the label alone gives, with 95 % confidence "
-
-
-def _outcome(study: Study, found: Excess) -> str:
-    lies = f"{HEADLINES[found.outcome]} The AUC of the best attack lies {_above(found)}"
-    if found.outcome == LEAKS:
-        return f"{lies}at least {number(max(found.low, 0.0), 3)}."
-    if found.outcome == NO_MORE:
-        return (
-            f"{lies}at most {number(found.high, 3)}: within the margin of {number(MARGIN)}. Nothing is recommended, "
-            "since there is nothing to hide from these attacks."
-        )
-    return (
-        f"{lies}between {number(found.low, 3)} and {number(found.high, 3)}: neither surely above 0 nor surely within "
-        f"the margin of {number(MARGIN)}. {enough(study, found)} would do. Nothing is recommended."
-    )
+def _advice(study: Study, evidence: Evidence | None, found: Excess) -> tuple[str, ...]:
+    """What to do, and why; without a fitted veil what leaks."""
+    if evidence is not None:
+        return sentences(evidence)
+    said = f"{HEADLINES[found.outcome]} The best attack lies {number(found.value)} AUC above what the label alone gives"
+    said += f", with 95 % confidence {number(found.low, 3)} to {number(found.high, 3)}."
+    more = f"{enough(study, found)} would tell." if found.outcome == UNDECIDED else ""
+    return said, more, "No fitted veil was studied, so there is no advice on what to do."
 
 
 def enough(study: Study, found: Excess) -> str:
@@ -297,11 +277,12 @@ def _undefended(study: Study, found: tuple[Leak, ...], among: Study) -> str:
     said: list[str] = []
     for leak in found:
         top = leak.best
-        who = "Told the true label, the best" if leak.told else "Undefended, the best attack"
+        who = "Given the true label, the best" if leak.told else "Undefended, the best attack"
         if leak.told and not said:
-            who = "Undefended, the best attack, told the true label,"
+            who = "Undefended, the best attack given the true label"
         verb = "reaches" if said else "tells members from non-members with"
-        said.append(f"{who} ({attack(top)}) {verb} {_auc(top)}{_early(among, leak)}.")
+        said.append(f"{who} ({attack(top)}) {verb} {_auc(top)}.")
+        said += [_early(among, leak)] if _early(among, leak) else []
     if not any(readable(leak.best, "tpr_at_1pct") for leak in found):
         count = f"{needed('tpr_at_1pct'):,}"
         said.append(f"How many members are found at 1 % false alarms takes {count} non-members under attack to tell.")
@@ -315,7 +296,7 @@ def _early(among: Study, leak: Leak) -> str:
         return ""
     found = interval(top.tpr_at_1pct, top.tpr_at_1pct_low, top.tpr_at_1pct_high, percent)
     by = "" if attack(top) == attack(leak.best) else f" (by {attack(top)})"
-    return f", and {found} of the members are found at 1 % false alarms{by}"
+    return f"At 1 % false alarms {found} of the members are found{by}."
 
 
 def _floors(found: tuple[Leak, ...]) -> str:
@@ -332,11 +313,11 @@ def _boundary(study: Study) -> str:
     size, kinds = f"{study.boundary[0].members:,}", {False: "without", True: "with"}
     reached = (f"{_auc(r)} {kinds[r.knows_label]} the true label" for r in study.boundary)
     raised = [kinds[told] for told in kinds if any(r in floors(study, told) for r in study.boundary)]
-    means = f"this is the floor {' and '.join(raised)} the true label" if raised else "the floor stays"
+    means = f"This is the floor {' and '.join(raised)} the true label" if raised else "The floor stays"
     return (
-        f"By asking for nothing but labels around {size} members and {size} non-members, up to {QUESTIONS:,} times "
-        f"each, an attacker reaches {' and '.join(reached)}. A veil that keeps the label changes none of these answers "
-        f"and cannot go below that. It is {'surely' if raised else 'not surely'} above what one label gives: {means}."
+        f"By asking for nothing but labels around {size} members and {size} non-members, an attacker reaches "
+        f"{' and '.join(reached)}. It asks up to {QUESTIONS:,} times about each. A veil that keeps the label cannot go "
+        f"below that. It is {'surely' if raised else 'not surely'} above what one label gives. {means}."
     )
 
 
@@ -348,66 +329,29 @@ def _levels(found: tuple[Leak, ...]) -> str:
     )
 
 
-def _constant(study: Study, tried: Iterable[Setting]) -> str:
-    """Said where these veils announce one confidence for each label: why, and what would help."""
-    costs = [study.costs.get(one) for one in tried]
-    if not costs or any(cost is None or cost.confidences != 1 for cost in costs):
+def _behind(study: Study, recommended: Setting | None, among: Study) -> str:
+    """What the same attacks find behind the recommended veil."""
+    if recommended is None or recommended == LABEL:
         return ""
-    return (
-        " Fitted on the records that are not under attack, it announces one confidence for all answers with the same "
-        "label. With more records, or with --reference, others that the model was not trained on, it could say more."
-    )
+    found = leaks(study, recommended, among)
+    return f"Behind {setting_in_words(recommended)} the best attack reaches {_levels(found)}." if found else ""
 
 
-def _recommendation(study: Study, veils: dict[Setting, tuple[Leak, ...]], recommended: Setting | None) -> str:
-    if recommended is None:
-        return "No fitted veil was studied: no advice on what to do."
-    outcomes = {one: excess(found) for one, found in veils.items()}
-    tried = "; ".join(map(setting_in_words, veils))
-    if recommended == LABEL:
-        if all(found.outcome == LEAKS for found in outcomes.values()):
-            why = f"every fitted veil tried ({tried}) leaks more than the label"
-        else:
-            why = f"no fitted veil tried ({tried}) both holds and has a confidence that is clearly worth more"
-        return f"Return the label, with a constant confidence or none: {why}.{_constant(study, veils)}"
-    found, levels = outcomes[recommended], _levels(veils[recommended])
-    said = f"Take {setting_in_words(recommended)}: of the veils tried ({tried}) "
-    if found.outcome == NO_MORE:
-        said += (
-            "the most useful of which it is shown that the best attack stays within "
-            f"{number(MARGIN)} of what the label alone gives (at most {number(found.high, 3)} above): {levels}."
-        )
-    else:
-        said += (
-            "the most useful that may hold. Whether it leaks more than the label cannot be told "
-            f"from this many records ({number(found.low, 3)} to {number(found.high, 3)} above): {levels}. "
-            f"About {found.times_as_many} times as many would do."
-        )
-    worse = [setting_in_words(one) for one, other in outcomes.items() if other.outcome == LEAKS]
-    return said + (f" What leaks: {'; '.join(worse)}." if worse else "")
-
-
-def _worth(study: Study, recommended: Setting | None) -> str:
-    """What the confidence is worth in each way to answer."""
-    if recommended is None:
-        return ""
+def _worth(study: Study, recommended: Setting | None) -> list[str]:
+    """What the confidence is worth in each way to answer; nothing where there are no labels to tell by."""
     before = study.costs.get(UNDEFENDED)
-    if before is None or before.auroc_of_confidence is None:
-        return "What the confidence is worth was not measured: that takes true labels."
-    label = "the label with a constant confidence"
-    names = {UNDEFENDED: "undefended", TEMPERED: "after temperature scaling", LABEL: label}
+    if recommended is None or before is None or before.auroc_of_confidence is None:
+        return []
+    names = {UNDEFENDED: "undefended", TEMPERED: "after temperature scaling", LABEL: "label alone"}
     ways = [
         (names.get(cost.setting) or setting_in_words(cost.setting), _worths(cost))
         for cost in ways_to_answer(study, recommended)
     ]
-    if before.label_nll is not None and LABEL not in study.costs:  # an older study
-        ways.append((label, (CHANCE, before.label_nll, before.label_ece)))
-    parts = (
-        f"{name} " + ", ".join(f"{number(values[i], 3)} ({way})" for way, values in ways)
-        for i, name in enumerate(("AUROC", "log-loss", "ECE"))
+    return [
+        f"{name} on new records: " + ", ".join(f"{number(values[i], 3)} ({way})" for way, values in ways) + "."
+        for i, name in enumerate(("AUROC of the confidence", "Log-loss", "Calibration error (ECE)"))
         if all(values[i] is not None for _, values in ways)
-    )
-    return f"What the confidence is worth on records that were not trained on: {'; '.join(parts)}."
+    ]
 
 
 def ways_to_answer(study: Study, recommended: Setting | None) -> list[DefenseResult]:
@@ -427,13 +371,13 @@ def _promise(recommended: Setting | None) -> str:
     tried, epsilon = "These attacks were tried; there may be better ones.", recommended[1]
     if epsilon is None:
         return (
-            f"{tried} The veil's guarantee is about records drawn at random. About a single record that an attacker "
-            "already knows nothing is promised: that takes an ε."
+            f"{tried} The veil's guarantee is population-level: it is about records drawn at random. A promise about "
+            "a single record that an attacker already knows takes an ε."
         )
     factor = f"e^ε = {math.exp(epsilon):.3g}" if epsilon <= 5 else "e^ε, which at this ε is no real limit"
     return (
         f"{tried} Whatever the attack, one answer changes the odds of membership by at most a factor of {factor}, "
-        "beyond what the label tells. Fresh answers add up, until they show what the veil without ε shows."
+        "beyond the label. Fresh answers add up, until they show what the veil without ε shows."
     )
 
 

@@ -18,18 +18,17 @@ import numpy as np
 from scoreveil.audit.attacks.interface import Attack
 from scoreveil.audit.attacks.many_labels import OF_ALL_LABELS, OF_ONE_LABEL
 from scoreveil.audit.data.records import Defense, Membership, Records
-from scoreveil.audit.defenses.ours import studied_veil
+from scoreveil.audit.defenses.ours import cross_fitted
 from scoreveil.audit.study.membership import judged
 from scoreveil.audit.study.results import LABEL, UNDEFENDED, VEIL, AttackResult, Setting, Study, setting_name
-from scoreveil.audit.study.run import EPSILONS, StudyPlan, about
+from scoreveil.audit.study.run import StudyPlan, about
 from scoreveil.audit.study.shadows import Progress, silent
 from scoreveil.audit.study.subjects import Subject
 from scoreveil.fitting import cost
+from scoreveil.fitting.decision import Evidence
 from scoreveil.fitting.records import Scored, in_words, read
 from scoreveil.shapes import ManyLabels
 from scoreveil.veil import Veil
-
-CONFIDENT = 1.96  # standard errors
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,6 @@ class Worth:
     useful: float
     nll: float
     ece: float
-    beats_label: bool | None = None  # whether the log-loss is surely below that of the label alone
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ class LabelsStudy:
     whole: Study
     labels: tuple[Study, ...]
     worth: tuple[Worth, ...] = ()  # empty without true labels
-    constant: tuple[Setting, ...] = ()  # veils that tell no more than the labels
+    evidence: tuple[Evidence, ...] = ()  # what the advice rests on, of each veil
     notes: tuple[str, ...] = ()
 
     @property
@@ -66,6 +64,7 @@ class LabelsStudy:
         return {
             "meta": self.meta,
             "notes": self.notes,
+            "evidence": [asdict(each) for each in self.evidence],
             "worth": [asdict(each) for each in self.worth],
             "whole": [_row(r) for r in rows.pop("the whole answer").results],
             "labels": [{"label": name, "results": [_row(r) for r in each.results]} for name, each in rows.items()],
@@ -92,7 +91,7 @@ def run(
     subject: Subject,
     shape: ManyLabels,
     names: tuple[str, ...] = (),
-    epsilons: Iterable[float | None] = EPSILONS,
+    epsilons: Iterable[float | None] = (None,),
     command: str = "",
     seed: int = 0,
     jobs: int = 2,
@@ -114,18 +113,16 @@ def run(
     tried = sorted(set(epsilons), key=lambda e: -(e or math.inf))
     settings: list[Setting] = [UNDEFENDED, *((VEIL, epsilon) for epsilon in tried)]
     found: dict[int | None, list[AttackResult]] = {which: [] for which in (None, *range(labels))}
-    worth, constant = list[Worth](), list[Setting]()
+    worth = list[Worth]()
     for number, setting in enumerate(settings):
-        here = subject if setting == UNDEFENDED else subject.for_fitting()
-        veil = None if setting == UNDEFENDED else studied_veil(here.given(seed).known, setting[1], shape)
-        seen = _seen(here, shape, veil, seed + number)
+        answer = None if setting == UNDEFENDED else _veiled(subject, shape, setting[1], seed + number)
+        seen = _seen(subject, shape, answer)
         done = joblib.Parallel(n_jobs=min(jobs, len(found)))(
             joblib.delayed(_attacked)(seen, label, setting, seed) for label in found
         )
         for label, rows in zip(found, done, strict=True):
             found[label] += rows
-        worth += _worth(here, shape, veil, setting)
-        constant += [setting] if veil is not None and veil.is_constant else []
+        worth += _worth(subject, shape, answer, setting)
         progress(setting_name(setting), number + 1, len(settings))
     plan = StudyPlan(tuple(settings), seed=seed, repeats=1)
     meta = about(subject, plan, command) | {"shape": shape.settings()}
@@ -133,20 +130,24 @@ def run(
     studies = {label: Study(meta, tuple(rows), ()) for label, rows in found.items()}
     called = names or tuple(map(str, range(labels)))
     whole = studies.pop(None)
-    return LabelsStudy(meta, called, whole, tuple(studies.values()), tuple(worth), tuple(constant), subject.notes)
+    evidence = tuple(subject.evidence(epsilon) for epsilon in tried)
+    notes = (*subject.doubts, *subject.notes)
+    return LabelsStudy(meta, called, whole, tuple(studies.values()), tuple(worth), evidence, notes)
 
 
-def _seen(subject: Subject, shape: ManyLabels, veil: Veil | None, seed: int) -> _Seen:
+def _seen(subject: Subject, shape: ManyLabels, answer: Defense | None) -> _Seen:
     """The subject through a veil, or as it is."""
     seen = _Seen(subject.target, subject.shadow)
-    if veil is not None:
-        answer = _drawn(veil, seed)
+    if answer is not None:
         seen = seen.through(lambda side: side.defended(answer))
     return seen.through(lambda side: replace(side, scores=shape.vectors(side.scores)))
 
 
-def _drawn(veil: Veil, seed: int) -> Defense:
-    drawing = Veil(veil.mechanism, shape=veil.shape, rng=np.random.default_rng(seed))
+def _veiled(subject: Subject, shape: ManyLabels, epsilon: float | None, seed: int) -> Defense:
+    """The veil that was given, or one for each fold."""
+    if subject.veil is None:
+        return cross_fitted(subject.everyone, epsilon, seed, shape)
+    drawing = Veil(subject.veil.mechanism, shape=shape, rng=np.random.default_rng(seed))
     return lambda scores: cost.asked_quietly(drawing, scores)
 
 
@@ -169,7 +170,7 @@ def _result(attack: Attack, shadow: Membership, target: Membership, setting: Set
     return judged(setting, attack.name, attack.knows_label, target.truth, scorer(target.records), began, about_it)
 
 
-def _worth(subject: Subject, shape: ManyLabels, veil: Veil | None, setting: Setting) -> list[Worth]:
+def _worth(subject: Subject, shape: ManyLabels, answer: Defense | None, setting: Setting) -> list[Worth]:
     """What is served is worth, and with the undefended scores what the label alone is worth."""
     if subject.reference.labels is None or subject.target.nonmembers.labels is None:
         return []
@@ -178,12 +179,10 @@ def _worth(subject: Subject, shape: ManyLabels, veil: Veil | None, setting: Sett
         for side in (subject.reference, subject.target.nonmembers)
     )
     alone = cost.label_alone(reference)(asked)
-    if veil is None:
+    if answer is None:
         return [_measured(UNDEFENDED, asked, asked.said), _measured(LABEL, asked, alone)]
-    said = in_words(shape, _drawn(veil, 0)(subject.target.nonmembers.scores))
-    gain = _losses(asked, alone) - _losses(asked, said)
-    beats = bool(gain.mean() > CONFIDENT * gain.std(ddof=1) / len(gain) ** 0.5)
-    return [replace(_measured(setting, asked, said), beats_label=beats)]
+    said = in_words(shape, subject.target.nonmembers.defended(answer).scores)
+    return [_measured(setting, asked, said)]
 
 
 def _losses(asked: Scored, answers: Any) -> Any:

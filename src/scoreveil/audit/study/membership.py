@@ -30,7 +30,7 @@ from scoreveil.audit.study.results import (
 )
 from scoreveil.audit.study.subjects import Subject
 
-VERSION = 3  # of what a trial computes: what another version kept is made anew
+VERSION = 4  # of what a trial computes: what another version kept is made anew
 VIEWS = 1_000_003  # between the seeds of two views
 
 
@@ -63,8 +63,6 @@ class Bench:
 
     def study_setting(self, setting: Setting, with_cost: bool, with_likelihood: bool) -> Findings:
         """One defense against the attacks, and what it costs; inversions are studied elsewhere."""
-        if DEFENSES[setting[0]].fits and self.subject.fitted_on is None:
-            return replace(self, subject=self.subject.for_fitting()).study_setting(setting, with_cost, with_likelihood)
         seen = Seen(self.subject, setting, self.repeats, self.seed)
         costs, found = [], []
         if with_cost:
@@ -158,8 +156,6 @@ class Bench:
             auroc_of_confidence=measured(metrics.auroc_of_confidence),
             label_nll=None if label is None else metrics.nll(label),
             label_ece=None if label is None else metrics.ece(label),
-            beats_label=None if label is None else metrics.beats(after, label),
-            confidences=metrics.confidences(after),
             reliability=() if after.labels is None else metrics.reliability(after),
             risk_coverage=() if after.labels is None else metrics.risk_coverage(after),
             **asdict(seen.timing),
@@ -254,7 +250,8 @@ class Seen:
 
         def side(records: Records, of_shadows: Floats, inside: Bools) -> tuple[Records, likelihood.Ensemble]:
             defended = records.defended(defense)
-            return defended, likelihood.Ensemble(np.stack([defense(rows) for rows in of_shadows]), inside)
+            shadowed = [replace(records, scores=rows).defended(defense).scores for rows in of_shadows]
+            return defended, likelihood.Ensemble(np.stack(shadowed), inside)
 
         outside = np.zeros(many.of_population.shape[:2], dtype=bool)
         return (

@@ -75,12 +75,6 @@ def auroc_of_confidence(records: Records) -> float:
     return cost.auroc(top[right], top[~right])
 
 
-def confidences(records: Records) -> int:
-    """How many different confidences are announced for one label, at most: with one there is no more than the label."""
-    pairs = np.unique(np.column_stack([records.predicted, records.scores.max(axis=1)]), axis=0)
-    return int(np.unique(pairs[:, 0], return_counts=True)[1].max(initial=0))
-
-
 def distortion(released: Floats, scores: Floats, norm: Norm = "l2") -> float:
     """Mean ‖z - y‖."""
     if released.shape != scores.shape or len(scores) == 0:
@@ -92,15 +86,6 @@ def _labels(records: Records) -> Integers:
     if len(records) == 0:
         raise ValueError("Expected at least 1 record, got 0.")
     return records.true_labels
-
-
-def beats(answer: Records, other: Records) -> bool:
-    """Whether the log-loss of one answer is below that of another to the same records, with 95 % confidence."""
-    gain = cost.log_loss(other.scores, _labels(other)) - cost.log_loss(answer.scores, _labels(answer))
-    if len(gain) < 2:
-        return False
-    reach = NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * float(gain.std(ddof=1)) / len(gain) ** 0.5
-    return bool(gain.mean() > reach)
 
 
 def _right(records: Records) -> Bools:

@@ -5,11 +5,12 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
 from scoreveil.fitting.cost import Group
 from scoreveil.fitting.cost import Measure as Figure
+from scoreveil.fitting.decision import Bounded, Evidence, Excess
 from scoreveil.fitting.neighbours import Trial
 
 Setting = tuple[str, float | None]  # a defense and its ε
@@ -108,8 +109,6 @@ class DefenseResult(OfSetting):
     auroc_of_confidence: float | None
     label_nll: float | None = None  # of the label with a constant confidence, on the same records
     label_ece: float | None = None
-    beats_label: bool | None = None  # whether the log-loss is below that, with 95 % confidence
-    confidences: int | None = None  # how many different ones were announced for one label, at most
     reliability: tuple[Group, ...] = ()  # records of like confidence, the least confident first
     risk_coverage: tuple[tuple[float, float], ...] = ()  # the surest share of records, and the error rate among them
     fit_seconds: float
@@ -197,6 +196,7 @@ class Study:
     attributes: tuple[AttributeResult, ...] = ()
     canaries: tuple[CanaryResult, ...] = ()
     smoothing: tuple[Trial, ...] = ()  # who asks around a record, without smoothing and with it
+    evidence: tuple[Evidence, ...] = ()  # what the advice rests on, of each fitted veil that was tried
 
     @property
     def costs(self) -> dict[Setting, DefenseResult]:
@@ -227,7 +227,8 @@ def kept_result(row: dict[str, Any], nonmembers: int = 0) -> AttackResult:
 
 
 def kept_cost(row: dict[str, Any]) -> DefenseResult:
-    """What a defense costs, of a row as it was kept. Older rows have no curves."""
+    """What a defense costs, of a row as it was kept. Older rows have no curves, and fields that are no more."""
+    row = {name: value for name, value in row.items() if name in {each.name for each in fields(DefenseResult)}}
     groups = (Group(each["announced"], Figure(**each["right"]), each["records"]) for each in row.get("reliability", ()))
     curve = ((x, y) for x, y in row.get("risk_coverage", ()))
     return DefenseResult(**{**row, "reliability": tuple(groups), "risk_coverage": tuple(curve)})
@@ -353,7 +354,14 @@ def from_json(text: str) -> Study:
         canaries=tuple(_canary(row) for row in content.get("canaries", ())),
         smoothing=tuple(Trial(**row) for row in content.get("smoothing", ())),
         beside=tuple(kept_cost(row) for row in content.get("beside", ())),
+        evidence=tuple(_evidence(row) for row in content.get("evidence", ())),
     )
+
+
+def _evidence(row: dict[str, Any]) -> Evidence:
+    kinds = {"leak": Excess, "veiled": Excess, "worth": Bounded}
+    found = {name: row[name] and kind(**row[name]) for name, kind in kinds.items()}
+    return Evidence(**{**row, **found, "records": tuple(row["records"])})
 
 
 def _canary(row: dict[str, Any]) -> CanaryResult:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import joblib
 
 from scoreveil.audit.attacks import ATTACKS, COMPARISONS, missing_packages
-from scoreveil.audit.defenses import DEFENSES
+from scoreveil.audit.defenses import DEFENSES, Method
 from scoreveil.audit.study.membership import Bench
 from scoreveil.audit.study.results import (
     FORMS,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from scoreveil.audit.networks.inverter import InversionSettings
 
 FIRST = ("none", VEIL)  # what a verdict is about: attacked first
-EPSILONS = (None, 4.0, 1.0)  # to try; None for the veil without
+EPSILONS = (4.0, 1.0)  # to try where a defense needs one; the fitted veil needs none
 # what may be recommended, and two rivals that cost nothing to apply
 BY_DEFAULT = (*FIRST, "label_constant", "rounding_1", "top_3")
 EVERYTHING = "all"  # in place of names: every defense there is
@@ -57,14 +57,19 @@ DEFENDING, COMPARING, REDRAWING = 10, 300, 4000  # what a defense costs, about, 
 BESIDE: tuple[Setting, ...] = (TEMPERED, LABEL)  # which a confidence is measured beside, attacked or not
 
 
-def grid(defenses: Iterable[str], epsilons: Iterable[float | None]) -> tuple[Setting, ...]:
+def grid(defenses: Iterable[str], epsilons: Iterable[float | None] | None = None) -> tuple[Setting, ...]:
     """Each defense, at each ε where it takes one, and without where it needs none; no defense comes first."""
-    given = tuple(epsilons)
+    given = None if epsilons is None else tuple(epsilons)
     names = ["none", *(name for name in defenses if name != "none")]
     _known("defense", names, DEFENSES)
     methods = [DEFENSES[name] for name in names]
-    tried = ((method, e) for method in methods for e in (given if method.takes_epsilon else (None,)))
-    return tuple((method.name, e) for method, e in tried if method.goes_with(e))
+
+    def tried(method: Method) -> Iterable[float | None]:
+        if not method.takes_epsilon:
+            return (None,)
+        return given if given is not None else EPSILONS if method.needs_epsilon else (None,)
+
+    return tuple((method.name, e) for method in methods for e in tried(method) if method.goes_with(e))
 
 
 @dataclass(frozen=True)
@@ -79,7 +84,7 @@ class StudyPlan:
     notes       what the reader should know about the choice
     """
 
-    settings: tuple[Setting, ...] = field(default_factory=lambda: grid(BY_DEFAULT, EPSILONS))
+    settings: tuple[Setting, ...] = field(default_factory=lambda: grid(BY_DEFAULT))
     attacks: tuple[str, ...] = tuple(ATTACKS)
     comparisons: tuple[str, ...] = tuple(COMPARISONS)
     likelihood: tuple[Setting, ...] = ()
@@ -100,7 +105,7 @@ class StudyPlan:
             if not DEFENSES[name].goes_with(epsilon):
                 raise ValueError(f"Expected {'an' if epsilon is None else 'no'} epsilon for {name}, got {epsilon}.")
             if epsilon is not None and not 0 < epsilon < float("inf"):
-                raise ValueError(f"Expected epsilons > 0, got {epsilon}.")
+                raise ValueError(f"Expected every epsilon > 0, got {epsilon}.")
         if UNDEFENDED not in self.settings:
             raise ValueError("Expected the setting without a defense, ('none', None), among the settings.")
         if self.repeats < 1:
@@ -120,7 +125,7 @@ class StudyPlan:
 
 def planned(
     defenses: Iterable[str] | None = None,
-    epsilons: Iterable[float | None] | None = None,
+    epsilon: float | Iterable[float | None] | None = None,
     attacks: Iterable[str] | None = None,
     seed: int = 0,
     jobs: int = 2,
@@ -129,7 +134,7 @@ def planned(
 
     Args:
         defenses: Names, or "all"; by default the fitted veil, and the rivals that are quick and often asked about.
-        epsilons: For the defenses that take one; None for the fitted veil without.
+        epsilon: One or several, for the defenses that take one; by default the fitted veil has none.
         attacks: Names; by default all.
         seed: The same seed gives the same table.
         jobs: Processes at a time.
@@ -139,7 +144,7 @@ def planned(
     if defenses is None:
         others = ", ".join(name for name in DEFENSES if name not in BY_DEFAULT)
         notes = (f"Left out to save time: {others}. Name them, or {EVERYTHING}, with --defenses to try them too.",)
-    settings = grid(names, EPSILONS if epsilons is None else epsilons)
+    settings = grid(names, epsilon if epsilon is None or isinstance(epsilon, Iterable) else (epsilon,))
     if attacks is None:
         missing = missing_packages()
         notes += tuple(f"Left out, since {package} is not installed: {name}." for name, package in missing.items())
@@ -192,6 +197,7 @@ def run(
     """
     if subject.reference.labels is None:
         plan = plan.without_labels()
+    evidence = tuple(subject.evidence(epsilon) for name, epsilon in plan.settings if name == VEIL)
     bench = Bench(subject, plan.attacks, plan.comparisons, plan.repeats, plan.seed, cache, plan.forms)
     soon, later = _first(bench, plan), _then(bench, plan)
     if subject.pictures is not None and plan.inverted:  # before the rest: inversions take longest
@@ -208,9 +214,9 @@ def run(
         done += task.size
         progress(task.name, done, total)
         if first is not None and later and len(found) == len(soon):
-            first(_study(subject, plan, command, found))
+            first(replace(_study(subject, plan, command, found), evidence=evidence))
     beside = tuple(bench.cost(one) for one in BESIDE if one not in plan.settings) if bench.labelled else ()
-    return replace(_study(subject, plan, command, found), beside=beside)
+    return replace(_study(subject, plan, command, found), beside=beside, evidence=evidence)
 
 
 def _first(bench: Bench, plan: StudyPlan) -> list[_Task]:
@@ -275,7 +281,7 @@ def _study(subject: Subject, plan: StudyPlan, command: str, found: Iterable[Find
         tuple(sorted(defenses, key=lambda row: settings.index(row.setting))),
         inversions,
         subject.pictures.originals() if inversions and subject.pictures is not None else (),
-        (*subject.notes, *plan.notes),
+        (*subject.doubts, *subject.notes, *plan.notes),
     )
 
 

@@ -5,23 +5,29 @@ Checks come first, so that nothing is fitted on records that are not what they s
 
 import importlib
 import sys
+import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from scoreveil import onnx_session
+from scoreveil import onnx_session, storage
 from scoreveil.audit.data.images import Images, variants
 from scoreveil.audit.data.records import Floats, Integers, Membership, Records, joined
 from scoreveil.audit.defenses.interface import Given
+from scoreveil.audit.defenses.ours import fitted_veil
 from scoreveil.audit.study.pictures import Pictures
 from scoreveil.audit.study.shadows import ManyShadows, Progress, many_shadows, silent
+from scoreveil.fitting.decision import Evidence
+from scoreveil.fitting.evidence import evidence, may_be_fitted_on, options_of
 from scoreveil.fitting.records import Scored, doubts, read, read_sides
 from scoreveil.shapes import ManyLabels, MoreAxes, OneColumn, Shape
+from scoreveil.veil import Veil
 
+FOLDING = 2  # the seed of folds
 FEWEST = 100  # members and non-members each, before any split: fewer cannot tell an attack from luck
 REFERENCE_SHARE = 0.2  # of the non-members, held out as the public reference
 
@@ -42,6 +48,8 @@ class Subject:
     fitted_on       members that a defense is fitted on, where they are not those under attack
     given_records   all members and non-members that the audit was given, in that order, to fit a veil for use on
     served          these as they are served, where that is not as vectors
+    doubts          what looks mixed up
+    veil            a fitted one that was given, to be attacked in place of veils that are fitted here
     """
 
     target: Membership
@@ -54,15 +62,60 @@ class Subject:
     fitted_on: Records | None = None
     given_records: Membership | None = None
     served: tuple[Scored, Scored] | None = None
+    doubts: tuple[str, ...] = ()
+    veil: Veil | None = None
+    fitted: dict[float | None, Veil] = field(default_factory=dict, repr=False)  # veils for use, by ε
+
+    def __post_init__(self) -> None:
+        """Every record has a fold, given by whoever made the subject or here."""
+        rng = np.random.default_rng(FOLDING)
+        object.__setattr__(self, "target", Membership(*(each.in_folds(rng) for each in self.sides[:2])))
+
+    @property
+    def everyone(self) -> Membership:
+        """All members and non-members there are, in the order in which they were given."""
+        return self.target if self.given_records is None else self.given_records
 
     def given(self, seed: int, epsilon: float | None = None) -> Given:
         """What a defender has. It knows its own training set; its non-members are the reference, not the records under
         attack."""
         members = self.target.members if self.fitted_on is None else self.fitted_on
-        return Given(Membership(members, self.reference), self.reference, seed, epsilon)
+        everyone = self.everyone if self.fitted_on is None else None
+        return Given(Membership(members, self.reference), self.reference, seed, epsilon, everyone, self.veil)
+
+    def for_use(self, epsilon: float | None) -> Veil:
+        """The veil that was given; else one that is fitted on all records, as they are served, for whoever takes it."""
+        if self.veil is not None:
+            return self.veil
+        if epsilon not in self.fitted:
+            known, shape = self.everyone, None
+            if self.served is not None:
+                known, shape = Membership(*(Records(*side.given) for side in self.served)), self.served[1].shape
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # what a fit would warn of is part of the evidence
+                self.fitted[epsilon] = fitted_veil(known, epsilon, shape)
+        return self.fitted[epsilon]
+
+    def evidence(self, epsilon: float | None) -> Evidence:
+        """What there is to go by about the fitted veil: measured as `scoreveil fit` measures it."""
+        veil, known = self.for_use(epsilon), self.everyone
+        sides = (known.nonmembers, known.members) if self.served is None else reversed([
+            Records(*side.given) for side in self.served
+        ])  # fmt: skip
+        others, inside = sides
+        labelled = others.labels is not None and inside.labels is not None
+        options: dict[str, Any] = {"epsilon": epsilon, "shape": None if self.served is None else self.served[1].shape}
+        may_know = self.veil is not None and may_be_fitted_on(veil, len(inside), len(others))
+        found = evidence(
+            veil, others.scores, others.labels, inside.scores, inside.labels if labelled else None,
+            held_out=self.veil is not None and not may_know,
+            **(options if self.veil is None else {**options_of(veil), **options}),
+        )  # fmt: skip
+        return replace(found, in_sample=may_know)
 
     def for_fitting(self) -> "Subject":
-        """The subject for a defense that is fitted on members: half of them for that, the other half under attack."""
+        """The subject for a defense that answers about others than these records, and is fitted on half of them: what
+        redraws pictures, or infers a column."""
         members = self.target.members
         known, attacked = np.array_split(np.random.default_rng(0).permutation(len(members)), 2)
         kept = np.concatenate([np.sort(attacked), len(members) + np.arange(len(self.target.nonmembers))])
@@ -81,7 +134,9 @@ class Subject:
     @cached_property
     def digest(self) -> str:
         """The hash of all records."""
-        return "".join(r.digest for r in (*self.sides, self.reference, *([self.fitted_on] if self.fitted_on else [])))
+        known = [] if self.fitted_on is None else [self.fitted_on]
+        veil = "" if self.veil is None else storage.digest(self.veil.mechanism).hex()
+        return "".join(r.digest for r in (*self.sides, self.reference, *known)) + veil
 
     @cached_property
     def digest_with_many(self) -> str:
@@ -137,8 +192,8 @@ def from_given(
     if isinstance(shape, OneColumn) and shape.threshold != 0.5:
         note += f" The threshold {shape.threshold:g} is moved to one half, and what scores are worth is measured there."
     served = None if shape is None else (scored["members"], scored["nonmembers"])
-    notes = (*subject.notes, *([note.strip()] if note else []), *doubts(scored))
-    return replace(subject, notes=notes, served=served)
+    notes = (*subject.notes, *([note.strip()] if note else []))
+    return replace(subject, notes=notes, served=served, doubts=tuple(doubts(scored)))
 
 
 def from_scores(
@@ -159,8 +214,9 @@ def from_scores(
     for name, records in every.items():
         if len(records) < FEWEST:
             raise ValueError(f"Expected at least {FEWEST} {name}, got {len(records)}.")
-    notes, whole = overlap_notes(members, nonmembers), Membership(members, nonmembers)
-    rng = np.random.default_rng(seed)
+    notes, folding = overlap_notes(members, nonmembers), np.random.default_rng(FOLDING)
+    members, nonmembers = members.in_folds(folding), nonmembers.in_folds(folding)
+    whole, rng = Membership(members, nonmembers), np.random.default_rng(seed)
     if reference is None:
         shuffled = nonmembers.take(rng.permutation(len(nonmembers)))
         cut = int(len(nonmembers) * REFERENCE_SHARE)
@@ -180,8 +236,6 @@ def overlap_notes(members: Records, nonmembers: Records) -> tuple[str, ...]:
     # saturated rows coincide by themselves
     distinct = [row for row in rows if row.max() < 1 and (row > 0).sum() > 1]
     shared = len(distinct) / min(len(members), len(nonmembers))
-    if len(members) == len(nonmembers) and np.array_equal(members.scores, nonmembers.scores):
-        return ("Members and non-members are the same records: every attack will look harmless.",)
     if shared > 0.01:
         return (f"{shared:.0%} of the score vectors stand among members and non-members alike: do the sets overlap?",)
     return ()
@@ -241,13 +295,15 @@ def from_model(
         shadow = _records("shadow members", ask, halves[0]), _records("shadow nonmembers", ask, halves[1])
     elif auxiliary is not None and not options.inversion:
         raise ValueError("Auxiliary data alone trains no shadow: give an architecture too.")
+    folding = np.random.default_rng(FOLDING)
     inside, outside, public = (
-        _records(name, predict, data)
+        _records(name, predict, data).in_folds(folding)
         for name, data in (("members", members), ("nonmembers", others), ("reference", reference))
     )
     subject = from_scores(inside, outside, shadow, public, options.seed)
     as_given = joined([public, outside]).take(np.argsort(order))
-    subject = replace(subject, given_records=Membership(inside, as_given))
+    mixed_up = doubts({"nonmembers": _scored(as_given), "members": _scored(inside)})
+    subject = replace(subject, given_records=Membership(inside, as_given), doubts=tuple(mixed_up))
     if options.shadows and options.architecture is not None:
         if shadow is None:
             raise ValueError(f"{options.shadows} shadows need auxiliary data for a shadow beside them: give some.")
@@ -305,6 +361,10 @@ def _records(name: str, predict: Predict, data: Data) -> Records:
         return records
     copies = [np.asarray(predict(copy)).argmax(axis=1) for copy in variants(x)]
     return replace(records, variants=np.stack(copies, axis=1))
+
+
+def _scored(records: Records) -> Scored:
+    return Scored(records.scores, records.labels)
 
 
 def _images(data: Data, classes: int) -> Images:
