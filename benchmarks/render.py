@@ -25,10 +25,11 @@ Contestants are run in turns and the minimum counts. *Spread* is how far the med
 taken in one run. ε = {epsilon:g}; scores are the softmax of normal logits of standard deviation 4.
 """
 
-WARMING = """All of these hold once the kernels are loaded. A new process loads them beside its first answers: asked for
-one vector after the other, it gave some 3,500 answers of 174 to 252 µs by plain numpy, then took 10 to 15 µs a call.
-`veil.warm()` loads them first; the gateway does that before it says Ready. Without the extra `fast` every call took
-169 µs. Measured by `python benchmarks/first_answer.py`, 4 classes, 2 cores that were busy with other work, 2026-11-18.
+WARMING = """All of these hold once the kernels are loaded. A new process loads them beside its first answers:
+asked for one vector after the other, it gave some 3,500 answers of 174 to 252 µs by plain numpy, then took 10 to 15 µs
+a call. `veil.warm()` loads them first; the gateway does that before it says Ready. Without the extra `fast` every call
+took 169 µs. Measured by `python benchmarks/first_answer.py`, 4 classes, 2 cores that were busy with other work,
+2026-11-18.
 """
 
 LIMIT = """What stands in the way where the published mechanism misses: its network, its table of choices and Equation 2

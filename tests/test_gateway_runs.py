@@ -103,7 +103,7 @@ def test_requests_keep_coming_while_workers_reload_many_times(tmp_path: Path) ->
 MISSING = {
     (): "There is nothing to serve. Name a MODEL",
     ("--epsilon", "2"): "--epsilon needs a MODEL",
-    ("model.txt", "--epsilon", "2"): "model.txt is not a model that can be served",
+    ("model.txt", "--epsilon", "2"): "model.txt cannot be served",
     ("missing.onnx", "--epsilon", "2"): "There is no model file missing.onnx",
 }
 

@@ -57,3 +57,26 @@ def test_the_integrations_and_the_audit_themselves_are_light(module):
 )
 def test_each_brings_its_own_library_alone(module, strangers):
     assert not strangers & set(imported(f"scoreveil.integrations.{module}")["modules"])
+
+
+WITHOUT_TORCH = """
+import sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "skimage", "matplotlib"):
+            raise ModuleNotFoundError(name=name)
+sys.meta_path.insert(0, Missing())
+import importlib.util
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name, package=None: None if name == "torch" else find(name, package)
+from scoreveil.audit.study import run
+plan = run.planned()
+assert "nsh" not in plan.attacks and "random_forest_known" in plan.attacks
+print(*plan.notes, sep="\\n")
+"""
+
+
+def test_an_audit_without_torch_leaves_nsh_out_and_says_so():
+    job = subprocess.run([sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True)
+    assert (job.returncode, job.stderr) == (0, "")
+    assert "Left out, since torch is not installed: nsh." in job.stdout.splitlines()
