@@ -14,6 +14,7 @@ import json
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -135,7 +136,7 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--measure", action="store_true")
     if arguments.parse_args().measure:
-        found = {"command": COMMAND, "refits": [refit(seed) for seed in range(REFITS)]}
+        found = {"command": COMMAND, "date": str(date.today()), "refits": [refit(seed) for seed in range(REFITS)]}
         atomic.write(RESULTS, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
     PICTURE.write_text(svg(picture(ways(measured())), alone=True), encoding="utf-8")
 

@@ -211,6 +211,11 @@ def written(sheet):
     return [mark.text for mark in sheet.marks if isinstance(mark, Text)]
 
 
+def test_where_no_confidence_tells_anything_the_axes_still_have_a_length(study):
+    worthless = replace(study, defenses=tuple(replace(d, auroc_of_confidence=0.5) for d in study.defenses))
+    Page(report.html(worthless, verdict(worthless)))
+
+
 def test_the_first_screen_is_a_word_what_to_do_and_one_chart(study):
     said = verdict(study)
     assert report.advice(study, said) == "Take the fitted veil with ε = 2."

@@ -20,7 +20,6 @@ from scoreveil.audit.study.results import (
 )
 
 LIKELIHOOD = ("lira_online", "lira_offline", "rmia_online", "rmia_offline")
-MET = {True: "yes", False: "**no**", None: ""}
 NAMES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "adult": "Adult"}
 
 
@@ -248,14 +247,9 @@ def claims(studies: Mapping[str, Study]) -> str:
 
 def claim_table(found: Mapping[str, Iterable[Claim]]) -> str:
     """The claims of each dataset."""
+    met = {True: "yes", False: "**no**", None: ""}
     rows = [
-        [
-            NAMES.get(name, name),
-            claim.what,
-            claim.goal,
-            claim.measured,
-            {True: "yes", False: "**no**", None: ""}[claim.met],
-        ]
+        [NAMES.get(name, name), claim.what, claim.goal, claim.measured, met[claim.met]]
         for name, its in found.items()
         for claim in its
     ]

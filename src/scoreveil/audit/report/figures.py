@@ -203,8 +203,9 @@ def frontier(study: Study) -> list[Panel]:
         series = _series(study, _cost(study, field, label), _leak(study, told))
         if series:
             xs, ys = zip(*(point for s in series for point in s.points), strict=True)
-            start = CHANCE if is_known else 0.0
-            across = Axis(label, (min(start, *xs), max(xs) + 0.05 * (max(xs) - start)))
+            start = min(CHANCE if is_known else 0.0, *xs)
+            end = max(start + 0.05, *xs)  # an axis has a length, even where no confidence tells anything
+            across = Axis(label, (start, end + 0.05 * (end - start)))
             title = _attacker(told)
             up = _auc_axis([*ys, *(y for _, y in floors)])
             panels.append(Panel(title[0].upper() + title[1:], across, up, series, floors))
@@ -219,7 +220,9 @@ def roc(study: Study, verdict: AuditVerdict) -> list[Panel]:
     everything, study = study, shared(study)
     style, panels = looks(study), []
     fewest = min((r.nonmembers for r in study.results), default=1)
-    least = max(LEAST_RATE, 10.0 ** math.floor(math.log10(1 / fewest)))  # below one false alarm there is nothing
+    least = min(
+        max(LEAST_RATE, 10.0 ** math.floor(math.log10(1 / max(fewest, 1)))), 0.1
+    )  # below one false alarm there is nothing
     for told in knowledge(study):
         series = []
         free = iter([t for t in TONES if t not in {look[0] for look in style.values()}] + list(TONES))
