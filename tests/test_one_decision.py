@@ -27,15 +27,6 @@ MODELS = {
 }
 GIVEN = ["--members", "in.npy", "--member-labels", "y_in.npy"]
 GIVEN += ["--nonmembers", "out.npy", "--nonmember-labels", "y_out.npy"]
-    "--members",
-    "in.npy",
-    "--member-labels",
-    "y_in.npy",
-    "--nonmembers",
-    "out.npy",
-    "--nonmember-labels",
-    "y_out.npy",
-]
 QUICK = ["--attacks", "max_confidence,random_forest_known,label_floor,label_floor_known", "--jobs", "1"]
 ATTACKS = tuple(QUICK[1].split(","))
 
