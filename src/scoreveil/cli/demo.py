@@ -69,7 +69,7 @@ def demo(
         f"knows a record by a factor of at most e^{epsilon:g}.\n"
     )
     _write(shown.scores, folder)
-    out.print(*_decision(shown), sep="\n", soft_wrap=True)
+    out.print(*_decision(shown), sep="\n")
     out.print()
     out.print(f"Measured just now, in {time.perf_counter() - started:.1f} s. Next, with these scores or your own:\n")
     out.print(NEXT.format(folder=folder), soft_wrap=True, markup=False)
