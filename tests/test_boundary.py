@@ -120,17 +120,18 @@ def test_it_raises_the_floor_where_it_is_surely_above():
     assert floor(raised, False).auc == floor(raised, True).auc == 0.8
     assert floor(replace(study, boundary=(by_labels(0.53),)), False).auc == before
     assert floor(replace(study, boundary=(by_labels(0.8, knows_label=True),)), False).auc == before
-    above = [verdict(one).excess for one in (study, raised)]
+    above = [verdict(replace(one, evidence=())).excess for one in (study, raised)]
     assert above[1].value < above[0].value - 0.1
     assert above[1].high - above[1].low > above[0].high - above[0].low
 
 
 def test_the_verdict_says_what_it_means():
     said = " ".join(verdict(replace(make_study(), boundary=(by_labels(0.8),))).sentences)
-    assert f"around 100 members and 100 non-members, up to {QUESTIONS:,} times each" in said
-    assert "cannot go below that. It is surely above what one label gives: this is the floor without and with" in said
+    assert "around 100 members and 100 non-members, an attacker reaches" in said
+    assert f"It asks up to {QUESTIONS:,} times about each." in said
+    assert "cannot go below that. It is surely above what one label gives. This is the floor without and with" in said
     said = " ".join(verdict(replace(make_study(), boundary=(by_labels(0.51),))).sentences)
-    assert "not surely above what one label gives: the floor stays." in said
+    assert "not surely above what one label gives. The floor stays." in said
     assert "nothing but labels" not in " ".join(verdict(make_study()).sentences)
 
 

@@ -86,13 +86,13 @@ def test_fit_audit_and_report_say_the_same(records, scoreveil, tmp_path, monkeyp
 def test_the_demo_and_the_commands_it_names_say_the_same(scoreveil, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shown = scoreveil("demo", "-o", "scores")
-    said = decision(shown)
     commands = re.sub(r" *\\\n *", " ", shown.partition("Next, with these scores")[2]).splitlines()
     assert "  cd scores" in commands
     monkeypatch.chdir(tmp_path / "scores")
     lines = {words[1]: words[1:] for words in map(str.split, commands) if words[:1] == ["scoreveil"]}
-    assert decision(scoreveil(*lines["audit"], *QUICK)) == said
+    said = decision(scoreveil(*lines["audit"], *QUICK))
     assert decision(scoreveil(*lines["fit"])) == said
+    assert " ".join(said) in " ".join(shown.split())
     assert said[0] == "Take the fitted veil."
     assert not Veil.load("veil.json").is_constant
     assert not Veil.load("report/veil.json").is_constant

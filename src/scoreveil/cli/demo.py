@@ -73,7 +73,7 @@ def demo(
         f"ε = {demonstration.EPSILON:g}, one answer also changes the odds of an attacker who already knows the record "
         f"by a factor of at most e^{demonstration.EPSILON:g}.\n"
     )
-    out.print(*_decision(shown), sep="\n", soft_wrap=True)
+    out.print(*_decision(shown), sep="\n")
     out.print()
     out.print(f"Measured just now, in {seconds:.1f} s. Next, with these scores or your own:\n")
     out.print(NEXT.format(folder=shlex.quote(str(folder)), scoreveil=program(folder)), soft_wrap=True, markup=False)

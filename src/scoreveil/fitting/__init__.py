@@ -9,7 +9,8 @@
 Records are read through noisy histograms alone (`releases.py`) on fixed bins (`grid.py`). These are smoothed
 (`estimates.py`), the best map is found by a linear program (`program.py`), its regions are counted once more, and what
 is stated for new records is computed from those counts (`mechanisms/promises.py`). With ε, a table stands on top of the
-map. What a veil costs is measured apart (`cost.py`). Needs `pip install 'scoreveil[fit]'`; the veil needs numpy alone.
+map. What a veil costs is measured apart (`cost.py`), and what to do with the scores decided from that (`decision.py`,
+`evidence.py`). Needs `pip install 'scoreveil[fit]'`; the veil needs numpy alone.
 """
 
 import math

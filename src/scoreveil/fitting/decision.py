@@ -61,10 +61,10 @@ class Excess(Bounded):
         return math.ceil(((self.high - self.low) / MARGIN) ** 2)
 
     def joined(self, attacks: "Excess | None") -> "Excess":
-        """With what other attacks found, where that surely is a leak, and more of one."""
-        if attacks is None or attacks.outcome != LEAKS or (self.outcome == LEAKS and attacks.low <= self.low):
+        """What other attacks found, where they surely find a leak that is not seen here, or is not seen to be large."""
+        if attacks is None or attacks.outcome != LEAKS:
             return self
-        return attacks
+        return attacks if self.outcome != LEAKS or attacks.low > MARGIN >= self.low else self
 
 
 @dataclass(frozen=True, kw_only=True)

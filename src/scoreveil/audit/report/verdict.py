@@ -303,7 +303,7 @@ def _floors(found: tuple[Leak, ...]) -> str:
     parts = [f"{_auc(leak.floor)} {'with' if leak.told else 'without'} the true label" for leak in found if leak.floor]
     if not parts:
         return f"No attack that reads only the label was run, so chance (AUC {number(CHANCE)}) stands in for the floor."
-    return f"The predicted label alone gives {' and '.join(parts)}: no defense that keeps the label can go below that."
+    return f"The predicted label alone gives {' and '.join(parts)}. No defense that keeps the label can go below that."
 
 
 def _boundary(study: Study) -> str:

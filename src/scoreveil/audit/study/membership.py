@@ -133,9 +133,6 @@ class Bench:
 
     def _cost(self, seen: "Seen") -> DefenseResult:
         before, after = self.subject.target.nonmembers, seen.target.nonmembers
-        label = None
-        if self.labelled:
-            label = before.defended(DEFENSES["label_constant"].make(self.subject.given(self.seed)))
 
         def measured(measure: Callable[[Records], float], records: Records = after) -> float | None:
             return None if records.labels is None else measure(records)
@@ -154,8 +151,6 @@ class Bench:
             nll=measured(metrics.nll),
             aurc=measured(metrics.aurc),
             auroc_of_confidence=measured(metrics.auroc_of_confidence),
-            label_nll=None if label is None else metrics.nll(label),
-            label_ece=None if label is None else metrics.ece(label),
             reliability=() if after.labels is None else metrics.reliability(after),
             risk_coverage=() if after.labels is None else metrics.risk_coverage(after),
             **asdict(seen.timing),

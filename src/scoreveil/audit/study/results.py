@@ -107,8 +107,6 @@ class DefenseResult(OfSetting):
     nll: float | None = None
     aurc: float | None = None
     auroc_of_confidence: float | None
-    label_nll: float | None = None  # of the label with a constant confidence, on the same records
-    label_ece: float | None = None
     reliability: tuple[Group, ...] = ()  # records of like confidence, the least confident first
     risk_coverage: tuple[tuple[float, float], ...] = ()  # the surest share of records, and the error rate among them
     fit_seconds: float
