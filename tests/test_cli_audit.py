@@ -53,9 +53,14 @@ def run(capsys, *words):
     return ended.value.code, said.out, said.err
 
 
+def notices(err):
+    """What stands there beside the progress."""
+    return [line for line in err.splitlines() if not line.startswith(("Asking the model", "Attacking"))]
+
+
 def test_an_audit_of_scores_says_what_leaks_and_writes_a_report(folder, capsys):
     code, out, err = run(capsys, "audit", *SIDES, *LABELS, *QUICK, "-o", "seen")
-    assert (code, err) == (0, "")
+    assert (code, notices(err)) == (0, [])
     assert "Take the fitted veil." in out
     assert "Undefended, the best attack" in out
     assert "label alone" in out
@@ -148,7 +153,7 @@ def test_the_gate_tells_by_its_exit_code_and_says_why(folder, capsys, setting, o
 
 
 def test_without_a_setting_the_gate_looks_at_what_is_recommended_or_else_at_the_scores(folder, capsys):
-    words = [*SIDES, *LABELS, *QUICK, "--fail-over", "auc=0.56"]
+    words = [*SIDES, *LABELS, *QUICK, "--fail-over", "auc=0.53"]
     code, out, _ = run(capsys, "audit", *words)
     assert (code, out.splitlines()[-1].partition(" it is")[0]) == (0, "Gate open: on fitted veil")
     code, out, _ = run(capsys, "audit", *(word.replace(",regions", "") for word in words))
@@ -208,7 +213,7 @@ def test_on_a_terminal_it_asks_before_the_attack(folder):
     os.close(controller)
     os.close(terminal_end)
     assert started.returncode == 130
-    assert out == ""
+    assert out.strip() == ""
     assert "Attack them all the same?" in err
 
 
@@ -272,7 +277,7 @@ def test_an_audit_of_a_model(folder, capsys):
         np.savez(f"{name}.npz", x=x, y=x.argmax(axis=1))
     words = ["--model", "audited_by_name:predict_proba", "--member-data", "train.npz", "--nonmember-data", "test.npz"]
     code, out, err = run(capsys, "audit", *words, *QUICK)
-    assert (code, err) == (0, "")
+    assert (code, notices(err)) == (0, [])
     assert "Undefended" in out
 
 
@@ -295,7 +300,7 @@ def test_an_audit_that_asks_a_model_of_a_table(folder, capsys):
     asked = ["--boundary", "20", "--sensitive", "income", "--canaries", "200"]
     quick = ["--attacks", "max_confidence,label_floor,label_floor_known", "--defenses", "label_only", "--jobs", "1"]
     code, out, err = run(capsys, "audit", *words, *asked, *quick, "-o", "seen")
-    assert (code, err) == (0, "")
+    assert (code, notices(err)) == (0, [])
     assert "By asking for nothing but labels around 20 members and 20 non-members" in out
     assert "The column income (3 values)" in out
     assert "Of 200 canaries" in out
@@ -376,6 +381,7 @@ def test_wrong_input_is_one_line_and_leaves_nothing(folder, capsys, words, messa
     assert code == 2
     assert out == ""
     assert message in err
-    assert err.startswith("Error: ")
+    steps = [line for line in err.splitlines() if line.endswith(" …")]
+    assert err.removeprefix("".join(f"{step}\n" for step in steps)).startswith("Error: ")
     assert "Traceback" not in err
     assert not (folder / "seen").exists()

@@ -259,7 +259,7 @@ def test_protect_and_the_gateway_take_a_fitted_veil(scoreveil, saved, tmp_path):
     code, out, _ = scoreveil(f"protect out.npy -o safe.npy --veil {saved / 'plain.json'}")
     assert code == 0
     veil = Veil.load(saved / "plain.json")
-    assert f"promised an advantage of at most {veil.guarantee.advantage:.3f} beyond the label" in out
+    assert f"guarantee an advantage of at most {veil.guarantee.advantage:.3f} beyond the label" in out
     assert "add up" not in out, "the region is the same however often it is asked for"
     before, after = np.load("out.npy"), np.load("safe.npy")
     assert np.array_equal(after.argmax(axis=1), before.argmax(axis=1))

@@ -714,7 +714,7 @@ def test_the_pdf_starts_with_the_verdict_on_a_page_of_its_own(study, text):
     # without ligatures and line breaks
     pages = [" ".join(unicodedata.normalize("NFKC", page.extract_text()).split()) for page in printed.pages]
     assert 6 <= len(pages) <= 16
-    assert "The scores leak." in pages[0]
+    assert "Take the fitted veil with ε = 2." in pages[0]
     assert "What an attack finds" in pages[0]
     assert "What is left" in pages[0]
     assert "The verdict in full" not in pages[0]

@@ -81,7 +81,7 @@ class Audit:
         Returns:
             The path of the report.
         """
-        return _with_veil(page.write(self.study, Path(folder), self.risks, printer), self.subject, self.veil)
+        return _with_veil(page.write(self.study, Path(folder), self.risks, printer, self.veil), self.subject, self.veil)
 
     def __str__(self) -> str:
         return "\n".join((*(f"Note: {note}" for note in self.study.notes), *self.sentences))

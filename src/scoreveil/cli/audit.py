@@ -15,7 +15,7 @@ import typer
 from rich.table import Table
 
 from scoreveil.cli import options
-from scoreveil.cli.terminal import duration, out, progress_bar, progress_steps
+from scoreveil.cli.terminal import duration, out, program, progress_bar, progress_steps
 from scoreveil.shapes import ManyLabels
 from scoreveil.smoothing import smoothed_scores
 
@@ -161,6 +161,8 @@ def audit(
         for name, file in (("members", members), ("nonmembers", nonmembers)):
             if file is None:
                 raise ValueError(f"Expected --{name} with a file of scores (or --model with its data).")
+        if given is not None:
+            given.for_scores()
         subject = api.with_veil(subjects.from_given(of_scores, columns, seed, served), given)
         _ask(subject.doubts, yes)
     else:
@@ -175,7 +177,9 @@ def audit(
             raise ValueError(f"--model needs --member-data and --nonmember-data; {missing} is missing.")
         predict, auxiliary = subjects.load_predict(model), None if shadow_data is None else read_data(shadow_data)
         if given is not None and given.smoothing is not None:
-            predict = partial(smoothed_scores, predict, smoothing=given.smoothing)
+            if neighbours:
+                raise ValueError("--neighbours tries several smoothings; this veil has its own. Leave one of them out.")
+            predict, neighbours = partial(smoothed_scores, predict, smoothing=given.smoothing), 0
         with _engine(engine, jobs), progress_steps("Asking the model") as progress:
             data = read_data(member_data), read_data(nonmember_data)
             column = None if sensitive is None else _column(sensitive, member_data, data[0][0])
@@ -260,7 +264,7 @@ def _write(made: "Audit", folder: Path, printer: "Printer | None") -> None:
         typer.echo(
             f"Veil: {veil}, fitted on all {len(given.members):,} members and {len(given.nonmembers):,} non-members. "
             f"Those that were attacked were fitted on four fifths of them.{own} Next:\n"
-            f"  scoreveil verify {veil}\n  scoreveil protect scores.csv -o safe.csv --veil {veil}"
+            f"  {program()} verify {veil}\n  {program()} protect scores.csv -o safe.csv --veil {veil}"
         )
 
 
@@ -269,7 +273,7 @@ def _write_labels(made: "LabelsAudit", folder: Path, printer: "Printer | None") 
     typer.echo(f"Report: {made.write(folder, printer)}")
     if made.veil is not None and made.subject.veil is None:
         veil = folder / "veil.json"
-        typer.echo(f"Veil: {veil}, fitted on all records given. Its promises: scoreveil verify {veil}")
+        typer.echo(f"Veil: {veil}, fitted on all records given. Its promises: {program()} verify {veil}")
 
 
 def _engine(engine: str, jobs: int) -> AbstractContextManager[None]:

@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 
 from scoreveil.cli import options, smoothed
-from scoreveil.cli.terminal import err, out
+from scoreveil.cli.terminal import err, out, program
 from scoreveil.extras import needs
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.promises import Attacker, Evidence
@@ -194,18 +194,18 @@ def fit(
             ordered = sorted(trials, key=lambda trial: -(trial.epsilon or math.inf))
             page = fitted.write(veil, ordered, str(target), report, printer, others.names)
             out.print(f"Report: {page}", soft_wrap=True)
-    steps = [f"scoreveil verify {target}", f"scoreveil show {target} -o {target.with_suffix('.svg')}"]
+    steps = [f"verify {target}", f"show {target} -o {target.with_suffix('.svg')}"]
     if inside is not None:
         data = [("--model", model), ("--member-data", member_data), ("--nonmember-data", nonmember_data)]
         sides = zip(("--nonmembers", "--nonmember-labels", "--members", "--member-labels"), files, strict=True)
         said = [*data, *sides, ("--columns", columns), ("--shape", shape), ("--threshold", threshold)]
         words = [word for option, value in said if value is not None for word in (option, str(value))]
-        steps.append(shlex.join(["scoreveil", "audit", "--veil", str(target), *words, *["--logits"] * logits]))
+        steps.append(shlex.join(["audit", "--veil", str(target), *words, *["--logits"] * logits]))
     if decide(own.evidence) is not Advice.LABELS_ONLY:
         if used is None:
-            steps.append(f"scoreveil protect scores.csv -o safe.csv --veil {target}")
-        steps.append(f"scoreveil serve model.onnx --veil {target}")
-    out.print(f"Wrote {target}. Next:", *(f"  {step}" for step in steps), sep="\n", soft_wrap=True)
+            steps.append(f"protect scores.csv -o safe.csv --veil {target}")
+        steps.append(f"serve model.onnx --veil {target}")
+    out.print(f"Wrote {target}. Next:", *(f"  {program()} {step}" for step in steps), sep="\n", soft_wrap=True)
 
 
 def _say_decision(evidence: "Fitted") -> None:
