@@ -88,6 +88,20 @@ def test_opposite_labels_are_told_by_who_sees_the_label():
     assert seen.shown(LABEL) == Fraction(1, 2) * Fraction(1, 2) + Fraction(1, 2) * Fraction(1, 2)
 
 
+def test_what_two_classes_announce_tells_the_label_too():
+    """Members say label 1 three times of four, others label 0; regions differ within label 0 alone."""
+    pooled = counted([[[[3, 3]], [[1, 1]]], [[[2, 0]], [[3, 3]]]], (8, 8))
+    seen = replace(pooled, tells_label=True)
+    assert pooled.shown(ALONE) == Fraction(1, 8)
+    assert seen.shown(ALONE) == Fraction(4, 8)  # 3, 3, 1, 1 and 2, 0, 3, 3 of 8
+    assert seen.shown(LABEL) == pooled.shown(LABEL) == Fraction(2, 8) * Fraction(1, 2)
+    # two of eight are wrong: others say label 0 there, members label 1
+    wrong = replace(counted([[[[2], [3]], [[0], [3]]], [[[0], [3]], [[2], [3]]]], (8, 8)), tells_label=True)
+    assert wrong.shown(CORRECTNESS) == wrong.shown(ALONE) == Fraction(2, 8)
+    assert wrong.shown(LABEL) == wrong.shown(BOTH) == 0
+    assert replace(wrong, tells_label=False).shown(CORRECTNESS) == 0
+
+
 def test_an_exclusive_or_is_told_by_who_sees_the_label_and_whether_it_is_right():
     """Members are in region 1 where label and right differ, others where they are the same; each once beside."""
     same, other = [3, 1], [1, 3]
@@ -425,6 +439,7 @@ def test_rho_of_randomised_response_is_the_one_that_is_known():
 
 
 def made(evidence, classes=4, table=None, announced=None, atoms=0.0):
+    evidence = None if evidence is None else replace(evidence, tells_label=classes == 2)
     answers = 3 if table is None else table.shape[1]
     confidences = np.linspace(0.6, 0.9, answers) if announced is None else announced
     return Regions(
@@ -547,6 +562,7 @@ def test_limits_say_what_fitting_cost_and_what_is_not_told_apart():
 
 def test_many_labels_promise_what_the_weakest_label_does():
     sure, unsure = (some_evidence(False, sizes=(n, n)) for n in (20_000, 500))
+    sure, unsure = (replace(evidence, tells_label=True) for evidence in (sure, unsure))
     each = [made(evidence, 2, TABLE) for evidence in (sure, unsure, sure)]
     promise = PerLabel.of(tuple(each)).guarantee()
     assert promise.advantage == unsure.stated(LABEL) > sure.stated(LABEL)

@@ -43,7 +43,7 @@ def evidence(labels: int, truths: int = 2, certified: bool = False) -> Evidence:
     share = np.array([4, 3, 2, 1])
     counts = np.stack([1600 * share, 1280 * share[::-1]])[:, None, None, :]
     counts = np.broadcast_to(counts, (2, labels, truths, 4)) // (labels * truths)
-    return Evidence(counts.astype(np.int64), (1000, 800), (0.5, 0.25), 0.02, "label", certified)
+    return Evidence(counts.astype(np.int64), (1000, 800), (0.5, 0.25), 0.02, "label", certified, labels == 2)
 
 
 def two_classes(with_epsilon: bool = False, **changed: Any) -> Regions:

@@ -515,7 +515,10 @@ def _stated_table(maps: Sequence[Any]) -> Table:
 def _is_held_to_it(evidence: Evidence, attacker: Attacker) -> bool:
     """Whether the map was chosen so that this attacker gains no more than was asked for."""
     if evidence.beyond == "correctness":
-        return attacker in (Attacker.CORRECTNESS, Attacker.LABEL_AND_CORRECTNESS)
+        known = Attacker.LABEL_AND_CORRECTNESS
+        return attacker is known or (attacker is Attacker.CORRECTNESS and not evidence.tells_label)
+    if evidence.tells_label:
+        return attacker is Attacker.LABEL
     return attacker is not Attacker.LABEL_AND_CORRECTNESS
 
 

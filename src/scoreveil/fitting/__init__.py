@@ -428,20 +428,20 @@ def _counted(
         epsilon = _budget(side, "regions", by_label, is_apart)
         return releases.histogram("regions", side, cells, shape, epsilon, weights, part)
 
-    of_others = counted(others, "other", by_label or k == 2)
+    # what is announced of two classes tells the label; a record is in one cell however many there are
+    is_by_label = by_label or k == 2
+    of_others = counted(others, "other", is_by_label)
     evidence = None
     if members is not None:
-        of_members = counted(members, "member", by_label)
-        outside = of_others if by_label else of_others.sum(axis=0, keepdims=True)
-        if of_members.shape[1] == 1:
-            outside = outside.sum(axis=1, keepdims=True)
+        of_members = counted(members, "member", is_by_label)
+        outside = of_others.sum(axis=1, keepdims=True) if of_members.shape[1] == 1 else of_others
         # a cell that sums up several has the variance of noise with so much less ε, and no heavier a tail
         other, member = (_budget(side, "regions", by_label, is_apart) for side in ("other", "member"))
         noise = other / math.sqrt(of_others.size / outside.size), member
         sizes = others.records, members.records
         evidence = Evidence(
             _sixteenths(np.stack([outside, of_members])), sizes, noise,
-            settings.advantage, settings.beyond, is_apart,
+            settings.advantage, settings.beyond, is_apart, k == 2,
         )  # fmt: skip
     layer = (
         None if settings.epsilon is None else best_table(found.share / found.share.sum(), found.rate, settings.epsilon)

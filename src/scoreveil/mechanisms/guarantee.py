@@ -47,7 +47,8 @@ class Guarantee:
         advantage: By how much, at most, an attack that sees the label and the answer exceeds one that sees the label
             alone (TPR - FPR), for a record drawn at random from the members or from the others, however often it asks;
             None where it cannot be stated.
-        advantage_alone: The same for an attack that looks at the confidence and not at the label, beyond guessing.
+        advantage_alone: The same for an attack that looks at the confidence and not at the label, beyond guessing; the
+            confidence of two classes tells the label too.
         advantage_given_truth: The same for an attack that knows the label and whether it is right: the total variation
             within the right and within the wrong answers of each label, weighted by how common they are.
         confidence: The level at which the advantages hold for new records.

@@ -13,6 +13,9 @@ about, so
     the label beyond being right        the same within right and within wrong answers
     beyond both               the same within right and within wrong answers of each label
 
+Of two classes each label announces numbers of its own, so the number alone tells label and region (`tells_label`):
+r then stands for both in the first and the third line.
+
 **For new records.** Let S be the best attack on the population. It does not depend on the records or on the noise, and
 the best attack on the counts is no worse on them than S is. So the advantage on the population exceeds that of the
 counts only by as much as the counts of S, one fixed set, fell short (`shortfall`): no more than one proportion on each
@@ -28,6 +31,7 @@ from decimal import Context, Decimal
 from enum import Enum
 from fractions import Fraction
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +57,15 @@ class Attacker(Enum):
     LABEL_AND_CORRECTNESS = "the label, and whether it is right"
 
 
+# the axes of (label, wrong or right, region) that an attacker does not see
+UNSEEN = {
+    Attacker.ALONE: (-3, -2),
+    Attacker.CORRECTNESS: (-3,),
+    Attacker.LABEL: (-2,),
+    Attacker.LABEL_AND_CORRECTNESS: (),
+}
+
+
 @dataclass(frozen=True, eq=False)
 class Evidence:
     """Noisy counts of the regions, and what they were held to.
@@ -65,6 +78,7 @@ class Evidence:
         asked: The advantage that was asked for.
         beyond: What it was held beyond, "label" or "correctness".
         certified: Whether the map was chosen on other records.
+        tells_label: Whether what is announced tells the label, as the numbers of two classes do.
     """
 
     counts: Integers
@@ -73,6 +87,7 @@ class Evidence:
     asked: float
     beyond: str
     certified: bool
+    tells_label: bool = False
 
     @property
     def attackers(self) -> tuple[Attacker, ...]:
@@ -83,15 +98,8 @@ class Evidence:
         return tuple(attacker for attacker, is_there in there.items() if is_there)
 
     def groups(self, attacker: Attacker) -> Integers:
-        """The counts as an attacker sees them: (2, groups, regions)."""
-        summed = {
-            Attacker.ALONE: (1, 2),
-            Attacker.CORRECTNESS: (1,),
-            Attacker.LABEL: (2,),
-            Attacker.LABEL_AND_CORRECTNESS: (),
-        }[attacker]
-        seen = self.counts.sum(axis=summed, keepdims=True)
-        return np.asarray(seen.reshape(2, -1, seen.shape[3]))
+        """The counts as an attacker sees them: (2, groups, regions), or labels and regions where both are told."""
+        return np.asarray(as_seen(self.counts, attacker, self.tells_label))
 
     def shown(self, attacker: Attacker, for_new: bool = False) -> Fraction:
         """The advantage over these counts, beyond what the attacker sees in any case."""
@@ -135,6 +143,15 @@ class Evidence:
             raise BrokenPromise("The counts are of no records, or of more than there can be.")
         if not (all(0 < each < math.inf for each in self.noise) and 0 < self.asked <= 1):  # so that NaN fails
             raise BrokenPromise("The noise or the advantage that was asked for is out of range.")
+
+
+def as_seen(counts: NDArray[Any], attacker: Attacker, tells_label: bool) -> NDArray[Any]:
+    """Counts (…, label, wrong or right, region) as an attacker sees them: (…, group, what is announced)."""
+    if tells_label and attacker in (Attacker.ALONE, Attacker.CORRECTNESS):
+        labels, truths, regions = counts.shape[-3:]
+        counts = counts.swapaxes(-3, -2).reshape(*counts.shape[:-3], 1, truths, labels * regions)
+    seen = counts.sum(axis=UNSEEN[attacker], keepdims=True)
+    return seen.reshape(*counts.shape[:-3], -1, counts.shape[-1])
 
 
 def total_variation(sides: Integers, sizes: tuple[int, int]) -> Fraction:

@@ -39,7 +39,10 @@ def _population_words(mechanism: Regions, stated: dict[Attacker, float]) -> list
     if evidence is None:
         return ["No members were given, so nothing is promised about telling them from others."]
     often = "However often a record is asked about with the same scores,"
-    alone = f"an attack that looks at the confidence alone exceeds guessing by at most {stated[Attacker.ALONE]:.3f}"
+    tells = ", which tells the label of two classes," if evidence.tells_label else ""
+    alone = (
+        f"an attack that looks at the confidence alone{tells} exceeds guessing by at most {stated[Attacker.ALONE]:.3f}"
+    )
     if Attacker.LABEL in stated:
         sentences = [
             f"{often} an attack that sees the label and the confidence exceeds one that sees the label alone by at "

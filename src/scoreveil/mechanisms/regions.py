@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from scoreveil.mechanisms import promises
 from scoreveil.mechanisms.guarantee import Guarantee, Relation
 from scoreveil.mechanisms.mechanism import Arrays, Mechanism, Rows
-from scoreveil.mechanisms.promises import MOST_RECORDS, SIXTEENTHS, WHOLE, Attacker, Evidence, Floats, Integers
+from scoreveil.mechanisms.promises import MOST_RECORDS, SIXTEENTHS, WHOLE, Evidence, Floats, Integers
 from scoreveil.mechanisms.scores import Array, check_epsilon, namespace, totals
 
 MAX_REGIONS = 8
@@ -209,7 +209,7 @@ class Regions(Mechanism, name="regions"):
         share = np.maximum(total, 0) / max(float(total.sum()), 1e-9)
         members = np.full(self.size, np.nan)
         if self.evidence is not None:
-            inside = np.maximum(self.evidence.groups(Attacker.ALONE)[1, 0], 0)
+            inside = np.maximum(self.evidence.counts[1].sum(axis=(0, 1)), 0)
             members = inside / max(int(inside.sum()), 1)
         likeliest = np.arange(self.size) if self.table is None else self.table.argmax(axis=1)
         return [
@@ -272,7 +272,7 @@ class Regions(Mechanism, name="regions"):
             evidence = Evidence(
                 _whole(given["sixteenths_of_records"]), tuple(map(int, given["records"])),  # type: ignore[arg-type]
                 tuple(map(float, given["noise"])), float(given["asked"]), _beyond(given["beyond"]),  # type: ignore[arg-type]
-                bool(given["certified"]),
+                bool(given["certified"]), settings["classes"] == 2,
             )  # fmt: skip
         table = None if settings["table"] is None else _whole(settings["table"])
         made = cls(
@@ -385,8 +385,10 @@ def _check(mechanism: Regions) -> None:
     evidence = mechanism.evidence
     if evidence is not None and (evidence.counts.ndim != 4 or evidence.counts.shape[3] != size):
         raise ValueError(f"Expected evidence about {size} regions, got shape {evidence.counts.shape}.")
-    if evidence is not None and evidence.counts.shape[1] not in (1, k):
+    if evidence is not None and evidence.counts.shape[1] not in ((2,) if k == 2 else (1, k)):
         raise ValueError(f"Expected evidence about {k} labels or about all together, got {evidence.counts.shape[1]}.")
+    if evidence is not None and evidence.tells_label != (k == 2):
+        raise ValueError("Expected evidence in which what is announced tells the label of two classes, and of no more.")
 
 
 def _place(mechanism: Regions, region: int) -> str:
