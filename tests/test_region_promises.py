@@ -570,7 +570,8 @@ def test_many_labels_promise_what_the_weakest_label_does():
     assert promise.advantage_given_truth == unsure.stated(BOTH)
     assert (promise.epsilon, promise.worst_loss) == (1.0, math.log(2))
     assert promise.rho == each[0].guarantee().rho
-    assert promise.fit_epsilon == (0.5, 2.5)
+    assert promise.fit_epsilon == (1.5, 7.5)
+    assert "cost each member ε = 1.5 and each other record ε = 7.5" in "\n".join(promise.limits)
     assert promise.evidence_kind == "estimate"
     assert "Each of 3 labels" in promise.words
     assert "500 members and 500 others" in promise.words
@@ -578,6 +579,37 @@ def test_many_labels_promise_what_the_weakest_label_does():
     assert shown.limits[-2:] == (ManyLabels.words, ManyLabels.crowd)
     without = PerLabel.of((made(None, 2, TABLE), each[0])).guarantee()
     assert (without.advantage, without.advantage_alone) == (None, None)
+
+
+def test_of_many_labels_the_words_have_the_most_of_any_label_for_each_attacker():
+    """One label tells most to who sees the number alone, another to who sees the label, a third to who knows the truth."""
+    alone = counted([[[[9, 3]] * 2] * 2, [[[3, 9]] * 2] * 2], (48, 48))
+    label = counted([[[[9, 3]] * 2, [[3, 9]] * 2], [[[3, 9]] * 2, [[9, 3]] * 2]], (48, 48))
+    truth = counted([[[[12, 0], [0, 12]]] * 2, [[[0, 12], [12, 0]]] * 2], (48, 48))
+    wide = counted([[[[20, 4]] * 2, [[0, 0]] * 2], [[[0, 0]] * 2, [[4, 20]] * 2]], (48, 48))
+    each = [
+        Regions(
+            epsilon=1.0, number_of_classes=2, strips=np.empty(0), cuts=np.array([[0.7]]), regions=np.array([[0, 1]]),
+            announced=np.full((2, 2), 0.7), table=table, counts=np.ones((2, 2), dtype=np.int64),
+            evidence=replace(evidence, tells_label=True), spent=(0.5, 2.5),
+        )
+        for evidence, table in zip(
+            (alone, label, truth, wide), (EVEN, TILTED, EVEN, EVEN), strict=True
+        )
+    ]  # fmt: skip
+    promise, own = PerLabel.of(tuple(each)).guarantee(), [one.guarantee() for one in each]
+    weakest = max(range(4), key=lambda i: own[i].advantage_alone)
+    for name in ("advantage", "advantage_alone", "advantage_given_truth"):
+        figures = [getattr(one, name) for one in own]
+        assert getattr(promise, name) == max(figures) > min(figures)
+        assert f"{max(figures):.3f}" in promise.words
+    assert max(one.advantage_given_truth for one in own) > own[weakest].advantage_given_truth
+    assert promise.rho == own[1].rho > own[0].rho
+    assert promise.worst_loss == own[1].worst_loss > own[0].worst_loss
+
+
+EVEN = np.array([[9, 7], [7, 9]], dtype=np.int64) << 28
+TILTED = np.array([[11, 5], [5, 11]], dtype=np.int64) << 28
 
 
 # What the counts may be

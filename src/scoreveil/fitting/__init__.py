@@ -64,6 +64,7 @@ def fit(
     model: str = "",
     columns: str | None = None,
     smoothing: Smoothing | None = None,
+    overlap: bool = False,
 ) -> Veil:
     """Fit the most useful veil under which members and others are alike.
 
@@ -93,6 +94,8 @@ def fit(
         model: A name for the veil.
         columns: Of DataFrames and files: the columns of the scores, as names or patterns with commas between.
         smoothing: Where all scores given are `smoothed_scores`: their smoothing, which is saved with the veil.
+        overlap: Whether the same records are on both sides, as with out-of-fold scores: then the fit costs each of them
+            what it costs a member and another record together, and that is stated.
 
     Returns:
         A `Veil` whose mechanism is `Regions`; of many labels, one for each.
@@ -117,6 +120,8 @@ def fit(
         mechanism: Regions | PerLabel = PerLabel.of(maps)
     else:
         mechanism = _fitted(others, inside, settings, releases)
+    if overlap:
+        mechanism = mechanism.with_overlap()
     veil = Veil(mechanism, shape=shape, model=model, smoothing=smoothing)
     if veil.is_constant:
         warnings.warn(constant_words(others.records), stacklevel=2)

@@ -54,7 +54,8 @@ class Guarantee:
         confidence: The level at which the advantages hold for new records.
         evidence_kind: What that level rests on: "estimate", or "finite-sample" for a bound that holds for
             every population.
-        fit_epsilon: The ε that the fit itself spends on a member and on another record (`Relation.ZERO_OUT`).
+        fit_epsilon: The ε that the fit itself spends on a member and on another record (`Relation.ZERO_OUT`), over all
+            labels where there are many.
         table: The chances of all answers in units of 2^-32, a row for each input, where they are known: `accounting`
             computes from it what many releases add up to.
     """

@@ -18,7 +18,7 @@ It sees the region alone, so what regions promise stays (post-processing).
 """
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import Any
 
@@ -105,6 +105,11 @@ class Regions(Mechanism, name="regions"):
     def is_constant(self) -> bool:
         """Whether every score vector of a label is announced with the same confidence."""
         return bool(np.all(self.announced == self.announced[:, :1])) or self.size == 1
+
+    def with_overlap(self) -> "Regions":
+        """The same where each record was fitted as a member and as another one."""
+        both = math.fsum(self.spent)
+        return replace(self, spent=(both, both))
 
     # The draw
 
