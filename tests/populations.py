@@ -64,12 +64,14 @@ class Population:
             scores, truth = self.draw(side, count, rng)
             label, region = mechanism.read(scores)
             numbers.append(mechanism.announced[label if self.classes == 2 else 0, region])
-            known.append({
-                Attacker.ALONE: 0 * label,
-                Attacker.CORRECTNESS: 1 * (label == truth),
-                Attacker.LABEL: label,
-                Attacker.LABEL_AND_CORRECTNESS: 2 * label + (label == truth),
-            })
+            known.append(
+                {
+                    Attacker.ALONE: 0 * label,
+                    Attacker.CORRECTNESS: 1 * (label == truth),
+                    Attacker.LABEL: label,
+                    Attacker.LABEL_AND_CORRECTNESS: 2 * label + (label == truth),
+                }
+            )
         return {attacker: _told([each[attacker] for each in known], numbers) for attacker in Attacker}
 
 

@@ -326,6 +326,14 @@ def test_every_release_is_recorded_and_they_add_up_to_what_is_stated(case, watch
     assert veil.guarantee.fit_epsilon == pytest.approx(per_label * len(maps), abs=1e-12)
 
 
+@pytest.mark.parametrize("left_out", [(), ("nonmember_labels", "member_labels")])
+def test_the_places_of_a_record_sum_to_one_record_exactly(left_out, watched):
+    """Seven places do not divide a unit; each rounded down, they would be a record that is less than one."""
+    case = Case(False, (30, 7), left_out=left_out, given={"shape": MoreAxes()})
+    _, book = watched(case.records(0), case.options)
+    assert {seen.exact.sum() for seen in book if seen.release.name != "ties"} == {30 * UNIT}
+
+
 @pytest.mark.parametrize("name", ["few", "many labels"])
 def test_a_record_on_both_sides_costs_what_both_cost(name, watched):
     case = CASES[name]

@@ -450,7 +450,7 @@ def made(evidence, classes=4, table=None, announced=None, atoms=0.0):
         regions=np.array([[0, 1, 2]]),
         announced=np.tile(confidences, (2 if classes == 2 else 1, 1)),
         table=table,
-        counts=np.full((2, 3), 1600),
+        counts=np.full((2, 3), 1600) if evidence is None else np.resize(evidence.counts[0].sum(axis=0), (2, 3)),
         evidence=evidence,
         spent=(0.5, 2.5),
         atoms=atoms,
@@ -636,6 +636,10 @@ TILTED = np.array([[11, 5], [5, 11]], dtype=np.int64) << 28
         {"noise": (1.0, math.nan)},
         {"noise": (math.nan, 1.0)},
         {"noise": (1.0,)},
+        {"noise": (2.0**-21, 1.0)},
+        {"noise": (1.0, 2.0**21)},
+        {"sizes": (4000, 3000 + 500)},
+        {"sizes": (4000 + 300, 3000)},
         {"asked": 0.0},
         {"asked": 1.01},
         {"asked": math.nan},
@@ -644,7 +648,7 @@ TILTED = np.array([[11, 5], [5, 11]], dtype=np.int64) << 28
 def test_evidence_that_no_fit_has_made_breaks_the_promise(change):
     sound = some_evidence(False)
     sound.holds()
-    replace(sound, sizes=(1, 2**40 - 1), asked=1.0).holds()
+    replace(sound, asked=1.0, noise=(promises.MIN_NOISE, promises.MAX_NOISE)).holds()
     with pytest.raises(BrokenPromise):
         replace(sound, **change).holds()
 

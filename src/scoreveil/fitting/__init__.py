@@ -23,7 +23,7 @@ from scoreveil.fitting.estimates import Estimates, beyond_chance, estimate, labe
 from scoreveil.fitting.grid import PAIRS, PARTS, STEPS, Grid
 from scoreveil.fitting.program import Attacker, best_map, best_table
 from scoreveil.fitting.records import Scored, check_doubts, read_both
-from scoreveil.fitting.releases import BUDGET, Draws, Floats, Integers, Releases, Side, clipped
+from scoreveil.fitting.releases import BUDGET, UNIT, Draws, Floats, Integers, Releases, Side, clipped
 from scoreveil.mechanisms.per_label import PerLabel
 from scoreveil.mechanisms.promises import SIXTEENTHS, WHOLE, Evidence
 from scoreveil.mechanisms.regions import MAX_REGIONS, NEAREST, Regions
@@ -285,10 +285,18 @@ def _truths(records: Scored, side: Side) -> Floats:
 
     Members without labels count once, (n, 1): what they are right about says nothing.
     """
+    part = _part_of_record(records)
     if records.labels is None and side == "member":
-        return np.full((len(records), 1), 1 / records.releases)
-    right = records.scores.max(axis=1) if records.labels is None else records.is_right.astype(np.float64)
-    return np.stack([1 - right, right], axis=1) / records.releases
+        return part[:, None]
+    right = part * (records.scores.max(axis=1) if records.labels is None else records.is_right)
+    right = np.rint(right * UNIT) / UNIT
+    return np.stack([part - right, right], axis=1)
+
+
+def _part_of_record(records: Scored) -> Floats:
+    """What part of its record each vector is, in whole units: those of a record sum to 1 exactly, however many."""
+    units = np.diff(np.arange(records.releases + 1) * UNIT // records.releases)
+    return np.tile(units / UNIT, records.records)
 
 
 def _atoms(others: Scored, places: Integers, counts: Floats, releases: Releases, epsilon: float, part: str) -> Any:
@@ -315,7 +323,7 @@ def _by_label(
     counts = []
     for side, where, name, epsilon in zip(sides, places, names, noise, strict=True):
         cells = side.predicted * STEPS + where % STEPS
-        weights = np.full(len(side), 1 / side.releases)
+        weights = _part_of_record(side)
         noisy = releases.histogram("labels", name, cells, (grid.classes, STEPS), epsilon, weights, part)
         counts.append(clipped(noisy))
     both = np.stack(counts)

@@ -19,6 +19,10 @@ class BrokenPromise(ValueError):
     """A mechanism does not keep what it says; the message names the promise."""
 
 
+class Malformed(ValueError):
+    """Parts of a saved veil that do not go together; the message names the fault and quotes no value."""
+
+
 class Relation(Enum):
     """The pairs that ε compares. Guarantees for different pairs cannot be added up; the value says it in words."""
 

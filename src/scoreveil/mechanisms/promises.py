@@ -46,6 +46,8 @@ ALWAYS = 23.0  # e^23 > 2^32: no two entries of a table differ by more
 CONFIDENCE = 0.95
 SIXTEENTHS = 16  # of a record: how finely counts are kept
 MOST_RECORDS = 1 << 40
+MIN_NOISE, MAX_NOISE = 2.0**-20, 2.0**20
+FAR = 16.0  # standard deviations of noise: no sum of it is so far off
 
 
 class Attacker(Enum):
@@ -141,8 +143,15 @@ class Evidence:
         most = max(*self.sizes, int(counts.max()), -int(counts.min()))
         if min(self.sizes) < 1 or most >= MOST_RECORDS:
             raise BrokenPromise("The counts are of no records, or of more than there can be.")
-        if not (all(0 < each < math.inf for each in self.noise) and 0 < self.asked <= 1):  # so that NaN fails
+        if not (
+            all(MIN_NOISE <= each <= MAX_NOISE for each in self.noise) and 0 < self.asked <= 1
+        ):  # so that NaN fails
             raise BrokenPromise("The noise or the advantage that was asked for is out of range.")
+        cells = counts[0].size
+        for side, size, noise, who in zip(counts, self.sizes, self.noise, ("others", "members"), strict=True):
+            surplus = abs(int(side.sum()) / SIXTEENTHS - size)
+            if surplus > FAR * math.sqrt(2 * cells) / noise + cells / (2 * SIXTEENTHS):
+                raise BrokenPromise(f"The counts of {who} sum to another number than there were, by more than noise.")
 
 
 def as_seen(counts: NDArray[Any], attacker: Attacker, tells_label: bool) -> NDArray[Any]:

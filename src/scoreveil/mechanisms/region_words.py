@@ -105,9 +105,7 @@ def _limits(mechanism: Regions, spent: tuple[float, float]) -> list[str]:
     whom = f"each record ε = {member:g}"
     if member != other:
         whom = f"each member ε = {member:g} and each other record ε = {other:g}"
-    limits.append(
-        f"Fitting cost {whom} (zero-out: a record against none; twice that for one record against another)."
-    )
+    limits.append(f"Fitting cost {whom} (zero-out: a record against none; twice that for one record against another).")
     if mechanism.atoms > 1e-4:
         limits.append(
             "Many records share the same scores, which no map can tell apart: that cost "
