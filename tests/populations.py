@@ -13,7 +13,7 @@ class Population:
 
     kind    "smooth": members are surer; "xor": members are surer where (label = 0) ≠ right, others the reverse;
             "pooled": members of even labels are surer, of odd ones less sure
-            "rates": two classes; the answer is 1 for 85 % of the members and 35 % of the others, and as sure on both sides
+            "rates": two classes; the answer is 1 for 85 % of the members and 35 % of the others, as sure on both sides
     """
 
     kind: str = "smooth"

@@ -4,8 +4,8 @@ import copy
 import itertools
 import json
 import math
-import tracemalloc
 import pickle
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import fields, replace
 from fractions import Fraction

@@ -169,7 +169,7 @@ def fit(
         warnings.simplefilter("ignore")  # what `fit` warns of is said here, in its place
         with err.status("Fitting …"):
             veil, own = fit_and_measure(epsilon, **given)
-        _lead(veil, others.records)
+        _lead(veil, others, settings)
         if target is None:
             with err.status("Comparing with several ε …"):
                 trials = (own, *frontier((each for each in EPSILONS if each is not None), **given))
@@ -225,16 +225,20 @@ def _say_doubts(others: Any, inside: Any, force: bool) -> None:
 # What was fitted
 
 
-def _lead(veil: Veil, records: int) -> None:
+def _lead(veil: Veil, others: Any, settings: dict[str, Any]) -> None:
     """The sentence that matters most: what was asked for, and what holds for new records."""
     from scoreveil.fitting import constant_words
-    from scoreveil.fitting.recount import leading, outlook
+    from scoreveil.fitting.recount import leading, outlook, shortage
 
     if veil.is_constant:
-        out.print(constant_words(records), soft_wrap=True)
+        asked = {name: value for name, value in settings.items() if name == "regions"}
+        out.print(constant_words(veil.epsilon, others, **asked), soft_wrap=True)
     evidence = _worst_evidence(veil)
     if evidence is None:
         return
+    too_few = shortage(evidence)
+    if too_few is not None:
+        out.print(too_few, soft_wrap=True)
     attacker = leading(evidence)
     stated = evidence.stated(attacker)
     about = {Attacker.ALONE: " by the confidence alone", Attacker.LABEL: ""}.get(attacker, f" {ATTACKS[attacker]}")

@@ -14,7 +14,7 @@ map. What a veil costs is measured apart (`cost.py`). Needs `pip install 'scorev
 
 import math
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -23,6 +23,7 @@ from scoreveil.fitting.estimates import Estimates, beyond_chance, estimate, labe
 from scoreveil.fitting.grid import PAIRS, PARTS, STEPS, Grid
 from scoreveil.fitting.program import Attacker, best_map, best_table
 from scoreveil.fitting.records import Scored, check_doubts, read_both
+from scoreveil.fitting.recount import shortage
 from scoreveil.fitting.releases import BUDGET, UNIT, Draws, Floats, Integers, Releases, Side, clipped
 from scoreveil.mechanisms.per_label import PerLabel
 from scoreveil.mechanisms.promises import SIXTEENTHS, WHOLE, Evidence
@@ -124,7 +125,10 @@ def fit(
         mechanism = mechanism.with_overlap()
     veil = Veil(mechanism, shape=shape, model=model, smoothing=smoothing)
     if veil.is_constant:
-        warnings.warn(constant_words(others.records), stacklevel=2)
+        warnings.warn(constant_words(veil.epsilon, others, regions), stacklevel=2)
+    said = (shortage(each.evidence) for each in mechanism.maps if each.evidence is not None)
+    for warning in {text for text in said if text is not None}:
+        warnings.warn(warning, stacklevel=2)
     return veil
 
 
@@ -160,12 +164,18 @@ def check_settings(
     return Settings(float(advantage), None if epsilon is None else float(epsilon), beyond, int(regions), certify)
 
 
-def constant_words(records: int) -> str:
-    """What to say of a veil that announces one confidence for all."""
-    return (
-        "This veil announces the same confidence for every answer: it tells no more than the label. "
-        f"{records:,} records were too few, or the model's confidence says little; about {4 * records:,} may do."
-    )
+def constant_words(epsilon: float, others: Scored, regions: int = MAX_REGIONS) -> str:
+    """What to say of a veil that announces one confidence for all, and why it does."""
+    records = others.records
+    if regions == 1:
+        why = "One region, as you asked for, has one confidence."
+    elif np.ptp(others.scores.max(axis=1)) == 0:
+        why = "The top scores of the nonmembers are all the same, so there is nothing to tell them apart by."
+    elif not math.isinf(epsilon):
+        why = f"ε = {epsilon:g} may leave too little to be worth telling: take a larger one, or none."
+    else:
+        why = f"{records:,} records were too few, or the model's confidence says little; about {4 * records:,} may do."
+    return f"This veil announces the same confidence for every answer: it tells no more than the label. {why}"
 
 
 # The fit
@@ -430,6 +440,10 @@ def _counted(
     found: _Map, others: Scored, members: Scored | None, settings: Settings, releases: Releases, by_label: bool
 ) -> Regions:
     """The regions counted once more, with what they announce and what follows for new records."""
+    layer = None
+    if settings.epsilon is not None:
+        layer = best_table(found.share / found.share.sum(), found.rate, settings.epsilon)
+        found, layer = _joined_by(layer, found)
     is_apart, part = settings.certify is not None, "counted" if settings.certify is not None else ""
     k, size = others.classes, found.size
 
@@ -456,9 +470,6 @@ def _counted(
             _sixteenths(np.stack([outside, of_members])), sizes, noise,
             settings.advantage, settings.beyond, is_apart, k == 2,
         )  # fmt: skip
-    layer = (
-        None if settings.epsilon is None else best_table(found.share / found.share.sum(), found.rate, settings.epsilon)
-    )
     trust = _trust(found, len(of_others), by_label, is_apart)
     announced = _announced(found, of_others, others.records, trust, layer, k)
     if isinstance(others.shape, (OneColumn, ManyLabels)):
@@ -476,6 +487,16 @@ def _counted(
         spent=(releases.spent("member"), releases.spent("other")),
         atoms=max(found.atoms, 0.0),
     )
+
+
+def _joined_by(layer: Integers, found: _Map) -> tuple[_Map, Integers]:
+    """Regions that give every answer with the same chance are one region: nobody can tell them apart."""
+    _, first, same = np.unique(layer, axis=0, return_index=True, return_inverse=True)
+    kept = np.sort(first)
+    place = np.searchsorted(kept, first)[same.ravel()]  # of each region, among those that are kept
+    share = np.bincount(place, weights=found.share)
+    rate = np.bincount(place, weights=found.share * found.rate) / share
+    return replace(found, regions=place[found.regions], share=share, rate=rate), layer[kept]
 
 
 def _sixteenths(counts: Floats) -> Integers:

@@ -34,6 +34,7 @@ Integers = NDArray[np.int64]
 
 RESAMPLES, LEVEL = 1000, 0.95
 ROUND = (0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3)  # advantages that a person may want stated
+ROOM = 0.1  # what a certified statement may add to what was asked for, and still say something
 FACTORS = (2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 100)
 
 
@@ -224,6 +225,23 @@ def leading(evidence: Evidence) -> Attacker:
         "correctness": (Attacker.LABEL_AND_CORRECTNESS, Attacker.CORRECTNESS, Attacker.ALONE),
     }
     return next(attacker for attacker in wanted[evidence.beyond] if attacker in evidence.attackers)
+
+
+def shortage(evidence: Evidence) -> str | None:
+    """What to say first where so few records were held back that what is stated of them says next to nothing."""
+    if not evidence.certified:
+        return None
+    attacker, wanted, more = leading(evidence), evidence.asked + ROOM, evidence
+    (others, members), least = evidence.sizes, min(evidence.sizes)
+    while more.shortfall(attacker) > wanted:
+        least = math.ceil(1.05 * least)
+        more = dataclasses.replace(more, sizes=(max(others, least), max(members, least)))
+    if more is evidence:
+        return None
+    return (
+        f"{members:,} members and {others:,} others were held back, too few to certify anything: about "
+        f"{float(f'{least:.1e}'):,.0f} of each would do."
+    )
 
 
 def outlook(evidence: Evidence, attacker: Attacker) -> tuple[int, float] | None:

@@ -106,6 +106,8 @@ class Evidence:
     def shown(self, attacker: Attacker, for_new: bool = False) -> Fraction:
         """The advantage over these counts, beyond what the attacker sees in any case."""
         groups = self.groups(attacker)
+        if groups.shape[2] == 1:  # one answer for all tells nothing, whatever the noise says
+            return Fraction(0)
         if attacker is Attacker.ALONE:
             return total_variation(groups[:, 0], self.sizes)
         if self.certified:  # by two bounds that hold for every population
@@ -115,9 +117,10 @@ class Evidence:
     def _baseline(self, attacker: Attacker) -> Fraction:
         """At least what the attacker gains without the confidence."""
         seen = self.groups(attacker).sum(axis=2)
-        return max(total_variation(seen, self.sizes) - Fraction(self._shortfall(attacker, both=True)), Fraction(0))
+        return max(total_variation(seen, self.sizes) - Fraction(self.shortfall(attacker, both=True)), Fraction(0))
 
-    def _shortfall(self, attacker: Attacker, both: bool = False) -> float:
+    def shortfall(self, attacker: Attacker, both: bool = False) -> float:
+        """By how much counts may fall short of the population, for one set of cells."""
         cells = self.counts[0].size
         groups = self.groups(attacker).shape[1]
         if not self.certified:
@@ -131,7 +134,9 @@ class Evidence:
 
     def stated(self, attacker: Attacker) -> float:
         """The upper bound for new records, rounded up."""
-        return rounded_up(min(self.shown(attacker, for_new=True) + Fraction(self._shortfall(attacker)), Fraction(1)))
+        if self.groups(attacker).shape[2] == 1:
+            return 0.0
+        return rounded_up(min(self.shown(attacker, for_new=True) + Fraction(self.shortfall(attacker)), Fraction(1)))
 
     def holds(self) -> None:
         """Raise BrokenPromise where the counts are not those of a fit."""
@@ -143,9 +148,7 @@ class Evidence:
         most = max(*self.sizes, int(counts.max()), -int(counts.min()))
         if min(self.sizes) < 1 or most >= MOST_RECORDS:
             raise BrokenPromise("The counts are of no records, or of more than there can be.")
-        if not (
-            all(MIN_NOISE <= each <= MAX_NOISE for each in self.noise) and 0 < self.asked <= 1
-        ):  # so that NaN fails
+        if not (all(MIN_NOISE <= each <= MAX_NOISE for each in self.noise) and 0 < self.asked <= 1):  # NaN fails
             raise BrokenPromise("The noise or the advantage that was asked for is out of range.")
         cells = counts[0].size
         for side, size, noise, who in zip(counts, self.sizes, self.noise, ("others", "members"), strict=True):
