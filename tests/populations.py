@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scoreveil.mechanisms.promises import SIXTEENTHS, Attacker, Evidence
+from scoreveil.mechanisms.promises import Attacker
 
 
 @dataclass(frozen=True)
@@ -13,6 +13,7 @@ class Population:
 
     kind    "smooth": members are surer; "xor": members are surer where (label = 0) ≠ right, others the reverse;
             "pooled": members of even labels are surer, of odd ones less sure
+            "rates": two classes; the answer is 1 for 85 % of the members and 35 % of the others, as sure on both sides
     """
 
     kind: str = "smooth"
@@ -22,11 +23,15 @@ class Population:
     def draw(self, side: int, count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Scores and true labels of others (side 0) or members (1)."""
         k, label = self.classes, rng.integers(0, self.classes, count)
+        if self.kind == "rates":
+            label = (rng.random(count) < (0.35, 0.85)[side]).astype(int)
         right = rng.random(count) < (
             0.5 if self.kind == "xor" else self.accuracy + 0.15 * side * (self.kind == "smooth")
         )
         if self.kind == "smooth":
             logit = rng.normal(1 + 1.2 * right + 0.6 * side, 1.2)
+        elif self.kind == "rates":
+            logit = rng.normal(1 + 1.2 * right + 0.3 * label, 1.0)
         elif self.kind == "xor":
             logit = rng.normal(np.where(((label == 0) != right) == bool(side), 3.0, 0.0), 1.0)
         else:
@@ -53,13 +58,31 @@ class Population:
         }
 
     def exact(self, mechanism, rng: np.random.Generator, count: int = 60_000) -> dict[Attacker, float]:
-        """What the regions tell each attacker, counted on many new records without noise."""
-        counts = []
+        """What the announced number tells each attacker beyond what it knows, on many new records without noise."""
+        known, numbers = [], []
         for side in (0, 1):
             scores, truth = self.draw(side, count, rng)
             label, region = mechanism.read(scores)
-            cells = (label * 2 + (label == truth)) * mechanism.size + region
-            shape = (self.classes, 2, mechanism.size)
-            counts.append(np.bincount(cells, minlength=np.prod(shape)).reshape(shape) * SIXTEENTHS)
-        seen = Evidence(np.stack(counts), (count, count), (1e9, 1e9), 0.02, "label", certified=False)
-        return {attacker: float(seen.shown(attacker)) for attacker in Attacker}
+            numbers.append(mechanism.announced[label if self.classes == 2 else 0, region])
+            known.append(
+                {
+                    Attacker.ALONE: 0 * label,
+                    Attacker.CORRECTNESS: 1 * (label == truth),
+                    Attacker.LABEL: label,
+                    Attacker.LABEL_AND_CORRECTNESS: 2 * label + (label == truth),
+                }
+            )
+        return {attacker: _told([each[attacker] for each in known], numbers) for attacker in Attacker}
+
+
+def _told(groups: list[np.ndarray], numbers: list[np.ndarray]) -> float:
+    """Σ min(P, Q) of each group times the total variation between its numbers, on both sides."""
+    told = 0.0
+    for group in np.unique(groups[0]):
+        within = [each[of == group] for of, each in zip(groups, numbers, strict=True)]
+        if not all(map(len, within)):
+            continue
+        weight = min(len(each) / len(every) for each, every in zip(within, numbers, strict=True))
+        shares = ([(each == number).mean() for each in within] for number in np.unique(np.concatenate(within)))
+        told += weight * sum(abs(p - q) for p, q in shares) / 2
+    return told

@@ -322,7 +322,28 @@ def test_every_release_is_recorded_and_they_add_up_to_what_is_stated(case, watch
         wanted = {(side, name) for side in sides for name in BUDGET[side] if case.by_label or name != "labels"}
         assert names == wanted
         assert {release.name for release in mine if release.part == "counted"} <= {"regions"}
-    assert veil.guarantee.fit_epsilon == pytest.approx((0.5 if with_members else 0.0, 2.5), abs=1e-12)
+    per_label = np.array([0.5 if with_members else 0.0, 2.5])
+    assert veil.guarantee.fit_epsilon == pytest.approx(per_label * len(maps), abs=1e-12)
+
+
+@pytest.mark.parametrize("left_out", [(), ("nonmember_labels", "member_labels")])
+def test_the_places_of_a_record_sum_to_one_record_exactly(left_out, watched):
+    """Seven places do not divide a unit; each rounded down, they would be a record that is less than one."""
+    case = Case(False, (30, 7), left_out=left_out, given={"shape": MoreAxes()})
+    _, book = watched(case.records(0), case.options)
+    assert {seen.exact.sum() for seen in book if seen.release.name != "ties"} == {30 * UNIT}
+
+
+@pytest.mark.parametrize("name", ["few", "many labels"])
+def test_a_record_on_both_sides_costs_what_both_cost(name, watched):
+    case = CASES[name]
+    records = case.records(0)
+    apart, _ = watched(records, case.options)
+    both, book = watched(records, {**case.options, "overlap": True})
+    spent = sum(seen.release.epsilon for seen in book)
+    assert both.guarantee.fit_epsilon == pytest.approx((spent, spent))
+    assert sum(apart.guarantee.fit_epsilon) == pytest.approx(spent)
+    assert any(f"cost each record ε = {spent:g} " in limit for limit in both.guarantee.limits)
 
 
 @each_case

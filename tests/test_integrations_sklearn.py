@@ -184,6 +184,15 @@ def test_others_are_scored_out_of_fold_and_the_last_fit_has_all_records():
     assert len(np.unique(np.concatenate(folds), axis=0)) == len(records)
 
 
+def test_a_record_is_on_both_sides_and_the_fit_costs_it_both():
+    def cost(estimator, **members):
+        return VeiledClassifier(estimator, secret=SECRET).fit(X, Y, **members).guarantee_.fit_epsilon
+
+    assert cost(GaussianNB()) == pytest.approx((3.0, 3.0))
+    frozen = FrozenEstimator(GaussianNB().fit(X_TEST, Y_TEST))
+    assert cost(frozen, members=(X_TEST, Y_TEST), force=True) == pytest.approx((0.5, 2.5))
+
+
 def test_the_announced_confidence_is_that_of_new_records_and_tells_no_members():
     records, labels = announced(3000)
     new, new_labels = announced(3000, seed=1)

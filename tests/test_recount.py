@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from populations import Population
 from scoreveil import Veil, fit
 from scoreveil.fitting.recount import Recount, Verdict, advantage, leading, outlook, recount
 from scoreveil.mechanisms.promises import SIXTEENTHS, Attacker
@@ -32,17 +33,18 @@ def veil(request) -> Veil:
     return fit(*sides(2500, 0), certify=request.param, rng=np.random.default_rng(0))
 
 
-def test_the_advantage_of_many_counts_is_the_one_that_is_stated_about(veil):
-    evidence = veil.mechanism.evidence
+@pytest.mark.parametrize("tells_label", [False, True])
+def test_the_advantage_of_many_counts_is_the_one_that_is_stated_about(veil, tells_label):
+    evidence = replace(veil.mechanism.evidence, tells_label=tells_label)
     counts = np.maximum(evidence.counts, 1)
     sizes = tuple(int(side.sum()) // SIXTEENTHS for side in counts)
     for side, size in zip(counts, sizes, strict=True):
         side[0, 0, 0] -= side.sum() - SIXTEENTHS * size  # whole records
     exact = replace(evidence, counts=counts, sizes=sizes, certified=False)
     for attacker in exact.attackers:
-        found = advantage(np.stack([counts, counts]).astype(float), attacker, is_certified=False)
+        found = advantage(np.stack([counts, counts]).astype(float), attacker, False, tells_label)
         assert found == pytest.approx([float(exact.shown(attacker))] * 2, abs=1e-12)
-        without_bound = advantage(counts.astype(float), attacker, is_certified=True)
+        without_bound = advantage(counts.astype(float), attacker, True, tells_label)
         assert without_bound <= found[0] + 1e-12, "what the confidence adds is at most the sum within groups"
 
 
@@ -64,6 +66,16 @@ def test_members_that_all_lie_in_one_region_exceed_it(veil):
     alone = next(each for each in found if each.attacker is Attacker.ALONE)
     assert alone.verdict is Verdict.EXCEEDED
     assert alone.found == pytest.approx(1 - len(chosen) / len(others))
+
+
+def test_members_whose_answers_have_other_labels_exceed_what_the_number_of_two_classes_may_tell():
+    """Each label of two announces numbers of its own: who sees the number sees the label."""
+    population, rng = Population("smooth", 2), np.random.default_rng(0)
+    veil = fit(**population.records(1000, rng), rng=rng)
+    found = recount(veil, **Population("rates", 2, 0.85).records(2000, rng))
+    alone = next(each for each in found if each.attacker is Attacker.ALONE)
+    assert alone.verdict is Verdict.EXCEEDED
+    assert alone.found == pytest.approx(0.5, abs=0.05)
 
 
 def test_few_records_of_two_sides_that_are_alike_exceed_nothing(veil):

@@ -88,6 +88,20 @@ def test_opposite_labels_are_told_by_who_sees_the_label():
     assert seen.shown(LABEL) == Fraction(1, 2) * Fraction(1, 2) + Fraction(1, 2) * Fraction(1, 2)
 
 
+def test_what_two_classes_announce_tells_the_label_too():
+    """Members say label 1 three times of four, others label 0; regions differ within label 0 alone."""
+    pooled = counted([[[[3, 3]], [[1, 1]]], [[[2, 0]], [[3, 3]]]], (8, 8))
+    seen = replace(pooled, tells_label=True)
+    assert pooled.shown(ALONE) == Fraction(1, 8)
+    assert seen.shown(ALONE) == Fraction(4, 8)  # 3, 3, 1, 1 and 2, 0, 3, 3 of 8
+    assert seen.shown(LABEL) == pooled.shown(LABEL) == Fraction(2, 8) * Fraction(1, 2)
+    # two of eight are wrong: others say label 0 there, members label 1
+    wrong = replace(counted([[[[2], [3]], [[0], [3]]], [[[0], [3]], [[2], [3]]]], (8, 8)), tells_label=True)
+    assert wrong.shown(CORRECTNESS) == wrong.shown(ALONE) == Fraction(2, 8)
+    assert wrong.shown(LABEL) == wrong.shown(BOTH) == 0
+    assert replace(wrong, tells_label=False).shown(CORRECTNESS) == 0
+
+
 def test_an_exclusive_or_is_told_by_who_sees_the_label_and_whether_it_is_right():
     """Members are in region 1 where label and right differ, others where they are the same; each once beside."""
     same, other = [3, 1], [1, 3]
@@ -124,7 +138,7 @@ def random_counts(rng, layout, noise=0.0):
 
 
 @pytest.mark.parametrize("noise", [0.0, 2.0])
-@pytest.mark.parametrize("regions", [1, 2, 3, 6, 8])
+@pytest.mark.parametrize("regions", [2, 3, 6, 8])
 def test_no_set_of_regions_is_a_better_attack(regions, noise):
     rng = np.random.default_rng(regions)
     for _ in range(10):
@@ -149,6 +163,14 @@ def test_what_is_shown_bounds_what_the_region_adds_to_what_is_seen_in_any_case()
             joint = total_variation(groups.reshape(2, -1), (60, 60))
             adds = joint - total_variation(groups.sum(axis=2), (60, 60))
             assert 0 <= adds <= seen.shown(attacker)
+
+
+@pytest.mark.parametrize("certified", [False, True])
+def test_one_region_tells_nothing_whatever_the_noise_says(certified):
+    one = Evidence(random_counts(np.random.default_rng(0), (3, 2, 1), 2.0), (60, 45), NO_NOISE, 0.02, "l", certified)
+    assert {one.shown(each) for each in Attacker} == {one.stated(each) for each in Attacker} == {0}
+    two = replace(one, counts=one.counts[:, :2], tells_label=True)  # whose number tells the label
+    assert two.stated(LABEL) == two.stated(BOTH) == 0 < two.stated(ALONE)
 
 
 def test_groups_are_what_each_attacker_sees():
@@ -425,6 +447,7 @@ def test_rho_of_randomised_response_is_the_one_that_is_known():
 
 
 def made(evidence, classes=4, table=None, announced=None, atoms=0.0):
+    evidence = None if evidence is None else replace(evidence, tells_label=classes == 2)
     answers = 3 if table is None else table.shape[1]
     confidences = np.linspace(0.6, 0.9, answers) if announced is None else announced
     return Regions(
@@ -435,7 +458,7 @@ def made(evidence, classes=4, table=None, announced=None, atoms=0.0):
         regions=np.array([[0, 1, 2]]),
         announced=np.tile(confidences, (2 if classes == 2 else 1, 1)),
         table=table,
-        counts=np.full((2, 3), 1600),
+        counts=np.full((2, 3), 1600) if evidence is None else np.resize(evidence.counts[0].sum(axis=0), (2, 3)),
         evidence=evidence,
         spent=(0.5, 2.5),
         atoms=atoms,
@@ -547,6 +570,7 @@ def test_limits_say_what_fitting_cost_and_what_is_not_told_apart():
 
 def test_many_labels_promise_what_the_weakest_label_does():
     sure, unsure = (some_evidence(False, sizes=(n, n)) for n in (20_000, 500))
+    sure, unsure = (replace(evidence, tells_label=True) for evidence in (sure, unsure))
     each = [made(evidence, 2, TABLE) for evidence in (sure, unsure, sure)]
     promise = PerLabel.of(tuple(each)).guarantee()
     assert promise.advantage == unsure.stated(LABEL) > sure.stated(LABEL)
@@ -554,7 +578,8 @@ def test_many_labels_promise_what_the_weakest_label_does():
     assert promise.advantage_given_truth == unsure.stated(BOTH)
     assert (promise.epsilon, promise.worst_loss) == (1.0, math.log(2))
     assert promise.rho == each[0].guarantee().rho
-    assert promise.fit_epsilon == (0.5, 2.5)
+    assert promise.fit_epsilon == (1.5, 7.5)
+    assert "cost each member ε = 1.5 and each other record ε = 7.5" in "\n".join(promise.limits)
     assert promise.evidence_kind == "estimate"
     assert "Each of 3 labels" in promise.words
     assert "500 members and 500 others" in promise.words
@@ -562,6 +587,37 @@ def test_many_labels_promise_what_the_weakest_label_does():
     assert shown.limits[-2:] == (ManyLabels.words, ManyLabels.crowd)
     without = PerLabel.of((made(None, 2, TABLE), each[0])).guarantee()
     assert (without.advantage, without.advantage_alone) == (None, None)
+
+
+def test_of_many_labels_the_words_have_the_most_of_any_label_for_each_attacker():
+    """One label tells most to who sees the number alone, another to who sees the label, a third to who knows truth."""
+    alone = counted([[[[9, 3]] * 2] * 2, [[[3, 9]] * 2] * 2], (48, 48))
+    label = counted([[[[9, 3]] * 2, [[3, 9]] * 2], [[[3, 9]] * 2, [[9, 3]] * 2]], (48, 48))
+    truth = counted([[[[12, 0], [0, 12]]] * 2, [[[0, 12], [12, 0]]] * 2], (48, 48))
+    wide = counted([[[[20, 4]] * 2, [[0, 0]] * 2], [[[0, 0]] * 2, [[4, 20]] * 2]], (48, 48))
+    each = [
+        Regions(
+            epsilon=1.0, number_of_classes=2, strips=np.empty(0), cuts=np.array([[0.7]]), regions=np.array([[0, 1]]),
+            announced=np.full((2, 2), 0.7), table=table, counts=np.ones((2, 2), dtype=np.int64),
+            evidence=replace(evidence, tells_label=True), spent=(0.5, 2.5),
+        )
+        for evidence, table in zip(
+            (alone, label, truth, wide), (EVEN, TILTED, EVEN, EVEN), strict=True
+        )
+    ]  # fmt: skip
+    promise, own = PerLabel.of(tuple(each)).guarantee(), [one.guarantee() for one in each]
+    weakest = max(range(4), key=lambda i: own[i].advantage_alone)
+    for name in ("advantage", "advantage_alone", "advantage_given_truth"):
+        figures = [getattr(one, name) for one in own]
+        assert getattr(promise, name) == max(figures) > min(figures)
+        assert f"{max(figures):.3f}" in promise.words
+    assert max(one.advantage_given_truth for one in own) > own[weakest].advantage_given_truth
+    assert promise.rho == own[1].rho > own[0].rho
+    assert promise.worst_loss == own[1].worst_loss > own[0].worst_loss
+
+
+EVEN = np.array([[9, 7], [7, 9]], dtype=np.int64) << 28
+TILTED = np.array([[11, 5], [5, 11]], dtype=np.int64) << 28
 
 
 # What the counts may be
@@ -588,6 +644,10 @@ def test_many_labels_promise_what_the_weakest_label_does():
         {"noise": (1.0, math.nan)},
         {"noise": (math.nan, 1.0)},
         {"noise": (1.0,)},
+        {"noise": (2.0**-21, 1.0)},
+        {"noise": (1.0, 2.0**21)},
+        {"sizes": (4000, 3000 + 500)},
+        {"sizes": (4000 + 300, 3000)},
         {"asked": 0.0},
         {"asked": 1.01},
         {"asked": math.nan},
@@ -596,7 +656,7 @@ def test_many_labels_promise_what_the_weakest_label_does():
 def test_evidence_that_no_fit_has_made_breaks_the_promise(change):
     sound = some_evidence(False)
     sound.holds()
-    replace(sound, sizes=(1, 2**40 - 1), asked=1.0).holds()
+    replace(sound, asked=1.0, noise=(promises.MIN_NOISE, promises.MAX_NOISE)).holds()
     with pytest.raises(BrokenPromise):
         replace(sound, **change).holds()
 

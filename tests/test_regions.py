@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import pickle
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import fields, replace
 from fractions import Fraction
@@ -43,7 +44,7 @@ def evidence(labels: int, truths: int = 2, certified: bool = False) -> Evidence:
     share = np.array([4, 3, 2, 1])
     counts = np.stack([1600 * share, 1280 * share[::-1]])[:, None, None, :]
     counts = np.broadcast_to(counts, (2, labels, truths, 4)) // (labels * truths)
-    return Evidence(counts.astype(np.int64), (1000, 800), (0.5, 0.25), 0.02, "label", certified)
+    return Evidence(counts.astype(np.int64), (1000, 800), (0.5, 0.25), 0.02, "label", certified, labels == 2)
 
 
 def two_classes(with_epsilon: bool = False, **changed: Any) -> Regions:
@@ -54,7 +55,7 @@ def two_classes(with_epsilon: bool = False, **changed: Any) -> Regions:
         "cuts": np.array([[0.625, 0.75, 0.875]]),
         "regions": np.array([[0, 2, 1, 3]]),
         "announced": np.array(announced)[:, : 3 if with_epsilon else 4],
-        "counts": np.array([[800, 300, 200, 50], [900, 900, 1200, 1250]]),
+        "counts": np.array([[3200, 2400, 1600, 800], [3200, 2400, 1600, 800]]),
         "evidence": evidence(2),
         "spent": (0.5, 2.5),
         "atoms": 0.001,
@@ -497,7 +498,7 @@ def test_what_people_read_of_a_map_is_in_it():
     assert len(shown["regions"]) == 4
     assert two_classes().as_table(np.array([0.3, 0.7]))["announced"] == [0.6, 0.7, 0.75, 0.97]
     assert two_classes().as_table(np.array([0.3, 0.7]))["chances"] == np.eye(4).tolist()
-    rows = two_classes().rows()
+    rows = two_classes(counts=np.array([[800, 300, 200, 50], [900, 900, 1200, 1250]])).rows()
     assert [row.number for row in rows] == [0, 1, 2, 3]
     assert [row.members for row in rows] == pytest.approx([0.1, 0.2, 0.3, 0.4])
     assert [row.others for row in rows] == pytest.approx([17 / 56, 12 / 56, 14 / 56, 13 / 56])
@@ -809,7 +810,7 @@ def test_the_file_is_json_that_a_person_can_read(tmp_path):
     assert held["strips"] == [0.5, 0.75]
     assert held["announced"] == [[0.3, 0.6, 0.8]]
     assert held["table"] == TABLE.tolist()
-    assert held["counts"] == [[800, 300, 200, 50], [900, 900, 1200, 1250]]
+    assert held["counts"] == [[3200, 2400, 1600, 800], [3200, 2400, 1600, 800]]
     assert held["spent"] == [0.5, 2.5]
     seen = held["evidence"]
     assert seen["relation"] == "zero_out"
@@ -858,10 +859,8 @@ def test_the_hostile_file_is_accepted_where_nothing_is_changed(hostile):
         hostile(made, lambda held: None)
     hostile(four_classes(), put("spent", value=[0.25, 1.0]))
     hostile(four_classes(), put("evidence", "asked", value=1.0))
-    hostile(four_classes(), put("evidence", "records", value=[MOST_RECORDS - 1, 1]))
-    hostile(four_classes(), put("counts", 0, 0, value=1 - MOST_RECORDS))
-    hostile(four_classes(), put("evidence", "sixteenths_of_records", 0, 0, 0, 0, value=1 - MOST_RECORDS))
-    hostile(four_classes(), put("evidence", "sixteenths_of_records", 0, 0, 0, 0, value=MOST_RECORDS - 1))
+    hostile(four_classes(), put("evidence", "noise", value=[promises.MIN_NOISE, promises.MAX_NOISE]))
+    hostile(four_classes(), put("evidence", "sixteenths_of_records", 1, 0, 0, 0, value=-(2**12)))  # noise may be
     hostile(four_classes(), put("announced", 0, 3, value=1 - NEAREST))
     hostile(four_classes(), put("announced", 0, 0, value=float(np.nextafter(0.25, 1))))
     hostile(four_classes(), put("map", 2, "cuts", 2, value=1.0))
@@ -879,7 +878,7 @@ JUNK: list[Any] = [None, "x", "1", "", [], [[]], {}, {"a": 1}, [None], ["x"], [[
 JUNK += [math.nan, INF, -INF, 10**400, -(10**400), 2**63, -(2**63), 1e308]
 # what such a field may hold
 SOUND: dict[Any, list[Any]] = {way: [1.5, 2**63, 1e308] for way in [("epsilon",), ("atoms",), ("spent", 0)]}
-SOUND |= {("evidence",): [None], ("evidence", "noise", 0): [1.5, 2**63, 1e308], ("counts", 1, 0): [-1]}
+SOUND |= {("evidence",): [None], ("evidence", "noise", 0): [1.5]}
 SOUND |= {("evidence", "sixteenths_of_records", 1, 0, 0, 0): [-1]}
 
 
@@ -899,6 +898,43 @@ def test_a_field_that_is_missing_or_holds_something_else_is_refused(hostile, way
             continue
         with pytest.raises(ValueError, match=r"damaged|breaks a promise"):
             hostile(four_classes(True), put(*way, value=value))
+
+
+def test_no_room_is_made_for_more_strips_than_there_can_be():
+    settings = four_classes().settings()
+    settings["map"] = [{"cuts": [0.5] * MAX_CUTS, "regions": [0] * (MAX_CUTS + 1)}] * 60_000
+    settings["strips"] = [i / 70_000 for i in range(1, 60_000)]
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="more strips"):
+            Regions.restored(settings, {})
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1e6
+
+
+def test_a_refused_file_is_told_why_and_no_value_of_it_is_quoted(hostile, tmp_path):
+    for change, reason in (
+        (put("map", 0, "cuts", value=[0.5]), "A strip has cuts and regions that do not go together."),
+        (put("map", 0, "cuts", value=[0.5, 0.5]), "Expected cuts that ascend, above 0."),
+        (put("sha256", value="wrong"), "It was changed after it was written."),
+        (put("counts", 0, 0, value=0.125), "It has numbers that are not whole, or lists of unequal length."),
+        (put("classes", value="a secret"), ""),
+        (put("evidence", "records", value=["a secret", 800]), ""),
+    ):
+        with pytest.raises(ValueError, match="not written by") as refused:
+            hostile(four_classes(), change)
+        assert str(refused.value) == f"veil.json is damaged, or was not written by Veil.save. {reason}".rstrip()
+
+
+def test_a_setting_that_stands_twice_is_refused(tmp_path):
+    Veil(four_classes(True)).save(tmp_path / "veil.json")
+    text = (tmp_path / "veil.json").read_text(encoding="utf-8")
+    for name in ("epsilon", "certified"):
+        (tmp_path / "veil.json").write_text(text.replace(f'"{name}": ', f'"{name}": 99, "{name}": ', 1))
+        with pytest.raises(ValueError, match="a setting twice"):
+            Veil.load(tmp_path / "veil.json")
 
 
 LARGEST = math.floor(promises.exponential_below(1.0) * 2**30)
@@ -990,6 +1026,18 @@ def test_a_table_that_breaks_epsilon_by_one_unit_is_refused(hostile):
         put("evidence", "records", value=[1000]),
         put("evidence", "records", value=[1000, 800, 1]),
         put("evidence", "records", value=[1000.5, 800]),
+        put("counts", 0, 0, value=3200 - 48),  # others by label sum to another number
+        put("counts", value=[[3200, 2400, 1600, 800]]),
+        put("counts", value=[[0] * 4] * 2),
+        put("evidence", "sixteenths_of_records", value=np.zeros((2, 4, 2, 4), dtype=int).tolist()),
+        put("evidence", "sixteenths_of_records", value=(1000 * evidence(4).counts).tolist()),
+        put("evidence", "sixteenths_of_records", 1, value=(-evidence(4).counts[1]).tolist()),
+        put("evidence", "records", value=[4000, 800]),
+        put("evidence", "records", value=[1000, 4000]),
+        put("evidence", "noise", value=[1e300, 1e300]),
+        put("evidence", "noise", value=[1e-300, 0.25]),
+        put("evidence", "noise", value=[2.0**-21, 0.25]),
+        put("evidence", "noise", value=[0.5, 2.0**20 + 1]),
         put("evidence", "noise", value=[0.5, 0.0]),
         put("evidence", "noise", value=[0.5, -0.25]),
         put("evidence", "noise", value=[0.5, INF]),

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from scoreveil import atomic, shapes
-from scoreveil.mechanisms.guarantee import BrokenPromise
+from scoreveil.mechanisms.guarantee import BrokenPromise, Malformed
 from scoreveil.mechanisms.mechanism import Mechanism, named
 from scoreveil.shapes import Shape
 from scoreveil.smoothing import Smoothing
@@ -75,7 +75,8 @@ def load(path: Path) -> Saved:
     except BrokenPromise as error:
         raise BrokenPromise(f"{path.name} breaks a promise. {error}") from None
     except DAMAGED as error:
-        raise ValueError(f"{path.name} is damaged, or was not written by Veil.save.") from error
+        reason = f" {error}" if isinstance(error, Malformed) else ""  # others may quote what the file holds
+        raise ValueError(f"{path.name} is damaged, or was not written by Veil.save.{reason}") from error
 
 
 def _parsed(content: bytes, is_npz: bool) -> Saved:
@@ -85,23 +86,31 @@ def _parsed(content: bytes, is_npz: bool) -> Saved:
         text = str(arrays.pop("veil")[()])
     else:
         text, arrays = content.decode(), {}
-    about = json.loads(text)
+    about = json.loads(text, object_pairs_hook=_unique)
     checksum = about.pop("sha256")
     if about.pop("format") != FORMAT or sorted(arrays) != about.pop("tables"):
-        raise ValueError("the format is another version's, or tables are missing")
+        raise Malformed("Its format is another version's, or tables are missing.")
     kind, model = named(about.pop("mechanism")), str(about.pop("model"))
     served = about.pop("served", None)
     shape = None if served is None else shapes.restored(served)
     smoothed = about.pop("smoothing", None)
     smoothing = None if smoothed is None else Smoothing.restored(smoothed)
     if smoothing is not None and smoothing.settings() != smoothed:
-        raise ValueError("the smoothing has settings that are not saved ones")
+        raise Malformed("Its smoothing has other settings than a saved one.")
     mechanism = kind.restored(about, arrays)
     if about != json.loads(json.dumps(mechanism.settings())):
-        raise ValueError("the file has settings that are not saved ones")
+        raise Malformed("It has other settings than a saved veil.")
     if checksum != _checksum(mechanism, model, shape, smoothing):
-        raise ValueError("the file was changed after it was written")
+        raise Malformed("It was changed after it was written.")
     return mechanism, model, shape, smoothing
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object; readers differ in which of two equal keys they take."""
+    settings = dict(pairs)
+    if len(settings) < len(pairs):
+        raise Malformed("It has a setting twice.")
+    return settings
 
 
 def _checksum(mechanism: Mechanism, model: str, shape: Shape | None, smoothing: Smoothing | None) -> str:

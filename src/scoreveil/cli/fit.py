@@ -172,7 +172,7 @@ def fit(
         warnings.simplefilter("ignore")  # what `fit` warns of is said here, in its place
         with err.status("Fitting …"):
             veil, own = fit_and_measure(epsilon, **given)
-        _lead(veil, others.records)
+        _lead(veil, others, settings)
         _say_decision(own.evidence)
         if target is None:
             with err.status("Comparing with several ε …"):
@@ -246,16 +246,20 @@ def _say_doubts(others: Any, inside: Any, force: bool) -> None:
 # What was fitted
 
 
-def _lead(veil: Veil, records: int) -> None:
+def _lead(veil: Veil, others: Any, settings: dict[str, Any]) -> None:
     """The sentence that matters most: what was asked for, and what holds for new records."""
     from scoreveil.fitting import constant_words
-    from scoreveil.fitting.recount import leading, outlook
+    from scoreveil.fitting.recount import leading, outlook, shortage
 
     if veil.is_constant:
-        out.print(constant_words(records), soft_wrap=True)
+        asked = {name: value for name, value in settings.items() if name == "regions"}
+        out.print(constant_words(veil.epsilon, others, **asked), soft_wrap=True)
     evidence = _worst_evidence(veil)
     if evidence is None:
         return
+    too_few = shortage(evidence)
+    if too_few is not None:
+        out.print(too_few, soft_wrap=True)
     attacker = leading(evidence)
     stated = evidence.stated(attacker)
     about = {Attacker.ALONE: " by the confidence alone", Attacker.LABEL: ""}.get(attacker, f" {ATTACKS[attacker]}")
@@ -534,7 +538,10 @@ def _stated_table(maps: Sequence[Any]) -> Table:
 def _is_held_to_it(evidence: Evidence, attacker: Attacker) -> bool:
     """Whether the map was chosen so that this attacker gains no more than was asked for."""
     if evidence.beyond == "correctness":
-        return attacker in (Attacker.CORRECTNESS, Attacker.LABEL_AND_CORRECTNESS)
+        known = Attacker.LABEL_AND_CORRECTNESS
+        return attacker is known or (attacker is Attacker.CORRECTNESS and not evidence.tells_label)
+    if evidence.tells_label:
+        return attacker is Attacker.LABEL
     return attacker is not Attacker.LABEL_AND_CORRECTNESS
 
 

@@ -15,7 +15,7 @@ map. What a veil costs is measured apart (`cost.py`), and what to do with the sc
 
 import math
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -24,7 +24,8 @@ from scoreveil.fitting.estimates import Estimates, beyond_chance, estimate, labe
 from scoreveil.fitting.grid import PAIRS, PARTS, STEPS, Grid
 from scoreveil.fitting.program import Attacker, best_map, best_table
 from scoreveil.fitting.records import Scored, check_doubts, read_both
-from scoreveil.fitting.releases import BUDGET, Draws, Floats, Integers, Releases, Side, clipped
+from scoreveil.fitting.recount import shortage
+from scoreveil.fitting.releases import BUDGET, UNIT, Draws, Floats, Integers, Releases, Side, clipped
 from scoreveil.mechanisms.per_label import PerLabel
 from scoreveil.mechanisms.promises import SIXTEENTHS, WHOLE, Evidence
 from scoreveil.mechanisms.regions import MAX_REGIONS, NEAREST, Regions
@@ -65,6 +66,7 @@ def fit(
     model: str = "",
     columns: str | None = None,
     smoothing: Smoothing | None = None,
+    overlap: bool = False,
 ) -> Veil:
     """Fit the veil of the least Brier score, on its bins, under which members and others are alike.
 
@@ -94,6 +96,8 @@ def fit(
         model: A name for the veil.
         columns: Of DataFrames and files: the columns of the scores, as names or patterns with commas between.
         smoothing: Where all scores given are `smoothed_scores`: their smoothing, which is saved with the veil.
+        overlap: Whether the same records are on both sides, as with out-of-fold scores: then the fit costs each of them
+            what it costs a member and another record together, and that is stated.
 
     Returns:
         A `Veil` whose mechanism is `Regions`; of many labels, one for each.
@@ -118,9 +122,14 @@ def fit(
         mechanism: Regions | PerLabel = PerLabel.of(maps)
     else:
         mechanism = _fitted(others, inside, settings, releases)
+    if overlap:
+        mechanism = mechanism.with_overlap()
     veil = Veil(mechanism, shape=shape, model=model, smoothing=smoothing)
     if veil.is_constant:
-        warnings.warn(constant_words(others.records), stacklevel=2)
+        warnings.warn(constant_words(veil.epsilon, others, regions), stacklevel=2)
+    said = (shortage(each.evidence) for each in mechanism.maps if each.evidence is not None)
+    for warning in {text for text in said if text is not None}:
+        warnings.warn(warning, stacklevel=2)
     return veil
 
 
@@ -156,12 +165,18 @@ def check_settings(
     return Settings(float(advantage), None if epsilon is None else float(epsilon), beyond, int(regions), certify)
 
 
-def constant_words(records: int) -> str:
-    """What to say of a veil that announces one confidence for all."""
-    return (
-        "This veil announces the same confidence for every answer: it tells no more than the label. "
-        f"{records:,} records were too few, or the model's confidence says little; about {4 * records:,} may do."
-    )
+def constant_words(epsilon: float, others: Scored, regions: int = MAX_REGIONS) -> str:
+    """What to say of a veil that announces one confidence for all, and why it does."""
+    records = others.records
+    if regions == 1:
+        why = "One region, as you asked for, has one confidence."
+    elif np.ptp(others.scores.max(axis=1)) == 0:
+        why = "The top scores of the nonmembers are all the same, so there is nothing to tell them apart by."
+    elif not math.isinf(epsilon):
+        why = f"ε = {epsilon:g} may leave too little to be worth telling: take a larger one, or none."
+    else:
+        why = f"{records:,} records were too few, or the model's confidence says little; about {4 * records:,} may do."
+    return f"This veil announces the same confidence for every answer: it tells no more than the label. {why}"
 
 
 # The fit
@@ -281,10 +296,18 @@ def _truths(records: Scored, side: Side) -> Floats:
 
     Members without labels count once, (n, 1): what they are right about says nothing.
     """
+    part = _part_of_record(records)
     if records.labels is None and side == "member":
-        return np.full((len(records), 1), 1 / records.releases)
-    right = records.scores.max(axis=1) if records.labels is None else records.is_right.astype(np.float64)
-    return np.stack([1 - right, right], axis=1) / records.releases
+        return part[:, None]
+    right = part * (records.scores.max(axis=1) if records.labels is None else records.is_right)
+    right = np.rint(right * UNIT) / UNIT
+    return np.stack([part - right, right], axis=1)
+
+
+def _part_of_record(records: Scored) -> Floats:
+    """What part of its record each vector is, in whole units: those of a record sum to 1 exactly, however many."""
+    units = np.diff(np.arange(records.releases + 1) * UNIT // records.releases)
+    return np.tile(units / UNIT, records.records)
 
 
 def _atoms(others: Scored, places: Integers, counts: Floats, releases: Releases, epsilon: float, part: str) -> Any:
@@ -311,7 +334,7 @@ def _by_label(
     counts = []
     for side, where, name, epsilon in zip(sides, places, names, noise, strict=True):
         cells = side.predicted * STEPS + where % STEPS
-        weights = np.full(len(side), 1 / side.releases)
+        weights = _part_of_record(side)
         noisy = releases.histogram("labels", name, cells, (grid.classes, STEPS), epsilon, weights, part)
         counts.append(clipped(noisy))
     both = np.stack(counts)
@@ -418,6 +441,10 @@ def _counted(
     found: _Map, others: Scored, members: Scored | None, settings: Settings, releases: Releases, by_label: bool
 ) -> Regions:
     """The regions counted once more, with what they announce and what follows for new records."""
+    layer = None
+    if settings.epsilon is not None:
+        layer = best_table(found.share / found.share.sum(), found.rate, settings.epsilon)
+        found, layer = _joined_by(layer, found)
     is_apart, part = settings.certify is not None, "counted" if settings.certify is not None else ""
     k, size = others.classes, found.size
 
@@ -429,24 +456,21 @@ def _counted(
         epsilon = _budget(side, "regions", by_label, is_apart)
         return releases.histogram("regions", side, cells, shape, epsilon, weights, part)
 
-    of_others = counted(others, "other", by_label or k == 2)
+    # what is announced of two classes tells the label; a record is in one cell however many there are
+    is_by_label = by_label or k == 2
+    of_others = counted(others, "other", is_by_label)
     evidence = None
     if members is not None:
-        of_members = counted(members, "member", by_label)
-        outside = of_others if by_label else of_others.sum(axis=0, keepdims=True)
-        if of_members.shape[1] == 1:
-            outside = outside.sum(axis=1, keepdims=True)
+        of_members = counted(members, "member", is_by_label)
+        outside = of_others.sum(axis=1, keepdims=True) if of_members.shape[1] == 1 else of_others
         # a cell that sums up several has the variance of noise with so much less ε, and no heavier a tail
         other, member = (_budget(side, "regions", by_label, is_apart) for side in ("other", "member"))
         noise = other / math.sqrt(of_others.size / outside.size), member
         sizes = others.records, members.records
         evidence = Evidence(
             _sixteenths(np.stack([outside, of_members])), sizes, noise,
-            settings.advantage, settings.beyond, is_apart,
+            settings.advantage, settings.beyond, is_apart, k == 2,
         )  # fmt: skip
-    layer = (
-        None if settings.epsilon is None else best_table(found.share / found.share.sum(), found.rate, settings.epsilon)
-    )
     trust = _trust(found, len(of_others), by_label, is_apart)
     announced = _announced(found, of_others, others.records, trust, layer, k)
     if isinstance(others.shape, (OneColumn, ManyLabels)):
@@ -464,6 +488,16 @@ def _counted(
         spent=(releases.spent("member"), releases.spent("other")),
         atoms=max(found.atoms, 0.0),
     )
+
+
+def _joined_by(layer: Integers, found: _Map) -> tuple[_Map, Integers]:
+    """Regions that give every answer with the same chance are one region: nobody can tell them apart."""
+    _, first, same = np.unique(layer, axis=0, return_index=True, return_inverse=True)
+    kept = np.sort(first)
+    place = np.searchsorted(kept, first)[same.ravel()]  # of each region, among those that are kept
+    share = np.bincount(place, weights=found.share)
+    rate = np.bincount(place, weights=found.share * found.rate) / share
+    return replace(found, regions=place[found.regions], share=share, rate=rate), layer[kept]
 
 
 def _sixteenths(counts: Floats) -> Integers:

@@ -17,6 +17,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 
 from scoreveil.fitting.records import Scored, read_both
 from scoreveil.mechanisms.per_label import PerLabel
-from scoreveil.mechanisms.promises import Attacker, Evidence
+from scoreveil.mechanisms.promises import Attacker, Evidence, as_seen
 from scoreveil.mechanisms.regions import Regions
 from scoreveil.veil import Veil
 
@@ -33,14 +34,8 @@ Integers = NDArray[np.int64]
 
 RESAMPLES, LEVEL = 1000, 0.95
 ROUND = (0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3)  # advantages that a person may want stated
+ROOM = 0.1  # what a certified statement may add to what was asked for, and still say something
 FACTORS = (2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 100)
-# the axes of (side, label, wrong or right, region) that an attacker does not see
-UNSEEN = {
-    Attacker.ALONE: (-3, -2),
-    Attacker.CORRECTNESS: (-3,),
-    Attacker.LABEL: (-2,),
-    Attacker.LABEL_AND_CORRECTNESS: (),
-}
 
 
 class Verdict(Enum):
@@ -131,7 +126,8 @@ def _counted(
         raise ValueError(f"This veil was fitted for {mechanism.classes} classes; these scores have {others.classes}.")
     evidence = mechanism.evidence
     is_labelled = others.labels is not None and members.labels is not None
-    labels = 1 if evidence is None else evidence.counts.shape[1]
+    tells_label = mechanism.classes == 2
+    labels = 2 if tells_label else 1 if evidence is None else evidence.counts.shape[1]
     shape = (labels, 2 if is_labelled else 1, mechanism.size)
     known = (Attacker.ALONE, Attacker.CORRECTNESS) if evidence is None else evidence.attackers
     is_certified = evidence is not None and evidence.certified
@@ -141,12 +137,10 @@ def _counted(
     for attacker in known:
         if attacker in (Attacker.CORRECTNESS, Attacker.LABEL_AND_CORRECTNESS) and not is_labelled:
             continue
-        found = float(advantage(whole.once, attacker, is_certified))
-        tried = (
-            advantage(second.often, attacker, is_certified, chosen_on=first.once)
-            + advantage(first.often, attacker, is_certified, chosen_on=second.once)
-        ) / 2
-        best = advantage(whole.often, attacker, is_certified, chosen_on=whole.once)
+        gained = partial(advantage, attacker=attacker, is_certified=is_certified, tells_label=tells_label)
+        found = float(gained(whole.once))
+        tried = (gained(second.often, chosen_on=first.once) + gained(first.often, chosen_on=second.once)) / 2
+        best = gained(whole.often, chosen_on=whole.once)
         low, high = float(np.quantile(tried, (1 - LEVEL) / 2)), float(np.quantile(best, (1 + LEVEL) / 2))
         stated = None if evidence is None else evidence.stated(attacker)
         yield Recount(attacker, found, min(max(low, 0.0), found), max(high, found), stated, label)
@@ -186,7 +180,9 @@ def _resampled(cells: Integers, counts: Floats, rng: np.random.Generator) -> Flo
     return np.asarray([np.bincount(each, minlength=len(counts)) / releases for each in drawn])
 
 
-def advantage(counts: Floats, attacker: Attacker, is_certified: bool, chosen_on: Floats | None = None) -> Floats:
+def advantage(
+    counts: Floats, attacker: Attacker, is_certified: bool, tells_label: bool, chosen_on: Floats | None = None
+) -> Floats:
     """What `Evidence.shown` computes exactly, of many counts (…, side, label, wrong or right, region) at once.
 
     A certified veil states what the confidence adds to the best attack without it; another one states a bound of that.
@@ -195,21 +191,21 @@ def advantage(counts: Floats, attacker: Attacker, is_certified: bool, chosen_on:
         counts: Of the records that are attacked.
         attacker: What it sees beside the confidence.
         is_certified: Whether the veil is.
+        tells_label: Whether what is announced tells the label.
         chosen_on: Counts of the records that the attack was chosen on; by default the same.
     """
-    gaps, within, own = _gaps(counts, attacker)
+    gaps, within, own = _gaps(as_seen(counts, attacker, tells_label))
     is_joint = attacker is Attacker.ALONE or is_certified
-    signs = np.sign(_gaps(counts if chosen_on is None else chosen_on, attacker)[0 if is_joint else 1])
+    chosen = counts if chosen_on is None else chosen_on
+    signs = np.sign(_gaps(as_seen(chosen, attacker, tells_label))[0 if is_joint else 1])
     gained = ((gaps if is_joint else within) * signs).sum(axis=(-2, -1)) / 2
     return np.asarray(gained - own if is_joint and attacker is not Attacker.ALONE else gained)
 
 
-def _gaps(counts: Floats, attacker: Attacker) -> tuple[Floats, Floats, Floats]:
+def _gaps(seen: Floats) -> tuple[Floats, Floats, Floats]:
     """Members less others, (…, group, region): in shares of all, and in those of each group times what both sides have
     of it; and what the group alone tells, (…).
     """
-    seen = counts.sum(axis=UNSEEN[attacker], keepdims=True)
-    seen = seen.reshape(*counts.shape[:-4], 2, -1, counts.shape[-1])
     shares = seen / seen.sum(axis=(-2, -1), keepdims=True)
     others, members = shares[..., 0, :, :], shares[..., 1, :, :]
     groups = shares.sum(axis=-1, keepdims=True)
@@ -229,6 +225,23 @@ def leading(evidence: Evidence) -> Attacker:
         "correctness": (Attacker.LABEL_AND_CORRECTNESS, Attacker.CORRECTNESS, Attacker.ALONE),
     }
     return next(attacker for attacker in wanted[evidence.beyond] if attacker in evidence.attackers)
+
+
+def shortage(evidence: Evidence) -> str | None:
+    """What to say first where so few records were held back that what is stated of them says next to nothing."""
+    if not evidence.certified:
+        return None
+    attacker, wanted, more = leading(evidence), evidence.asked + ROOM, evidence
+    (others, members), least = evidence.sizes, min(evidence.sizes)
+    while more.shortfall(attacker) > wanted:
+        least = math.ceil(1.05 * least)
+        more = dataclasses.replace(more, sizes=(max(others, least), max(members, least)))
+    if more is evidence:
+        return None
+    return (
+        f"{members:,} members and {others:,} others were held back, too few to certify anything: about "
+        f"{float(f'{least:.1e}'):,.0f} of each would do."
+    )
 
 
 def outlook(evidence: Evidence, attacker: Attacker) -> tuple[int, float] | None:

@@ -321,7 +321,7 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         return fitting.fit(
             **records, advantage=self.advantage, epsilon=self.epsilon, beyond=self.beyond, regions=self.regions,
             shape=SEVERAL if several else None, force=force, rng=_Noise(noise, records), model=self.model or "",
-            smoothing=smoothing,
+            smoothing=smoothing, overlap=not _is_frozen(_opened(self.estimator)),
         )  # fmt: skip
 
     def _folds(self, inner: Any, X: Any, y: Any, fit_params: dict[str, Any]) -> "list[_Fold]":

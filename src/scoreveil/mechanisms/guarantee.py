@@ -19,6 +19,10 @@ class BrokenPromise(ValueError):
     """A mechanism does not keep what it says; the message names the promise."""
 
 
+class Malformed(ValueError):
+    """Parts of a saved veil that do not go together; the message names the fault and quotes no value."""
+
+
 class Relation(Enum):
     """The pairs that ε compares. Guarantees for different pairs cannot be added up; the value says it in words."""
 
@@ -47,13 +51,15 @@ class Guarantee:
         advantage: By how much, at most, an attack that sees the label and the answer exceeds one that sees the label
             alone (TPR - FPR), for a record drawn at random from the members or from the others, however often it asks;
             None where it cannot be stated.
-        advantage_alone: The same for an attack that looks at the confidence and not at the label, beyond guessing.
+        advantage_alone: The same for an attack that looks at the confidence and not at the label, beyond guessing; the
+            confidence of two classes tells the label too.
         advantage_given_truth: The same for an attack that knows the label and whether it is right: the total variation
             within the right and within the wrong answers of each label, weighted by how common they are.
         confidence: The level at which the advantages hold for new records.
         evidence_kind: What that level rests on: "estimate", or "finite-sample" for a bound that holds for
             every population.
-        fit_epsilon: The ε that the fit itself spends on a member and on another record (`Relation.ZERO_OUT`).
+        fit_epsilon: The ε that the fit itself spends on a member and on another record (`Relation.ZERO_OUT`), over all
+            labels where there are many.
         table: The chances of all answers in units of 2^-32, a row for each input, where they are known: `accounting`
             computes from it what many releases add up to.
     """

@@ -49,6 +49,9 @@ class PerLabel(Mechanism, name="per_label"):
     def is_constant(self) -> bool:
         return all(each.is_constant for each in self.maps)
 
+    def with_overlap(self) -> "PerLabel":
+        return PerLabel.of(tuple(each.with_overlap() for each in self.maps))
+
     def draws(self, classes: int) -> int:
         return self.maps[0].draws(classes)
 

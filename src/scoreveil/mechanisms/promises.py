@@ -13,6 +13,9 @@ about, so
     the label beyond being right        the same within right and within wrong answers
     beyond both               the same within right and within wrong answers of each label
 
+Of two classes each label announces numbers of its own, so the number alone tells label and region (`tells_label`):
+r then stands for both in the first and the third line.
+
 **For new records.** Let S be the best attack on the population. It does not depend on the records or on the noise, and
 the best attack on the counts is no worse on them than S is. So the advantage on the population exceeds that of the
 counts only by as much as the counts of S, one fixed set, fell short (`shortfall`): no more than one proportion on each
@@ -28,6 +31,7 @@ from decimal import Context, Decimal
 from enum import Enum
 from fractions import Fraction
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +46,8 @@ ALWAYS = 23.0  # e^23 > 2^32: no two entries of a table differ by more
 CONFIDENCE = 0.95
 SIXTEENTHS = 16  # of a record: how finely counts are kept
 MOST_RECORDS = 1 << 40
+MIN_NOISE, MAX_NOISE = 2.0**-20, 2.0**20
+FAR = 16.0  # standard deviations of noise: no sum of it is so far off
 
 
 class Attacker(Enum):
@@ -51,6 +57,15 @@ class Attacker(Enum):
     CORRECTNESS = "whether the label is right"
     LABEL = "the label"
     LABEL_AND_CORRECTNESS = "the label, and whether it is right"
+
+
+# the axes of (label, wrong or right, region) that an attacker does not see
+UNSEEN = {
+    Attacker.ALONE: (-3, -2),
+    Attacker.CORRECTNESS: (-3,),
+    Attacker.LABEL: (-2,),
+    Attacker.LABEL_AND_CORRECTNESS: (),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +80,7 @@ class Evidence:
         asked: The advantage that was asked for.
         beyond: What it was held beyond, "label" or "correctness".
         certified: Whether the map was chosen on other records.
+        tells_label: Whether what is announced tells the label, as the numbers of two classes do.
     """
 
     counts: Integers
@@ -73,6 +89,7 @@ class Evidence:
     asked: float
     beyond: str
     certified: bool
+    tells_label: bool = False
 
     @property
     def attackers(self) -> tuple[Attacker, ...]:
@@ -83,19 +100,14 @@ class Evidence:
         return tuple(attacker for attacker, is_there in there.items() if is_there)
 
     def groups(self, attacker: Attacker) -> Integers:
-        """The counts as an attacker sees them: (2, groups, regions)."""
-        summed = {
-            Attacker.ALONE: (1, 2),
-            Attacker.CORRECTNESS: (1,),
-            Attacker.LABEL: (2,),
-            Attacker.LABEL_AND_CORRECTNESS: (),
-        }[attacker]
-        seen = self.counts.sum(axis=summed, keepdims=True)
-        return np.asarray(seen.reshape(2, -1, seen.shape[3]))
+        """The counts as an attacker sees them: (2, groups, regions), or labels and regions where both are told."""
+        return np.asarray(as_seen(self.counts, attacker, self.tells_label))
 
     def shown(self, attacker: Attacker, for_new: bool = False) -> Fraction:
         """The advantage over these counts, beyond what the attacker sees in any case."""
         groups = self.groups(attacker)
+        if groups.shape[2] == 1:  # one answer for all tells nothing, whatever the noise says
+            return Fraction(0)
         if attacker is Attacker.ALONE:
             return total_variation(groups[:, 0], self.sizes)
         if self.certified:  # by two bounds that hold for every population
@@ -105,9 +117,10 @@ class Evidence:
     def _baseline(self, attacker: Attacker) -> Fraction:
         """At least what the attacker gains without the confidence."""
         seen = self.groups(attacker).sum(axis=2)
-        return max(total_variation(seen, self.sizes) - Fraction(self._shortfall(attacker, both=True)), Fraction(0))
+        return max(total_variation(seen, self.sizes) - Fraction(self.shortfall(attacker, both=True)), Fraction(0))
 
-    def _shortfall(self, attacker: Attacker, both: bool = False) -> float:
+    def shortfall(self, attacker: Attacker, both: bool = False) -> float:
+        """By how much counts may fall short of the population, for one set of cells."""
         cells = self.counts[0].size
         groups = self.groups(attacker).shape[1]
         if not self.certified:
@@ -121,7 +134,9 @@ class Evidence:
 
     def stated(self, attacker: Attacker) -> float:
         """The upper bound for new records, rounded up."""
-        return rounded_up(min(self.shown(attacker, for_new=True) + Fraction(self._shortfall(attacker)), Fraction(1)))
+        if self.groups(attacker).shape[2] == 1:
+            return 0.0
+        return rounded_up(min(self.shown(attacker, for_new=True) + Fraction(self.shortfall(attacker)), Fraction(1)))
 
     def holds(self) -> None:
         """Raise BrokenPromise where the counts are not those of a fit."""
@@ -133,8 +148,22 @@ class Evidence:
         most = max(*self.sizes, int(counts.max()), -int(counts.min()))
         if min(self.sizes) < 1 or most >= MOST_RECORDS:
             raise BrokenPromise("The counts are of no records, or of more than there can be.")
-        if not (all(0 < each < math.inf for each in self.noise) and 0 < self.asked <= 1):  # so that NaN fails
+        if not (all(MIN_NOISE <= each <= MAX_NOISE for each in self.noise) and 0 < self.asked <= 1):  # NaN fails
             raise BrokenPromise("The noise or the advantage that was asked for is out of range.")
+        cells = counts[0].size
+        for side, size, noise, who in zip(counts, self.sizes, self.noise, ("others", "members"), strict=True):
+            surplus = abs(int(side.sum()) / SIXTEENTHS - size)
+            if surplus > FAR * math.sqrt(2 * cells) / noise + cells / (2 * SIXTEENTHS):
+                raise BrokenPromise(f"The counts of {who} sum to another number than there were, by more than noise.")
+
+
+def as_seen(counts: NDArray[Any], attacker: Attacker, tells_label: bool) -> NDArray[Any]:
+    """Counts (…, label, wrong or right, region) as an attacker sees them: (…, group, what is announced)."""
+    if tells_label and attacker in (Attacker.ALONE, Attacker.CORRECTNESS):
+        labels, truths, regions = counts.shape[-3:]
+        counts = counts.swapaxes(-3, -2).reshape(*counts.shape[:-3], 1, truths, labels * regions)
+    seen = counts.sum(axis=UNSEEN[attacker], keepdims=True)
+    return seen.reshape(*counts.shape[:-3], -1, counts.shape[-1])
 
 
 def total_variation(sides: Integers, sizes: tuple[int, int]) -> Fraction:

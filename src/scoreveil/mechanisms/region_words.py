@@ -19,8 +19,8 @@ def guarantee(mechanism: Regions) -> Guarantee:
     return Guarantee(
         epsilon=epsilon,
         relation=Relation.SAME_TOP_CLASSES,
-        words=" ".join([*_population_words(mechanism, stated), *_epsilon_words(mechanism)]),
-        limits=tuple(_limits(mechanism)),
+        words=" ".join([*_population_words(evidence, stated), *_epsilon_words(mechanism, mechanism.is_constant)]),
+        limits=tuple(_limits(mechanism, mechanism.spent)),
         rho=rho,
         worst_loss=worst,
         advantage=stated.get(Attacker.LABEL),
@@ -33,13 +33,15 @@ def guarantee(mechanism: Regions) -> Guarantee:
     )
 
 
-def _population_words(mechanism: Regions, stated: dict[Attacker, float]) -> list[str]:
+def _population_words(evidence: Evidence | None, stated: dict[Attacker, float]) -> list[str]:
     """What is promised about records drawn at random, the sentence that matters most first."""
-    evidence = mechanism.evidence
     if evidence is None:
         return ["No members were given, so nothing is promised about telling them from others."]
     often = "However often a record is asked about with the same scores,"
-    alone = f"an attack that looks at the confidence alone exceeds guessing by at most {stated[Attacker.ALONE]:.3f}"
+    tells = ", which tells the label of two classes," if evidence.tells_label else ""
+    alone = (
+        f"an attack that looks at the confidence alone{tells} exceeds guessing by at most {stated[Attacker.ALONE]:.3f}"
+    )
     if Attacker.LABEL in stated:
         sentences = [
             f"{often} an attack that sees the label and the confidence exceeds one that sees the label alone by at "
@@ -76,7 +78,7 @@ def _population_words(mechanism: Regions, stated: dict[Attacker, float]) -> list
     return [*sentences, basis]
 
 
-def _epsilon_words(mechanism: Regions) -> list[str]:
+def _epsilon_words(mechanism: Regions, is_constant: bool) -> list[str]:
     words = "There is no ε: nothing is promised about a single record that an attacker already knows."
     if mechanism.table is not None:
         words = (
@@ -84,10 +86,10 @@ def _epsilon_words(mechanism: Regions) -> list[str]:
             f"e^{mechanism.epsilon:g} beyond the label; fresh answers add up."
         )
     constant = "Every answer announces the same confidence: it tells no more than the label."
-    return [words, constant] if mechanism.is_constant else [words]
+    return [words, constant] if is_constant else [words]
 
 
-def _limits(mechanism: Regions) -> list[str]:
+def _limits(mechanism: Regions, spent: tuple[float, float]) -> list[str]:
     evidence, bound = mechanism.evidence, "nothing" if mechanism.table is None else "ε alone"
     limits = list(KEPT_CLASSES[:2])
     if evidence is not None:
@@ -98,11 +100,12 @@ def _limits(mechanism: Regions) -> list[str]:
             f"bounded by {bound}.",
         ]
         limits += _limits_of_truth(mechanism.classes, evidence)
-    member, other = mechanism.spent
-    limits.append(
-        f"Fitting the map cost each member ε = {member:g} and each other record ε = {other:g} (zero-out: a record "
-        "against none; twice that for one record against another)."
-    )
+    member, other = spent
+    # members and others cost different amounts, unless the same records are on both sides
+    whom = f"each record ε = {member:g}"
+    if member != other:
+        whom = f"each member ε = {member:g} and each other record ε = {other:g}"
+    limits.append(f"Fitting cost {whom} (zero-out: a record against none; twice that for one record against another).")
     if mechanism.atoms > 1e-4:
         limits.append(
             "Many records share the same scores, which no map can tell apart: that cost "
@@ -126,29 +129,33 @@ def _limits_of_truth(classes: int, evidence: Evidence) -> list[str]:
 
 
 def guarantee_of_labels(maps: tuple[Regions, ...]) -> Guarantee:
-    """Of one label at a time: the largest of what the labels' own guarantees state."""
+    """Of one label at a time: about each attacker the largest of what the labels' own guarantees state."""
     promised = [each.guarantee() for each in maps]
-
-    def largest(name: str) -> float | None:
-        values = [getattr(promise, name) for promise in promised]
-        return None if None in values else max(values)
-
-    worst = max(promised, key=lambda promise: promise.advantage_alone or 0.0)
-    words = (
+    counted = [each.evidence for each in maps if each.evidence is not None]
+    stated: dict[Attacker, float] = {}
+    if len(counted) == len(maps):
+        shared = [who for who in Attacker if all(who in evidence.attackers for evidence in counted)]
+        stated = {who: max(evidence.stated(who) for evidence in counted) for who in shared}
+    fewest = min(counted, key=lambda evidence: sum(evidence.sizes)) if stated else None
+    costliest = max(maps, key=lambda each: each.atoms)
+    member, other = (math.fsum(each.spent[side] for each in maps) for side in (0, 1))
+    words = [
         f"Each of {len(maps)} labels has a map of its own, and the promise is for each label; nothing is promised "
-        f"about the labels of a record together. The label with the weakest promise: {worst.words}"
-    )
+        "about the labels of a record together. What is stated is the most of any label.",
+        *_population_words(fewest, stated),
+        *_epsilon_words(costliest, all(each.is_constant for each in maps)),
+    ]
     return Guarantee(
         epsilon=maps[0].epsilon,
         relation=Relation.SAME_TOP_CLASSES,
-        words=words,
-        limits=(*worst.limits, f"What fitting cost a record adds up over its {len(maps)} labels."),
+        words=" ".join(words),
+        limits=tuple(_limits(costliest, (member, other))),
         rho=max(promise.rho for promise in promised),
-        worst_loss=largest("worst_loss"),
-        advantage=largest("advantage"),
-        advantage_alone=largest("advantage_alone"),
-        advantage_given_truth=largest("advantage_given_truth"),
-        confidence=worst.confidence,
-        evidence_kind=worst.evidence_kind,
-        fit_epsilon=maps[0].spent,
+        worst_loss=max(promise.worst_loss or 0.0 for promise in promised),
+        advantage=stated.get(Attacker.LABEL),
+        advantage_alone=stated.get(Attacker.ALONE),
+        advantage_given_truth=stated.get(Attacker.LABEL_AND_CORRECTNESS),
+        confidence=None if fewest is None else promises.CONFIDENCE,
+        evidence_kind=None if fewest is None else promised[0].evidence_kind,
+        fit_epsilon=(member, other),
     )

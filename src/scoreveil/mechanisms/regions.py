@@ -18,7 +18,7 @@ It sees the region alone, so what regions promise stays (post-processing).
 """
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import Any
 
@@ -26,13 +26,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoreveil.mechanisms import promises
-from scoreveil.mechanisms.guarantee import Guarantee, Relation
+from scoreveil.mechanisms.guarantee import BrokenPromise, Guarantee, Malformed, Relation
 from scoreveil.mechanisms.mechanism import Arrays, Mechanism, Rows
-from scoreveil.mechanisms.promises import MOST_RECORDS, SIXTEENTHS, WHOLE, Attacker, Evidence, Floats, Integers
+from scoreveil.mechanisms.promises import MOST_RECORDS, SIXTEENTHS, WHOLE, Evidence, Floats, Integers
 from scoreveil.mechanisms.scores import Array, check_epsilon, namespace, totals
 
 MAX_REGIONS = 8
 MAX_CUTS = 255
+MAX_STRIPS = 7
 NEAREST = 2.0**-20  # to 0 and 1 that a label is announced with
 
 
@@ -105,6 +106,11 @@ class Regions(Mechanism, name="regions"):
     def is_constant(self) -> bool:
         """Whether every score vector of a label is announced with the same confidence."""
         return bool(np.all(self.announced == self.announced[:, :1])) or self.size == 1
+
+    def with_overlap(self) -> "Regions":
+        """The same where each record was fitted as a member and as another one."""
+        both = math.fsum(self.spent)
+        return replace(self, spent=(both, both))
 
     # The draw
 
@@ -184,6 +190,15 @@ class Regions(Mechanism, name="regions"):
             promises.check_table(self.table, self.epsilon)
         if self.evidence is not None:
             self.evidence.holds()
+            self._check_sums(self.evidence)
+
+    def _check_sums(self, evidence: Evidence) -> None:
+        """The counts of others are in the evidence too, by label; each was rounded by itself."""
+        sums, counts = evidence.counts[0].sum(axis=0), self.counts
+        if len(sums) == 1:
+            counts = counts.sum(axis=0, keepdims=True)
+        if counts.shape != sums.shape or np.abs(sums - counts).max() > 1 + evidence.counts.shape[1] / 2:
+            raise BrokenPromise("The counts of others by region are not the sums of those by label.")
 
     # As data
 
@@ -209,7 +224,7 @@ class Regions(Mechanism, name="regions"):
         share = np.maximum(total, 0) / max(float(total.sum()), 1e-9)
         members = np.full(self.size, np.nan)
         if self.evidence is not None:
-            inside = np.maximum(self.evidence.groups(Attacker.ALONE)[1, 0], 0)
+            inside = np.maximum(self.evidence.counts[1].sum(axis=(0, 1)), 0)
             members = inside / max(int(inside.sum()), 1)
         likeliest = np.arange(self.size) if self.table is None else self.table.argmax(axis=1)
         return [
@@ -253,26 +268,27 @@ class Regions(Mechanism, name="regions"):
     def restored(cls, settings: dict[str, Any], arrays: Arrays) -> "Regions":
         """The map of a file, verified."""
         if arrays:
-            raise ValueError("The regions mechanism has no arrays.")
-        strips, parts = np.array(settings["strips"], dtype=np.float64), settings["map"]
+            raise Malformed("The regions mechanism has no arrays.")
+        parts = settings["map"]
         width = max(len(part["cuts"]) for part in parts)
-        if width > MAX_CUTS:  # before there is room made for them
-            raise ValueError("a strip has more cuts than there can be")
+        if width > MAX_CUTS or max(len(parts), len(settings["strips"]) + 1) > MAX_STRIPS:  # before there is room made
+            raise Malformed("It has more strips, or more cuts of a strip, than there can be.")
+        strips = np.array(settings["strips"], dtype=np.float64)
         cuts, regions = np.full((len(parts), width), math.inf), np.zeros((len(parts), width + 1), dtype=np.int64)
         for strip, part in enumerate(parts):
             if len(part["regions"]) != len(part["cuts"]) + 1:
-                raise ValueError("a strip has cuts and regions that do not go together")
+                raise Malformed("A strip has cuts and regions that do not go together.")
             cuts[strip, : len(part["cuts"])] = part["cuts"]
             regions[strip, : len(part["regions"])] = _whole(part["regions"])
             regions[strip, len(part["regions"]) :] = part["regions"][-1]
         given, evidence = settings["evidence"], None
         if given is not None:
             if given["relation"] != Relation.ZERO_OUT.name.lower():
-                raise ValueError("the counts are of another relation")
+                raise Malformed("The counts are of another relation.")
             evidence = Evidence(
                 _whole(given["sixteenths_of_records"]), tuple(map(int, given["records"])),  # type: ignore[arg-type]
                 tuple(map(float, given["noise"])), float(given["asked"]), _beyond(given["beyond"]),  # type: ignore[arg-type]
-                bool(given["certified"]),
+                bool(given["certified"]), settings["classes"] == 2,
             )  # fmt: skip
         table = None if settings["table"] is None else _whole(settings["table"])
         made = cls(
@@ -333,13 +349,13 @@ def _whole(values: Any) -> Integers:
     """Nested lists of whole numbers, as they are in a file."""
     array = np.array(values)
     if array.dtype.kind != "i":
-        raise ValueError("there are numbers that are not whole")
+        raise Malformed("It has numbers that are not whole, or lists of unequal length.")
     return array.astype(np.int64)
 
 
 def _beyond(given: Any) -> str:
     if given not in ("label", "correctness"):
-        raise ValueError("the advantage is beyond neither the label nor correctness")
+        raise Malformed("The advantage is beyond neither the label nor correctness.")
     return str(given)
 
 
@@ -349,17 +365,17 @@ def _check(mechanism: Regions) -> None:
     strips, cuts = len(mechanism.strips) + 1, mechanism.cuts.shape[1] if mechanism.cuts.ndim == 2 else -1
     announced, answers = mechanism.announced, mechanism.announced.shape[1] if mechanism.announced.ndim == 2 else 0
     if isinstance(k, bool) or not isinstance(k, int) or k < 2:
-        raise ValueError(f"Expected at least 2 classes, got {k!r}.")
+        raise Malformed("Expected a whole number of classes, at least 2 classes.")
     if not 1 <= size <= MAX_REGIONS or mechanism.counts.shape[0] not in (1, 2):
-        raise ValueError(f"Expected counts of 1 to {MAX_REGIONS} regions, got shape {mechanism.counts.shape}.")
+        raise Malformed(f"Expected counts of 1 to {MAX_REGIONS} regions, got shape {mechanism.counts.shape}.")
     if np.any((mechanism.counts <= -MOST_RECORDS) | (mechanism.counts >= MOST_RECORDS)):
-        raise ValueError("The counts are of more records than there can be.")
+        raise Malformed("The counts are of more records than there can be.")
     if len(mechanism.spent) != 2 or not all(0 <= each < math.inf for each in (*mechanism.spent, mechanism.atoms)):
-        raise ValueError("What the fit spent, or what atoms cost, is out of range.")
+        raise Malformed("What the fit spent, or what atoms cost, is out of range.")
     if mechanism.strips.ndim != 1:
-        raise ValueError(f"Expected strips of one dimension, got {mechanism.strips.ndim}.")
+        raise Malformed(f"Expected strips of one dimension, got {mechanism.strips.ndim}.")
     if strips > 1 and k == 2:
-        raise ValueError("Two classes have no rest that could be spread: expected one strip.")
+        raise Malformed("Two classes have no rest that could be spread: expected one strip.")
     expected = {
         "cuts": (strips, cuts),
         "regions": (strips, cuts + 1),
@@ -369,24 +385,26 @@ def _check(mechanism: Regions) -> None:
         expected["table"] = (size, answers)
     for name, shape in expected.items():
         if getattr(mechanism, name).shape != shape or not 0 <= cuts <= MAX_CUTS:
-            raise ValueError(f"Expected {name} of shape {shape}, got {getattr(mechanism, name).shape}.")
+            raise Malformed(f"Expected {name} of shape {shape}, got {getattr(mechanism, name).shape}.")
     if not 1 <= answers <= MAX_REGIONS:
-        raise ValueError(f"Expected 1 to {MAX_REGIONS} answers, got {answers}.")
+        raise Malformed(f"Expected 1 to {MAX_REGIONS} answers, got {answers}.")
     finite = np.where(mechanism.cuts == math.inf, 2.0 + np.arange(cuts), mechanism.cuts)  # padding ascends too
     for name, array in (("strips", mechanism.strips), ("cuts", finite)):
         if not (np.all(np.diff(array, axis=-1) > 0) and np.all(array > 0)) or (name == "strips" and np.any(array > 1)):
-            raise ValueError(f"Expected {name} that ascend, above 0.")
+            raise Malformed(f"Expected {name} that ascend, above 0.")
     if np.any((mechanism.cuts > 1) & np.isfinite(mechanism.cuts)):
-        raise ValueError("Expected cuts up to 1.")
+        raise Malformed("Expected cuts up to 1.")
     if not np.array_equal(np.unique(mechanism.regions), np.arange(size)):
-        raise ValueError(f"Expected a map to each of the regions 0 to {size - 1}.")
+        raise Malformed(f"Expected a map to each of the regions 0 to {size - 1}.")
     if not (np.all(announced > 1 / k) and np.all(announced <= 1 - NEAREST)):
-        raise ValueError("An announced confidence is below that of another class, or 1.")
+        raise Malformed("An announced confidence is below that of another class, or 1.")
     evidence = mechanism.evidence
     if evidence is not None and (evidence.counts.ndim != 4 or evidence.counts.shape[3] != size):
-        raise ValueError(f"Expected evidence about {size} regions, got shape {evidence.counts.shape}.")
-    if evidence is not None and evidence.counts.shape[1] not in (1, k):
-        raise ValueError(f"Expected evidence about {k} labels or about all together, got {evidence.counts.shape[1]}.")
+        raise Malformed(f"Expected evidence about {size} regions, got shape {evidence.counts.shape}.")
+    if evidence is not None and evidence.counts.shape[1] not in ((2,) if k == 2 else (1, k)):
+        raise Malformed(f"Expected evidence about {k} labels or about all together, got {evidence.counts.shape[1]}.")
+    if evidence is not None and evidence.tells_label != (k == 2):
+        raise Malformed("Expected evidence in which what is announced tells the label of two classes, and of no more.")
 
 
 def _place(mechanism: Regions, region: int) -> str:
