@@ -13,14 +13,14 @@ import torch
 from populations import Population
 from scoreveil import Veil, fit
 from scoreveil.accounting import advantage_after
-from scoreveil.fitting import _joined_by, _Map, check_settings, constant_words
+from scoreveil.fitting import _atoms, _joined_by, _Map, check_settings, constant_words
 from scoreveil.fitting.cost import auroc, label_with_constant_confidence, log_loss
 from scoreveil.fitting.estimates import label_tilts
 from scoreveil.fitting.program import Attacker as Bounded
 from scoreveil.fitting.program import best_map, best_table
 from scoreveil.fitting.records import Scored
 from scoreveil.fitting.recount import Verdict, leading, recount
-from scoreveil.fitting.releases import clipped
+from scoreveil.fitting.releases import Releases, clipped
 from scoreveil.mechanisms.promises import WHOLE, Attacker, exponential_below, worst_ratio
 
 SMOOTH = Population()
@@ -262,6 +262,20 @@ def test_certified_statements_come_from_records_that_the_map_was_not_chosen_on()
     plain = fitted(count=6000)
     assert plain.guarantee.evidence_kind == "estimate"
     assert veil.guarantee.advantage_alone > plain.guarantee.advantage_alone
+
+
+@pytest.mark.parametrize(("certify", "labels"), [(0.3, 1), (0.7, 1), (0.5, 3)])
+@pytest.mark.filterwarnings("ignore:.*too few to certify")
+def test_labels_are_told_apart_where_both_parts_have_records_enough_of_each(certify, labels):
+    """Of 2,000 records of three classes, the smaller part has 600 or 1,000."""
+    assert fitted(Population(classes=3), certify=certify).mechanism.evidence.counts.shape[1] == labels
+
+
+def test_ten_equal_records_may_be_noise_and_thirty_are_not():
+    for count, is_tied in ((10, False), (30, True)):
+        others = Scored(np.tile([0.7, 0.2, 0.1], (count, 1)), None)
+        places, counts = np.zeros(count, dtype=np.int64), np.array([float(count)])
+        assert _atoms(others, places, counts, Releases(np.zeros), 0.25, "").tolist() == [is_tied]
 
 
 def test_what_a_guarantee_covers_is_said():

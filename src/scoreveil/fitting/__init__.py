@@ -494,7 +494,7 @@ def _joined_by(layer: Integers, found: _Map) -> tuple[_Map, Integers]:
     _, first, same = np.unique(layer, axis=0, return_index=True, return_inverse=True)
     kept = np.sort(first)
     place = np.searchsorted(kept, first)[same.ravel()]  # of each region, among those that are kept
-    share = np.bincount(place, weights=found.share)
+    share = np.bincount(place, weights=found.share).astype(np.float64)
     rate = np.bincount(place, weights=found.share * found.rate) / share
     return replace(found, regions=place[found.regions], share=share, rate=rate), layer[kept]
 
