@@ -187,6 +187,7 @@ def test_settings_of_the_fit_reach_it(scoreveil):
     evidence = mechanism.evidence
     assert (evidence.asked, evidence.beyond, evidence.certified) == (0.05, "correctness", True)
     assert mechanism.size <= 3
+    assert out.startswith("280 members and 280 others were held back, too few to certify anything: about ")
     assert "You asked for .05; for new records it is ." in out
     assert "beyond being right (95 %, theorem)" in out
 

@@ -13,15 +13,16 @@ import torch
 from populations import Population
 from scoreveil import Veil, fit
 from scoreveil.accounting import advantage_after
-from scoreveil.fitting import _joined_by, _Map, check_settings, constant_words
+from scoreveil.fitting import _atoms, _joined_by, _Map, check_settings, constant_words
 from scoreveil.fitting.cost import auroc, label_with_constant_confidence, log_loss
 from scoreveil.fitting.estimates import label_tilts
 from scoreveil.fitting.program import Attacker as Bounded
 from scoreveil.fitting.program import best_map, best_table
 from scoreveil.fitting.records import Scored
 from scoreveil.fitting.recount import Verdict, leading, recount
-from scoreveil.fitting.releases import clipped
+from scoreveil.fitting.releases import Releases, clipped
 from scoreveil.mechanisms.promises import WHOLE, Attacker, exponential_below, worst_ratio
+from scoreveil.shapes import OneColumn
 
 SMOOTH = Population()
 FITS = int(os.environ.get("SCOREVEIL_FITS", "20"))  # of the study of coverage
@@ -136,9 +137,7 @@ def test_a_constant_veil_says_why_and_of_more_than_two_classes_states_that_it_te
     assert (veil.guarantee.advantage_alone, veil.mechanism.evidence.shown(Attacker.CORRECTNESS)) == (0, 0)
     found = recount(veil, **SMOOTH.records(500, np.random.default_rng(1)))
     assert {each.verdict for each in found} == {Verdict.HELD}
-    scores, labels = extreme("certain")
-    with pytest.warns(UserWarning, match="nothing to tell them apart by"):
-        fit(scores, labels, scores, labels, force=True)
+    assert "nothing to tell them apart by" in constant_words(math.inf, Scored(*extreme("certain")))
     others = Scored(*SMOOTH.draw(0, 3, np.random.default_rng(2)))
     assert "3 records were too few" in constant_words(math.inf, others)
 
@@ -262,6 +261,53 @@ def test_certified_statements_come_from_records_that_the_map_was_not_chosen_on()
     plain = fitted(count=6000)
     assert plain.guarantee.evidence_kind == "estimate"
     assert veil.guarantee.advantage_alone > plain.guarantee.advantage_alone
+
+
+@pytest.mark.parametrize(("certify", "labels"), [(0.3, 1), (0.7, 1), (0.5, 3)])
+@pytest.mark.filterwarnings("ignore:.*too few to certify")
+def test_labels_are_told_apart_where_both_parts_have_records_enough_of_each(certify, labels):
+    """Of 2,000 records of three classes, the smaller part has 600 or 1,000."""
+    assert fitted(Population(classes=3), certify=certify).mechanism.evidence.counts.shape[1] == labels
+
+
+def test_ten_equal_records_may_be_noise_and_thirty_are_not():
+    for count, is_tied in ((10, False), (30, True)):
+        others = Scored(np.tile([0.7, 0.2, 0.1], (count, 1)), None)
+        places, counts = np.zeros(count, dtype=np.int64), np.array([float(count)])
+        assert _atoms(others, places, counts, Releases(np.zeros), 0.25, "").tolist() == [is_tied]
+
+
+def test_of_more_than_64_classes_it_is_said_why_labels_are_not_told_apart():
+    promise = fitted(Population(classes=65), count=300).guarantee
+    assert promise.advantage is None
+    assert "there are 65 labels, and no more than 64 are told apart" in promise.words
+
+
+@pytest.mark.filterwarnings("ignore:This veil announces the same confidence")
+@pytest.mark.parametrize("epsilon", [None, 4.0])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_regions_stand_in_the_order_of_what_they_announce(classes, epsilon):
+    for seed in range(12):
+        mechanism = fitted(Population("pooled", classes), 300, seed, epsilon=epsilon).mechanism
+        assert (np.diff(mechanism.announced.mean(axis=0)) >= 0).all()
+        if epsilon is not None:
+            assert (np.diff(mechanism.table @ mechanism.announced.mean(axis=0)) >= 0).all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"advantage": "x"}, "Expected an advantage from 0.0001 to 1, got 'x'"),
+        ({"advantage": True}, "Expected an advantage from 0.0001 to 1, got True"),
+        ({"certify": "x"}, "Expected certify to be a part from 0.05 to 0.95, got 'x'"),
+        ({"shape": OneColumn}, r"Expected a shape such as OneColumn\(\), got the class"),
+        ({"rng": 3}, "Expected rng to be a numpy Generator"),
+        ({"beyond": "correctness", "member_labels": None}, "needs labels of members"),
+    ],
+)
+def test_settings_that_are_none_are_refused_in_words(settings, message):
+    with pytest.raises(ValueError, match=message):
+        fit(**{**SMOOTH.records(50, np.random.default_rng(0)), **settings})
 
 
 def test_what_a_guarantee_covers_is_said():

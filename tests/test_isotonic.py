@@ -265,6 +265,13 @@ def test_rho_covers_every_renyi_divergence_and_a_quarter_of_it_would_not(epsilon
         assert promise.rho / 4 < rho <= promise.rho
 
 
+@pytest.mark.parametrize("keep", [2, 3, "all"])
+def test_rho_of_more_kept_classes_is_an_eighth_of_epsilon_squared_and_of_no_number_of_classes_more(keep):
+    mechanism = Isotonic(2.0, keep=keep)
+    assert mechanism.guarantee().rho == pytest.approx(2.0**2 / 8)
+    assert [mechanism.guarantee(classes).rho for classes in (3, 10)] == pytest.approx([2.0**2 / 8] * 2)
+
+
 @pytest.mark.parametrize("epsilon", [0.1, 2.0, 8.0, 20.0])
 def test_rho_of_one_kept_class_is_half_of_epsilon_squared_for_any_number_of_classes(epsilon):
     for classes in (None, 2, 10, 1000):

@@ -1,5 +1,6 @@
 """The regions counted again on given records, and how many records would state less."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -7,8 +8,8 @@ import pytest
 
 from populations import Population
 from scoreveil import Veil, fit
-from scoreveil.fitting.recount import Recount, Verdict, advantage, leading, outlook, recount
-from scoreveil.mechanisms.promises import SIXTEENTHS, Attacker
+from scoreveil.fitting.recount import Recount, Verdict, _by_chance, advantage, leading, outlook, recount
+from scoreveil.mechanisms.promises import SIXTEENTHS, Attacker, Evidence
 from scoreveil.shapes import ManyLabels
 
 CLASSES = 3
@@ -66,6 +67,22 @@ def test_members_that_all_lie_in_one_region_exceed_it(veil):
     alone = next(each for each in found if each.attacker is Attacker.ALONE)
     assert alone.verdict is Verdict.EXCEEDED
     assert alone.found == pytest.approx(1 - len(chosen) / len(others))
+
+
+def test_the_interval_is_that_of_95_percent(veil):
+    """Of a fixed attack it is 1.96 standard errors on either side."""
+    others, labels, _, _ = sides(3000, 10)
+    _, region = veil.mechanism.read(others)
+    largest = np.bincount(region).argmax()
+    mixed = np.concatenate([others[region == largest][:600], others[region != largest][:200]])
+    truth = np.concatenate([labels[region == largest][:600], labels[region != largest][:200]])
+    alone = next(each for each in recount(veil, others, labels, mixed, truth) if each.attacker is Attacker.ALONE)
+    shares = (veil.mechanism.read(mixed)[1] == largest).mean(), (region == largest).mean()
+    # the others' regions keep their order, so the attack may look at the region alone
+    error = math.sqrt(sum(p * (1 - p) / n for p, n in zip(shares, (800, 3000), strict=True)))
+    assert alone.found == pytest.approx(shares[0] - shares[1], abs=0.3 * error)
+    assert (alone.found - alone.low) / error == pytest.approx(1.96, abs=0.2)
+    assert (alone.high - alone.found) / error == pytest.approx(1.96, abs=0.2)
 
 
 def test_members_whose_answers_have_other_labels_exceed_what_the_number_of_two_classes_may_tell():
@@ -147,6 +164,20 @@ def test_as_many_records_as_it_says_state_about_as_little():
     assert evidence.asked < target < evidence.stated(leading(evidence))
     more = fit(*sides(1000 * factor, 100), rng=np.random.default_rng(0)).mechanism.evidence
     assert more.stated(leading(more)) < 1.4 * target
+
+
+def test_what_chance_and_noise_show_of_two_sides_that_are_alike_is_what_they_show_on_average():
+    rng, sizes, noise, shape = np.random.default_rng(0), (300, 250), (0.5, 0.25), (3, 2, 4)
+    shares, shown = np.full(24, 1 / 24), []
+    for _ in range(1500):
+        counted = []
+        for size, epsilon in zip(sizes, noise, strict=True):
+            noisy = rng.multinomial(size, shares) + rng.laplace(0, 1 / epsilon, 24)
+            counted.append(noisy.reshape(shape).sum(axis=(0, 1)) / size)
+        shown.append(np.abs(counted[1] - counted[0]).sum() / 2)
+    alike = np.broadcast_to(16 * np.array(sizes)[:, None, None, None] // 24, (2, *shape)).astype(np.int64)
+    evidence = Evidence(alike, sizes, noise, 0.02, "label", certified=False)
+    assert _by_chance(evidence, Attacker.ALONE) == pytest.approx(np.mean(shown), rel=0.08)
 
 
 def test_nothing_is_said_where_what_was_asked_for_is_stated(veil):

@@ -164,6 +164,16 @@ def test_members_bound_the_advantage_of_each_label_and_it_is_said_what_that_leav
     assert promise.fit_epsilon == pytest.approx((0.5 * labels, 2.5 * labels))
 
 
+def test_labels_of_other_records_are_noticed_where_labels_have_shares_of_their_own():
+    """A rare yes agrees with any record's, so all labels taken together seem to fit better than by chance."""
+    rng, shares = np.random.default_rng(0), np.array([0.5, 0.02, 0.97])
+    scores = 1 / (1 + np.exp(-rng.normal(np.log(shares / (1 - shares)), 2.0, (600, 3))))
+    truth = (rng.random(scores.shape) < scores).astype(int)
+    fit(scores, truth, shape=ManyLabels(), rng=rng)
+    with pytest.raises(ValueError, match="no more than by chance"):
+        fit(scores, rng.permutation(truth), shape=ManyLabels())
+
+
 def test_each_place_of_a_record_is_a_vector():
     rng = np.random.default_rng(0)
     scores = rng.dirichlet(np.full(4, 0.3), (300, 5))

@@ -245,7 +245,10 @@ def _zcdp_bound(rho: float, total: float, delta: float) -> int:
 def _table(per_release: Guarantee | float) -> Integers:
     table = per_release.table if isinstance(per_release, Guarantee) else None
     if table is None:
-        raise ValueError("The rule 'exact' needs the guarantee of a fitted veil; this promise has no table of answers.")
+        raise ValueError(
+            "The rule 'exact' needs the guarantee of a fitted veil with ε, and with one table of answers: of many "
+            "labels take that of one, veil.mechanism.maps[0].guarantee()."
+        )
     return table
 
 

@@ -16,6 +16,7 @@ map. What a veil costs is measured apart (`cost.py`), and what to do with the sc
 import math
 import warnings
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -27,7 +28,7 @@ from scoreveil.fitting.records import Scored, check_doubts, read_both
 from scoreveil.fitting.recount import shortage
 from scoreveil.fitting.releases import BUDGET, UNIT, Draws, Floats, Integers, Releases, Side, clipped
 from scoreveil.mechanisms.per_label import PerLabel
-from scoreveil.mechanisms.promises import SIXTEENTHS, WHOLE, Evidence
+from scoreveil.mechanisms.promises import MAX_LABELS, SIXTEENTHS, WHOLE, Evidence
 from scoreveil.mechanisms.regions import MAX_REGIONS, NEAREST, Regions
 from scoreveil.mechanisms.scores import check_epsilon
 from scoreveil.shapes import ManyLabels, OneColumn, Shape
@@ -40,7 +41,7 @@ Beyond = Literal["label", "correctness"]
 
 MIN_ADVANTAGE = 1e-4
 MIN_CERTIFIED, MAX_CERTIFIED = 0.05, 0.95
-LABELS, RECORDS_OF_LABEL = 64, 300  # up to so many classes, with so many records on average, are told apart
+RECORDS_OF_LABEL = 300  # with so many on average, labels are told apart
 FEW_REGIONS = 6  # where few records support no more, and fewer are stated more tightly about
 TIED = 0.15  # of a bin's records: if more share one top score, the bin cannot be cut
 HIDDEN = 0.35  # over √n: how much of the advantage on new records chance hides on the records of the fit
@@ -106,7 +107,13 @@ def fit(
         ValueError: The records are not scores or labels, seem to be mixed up, or an argument is out of range.
     """
     settings = check_settings(advantage, epsilon, beyond, regions, certify)
+    if isinstance(shape, type):
+        raise ValueError(f"Expected a shape such as {shape.__name__}(), got the class itself; add the parentheses.")
+    if rng is not None and not callable(getattr(rng, "random", None)):
+        raise ValueError(f"Expected rng to be a numpy Generator, such as np.random.default_rng(0), got {rng!r}.")
     others, inside, _ = read_both(nonmembers, nonmember_labels, members, member_labels, columns, shape)
+    if inside is not None and inside.labels is None and beyond == "correctness":
+        raise ValueError("beyond='correctness' needs labels of members and nonmembers: they say what is right.")
     if not force:
         check_doubts(others, inside)
     if inside is None:
@@ -154,15 +161,19 @@ def check_settings(
     """Refuse what `fit` would refuse, for those who have to train first."""
     if epsilon is not None:
         check_epsilon(epsilon)
-    if not MIN_ADVANTAGE <= advantage <= 1:
-        raise ValueError(f"Expected an advantage from {MIN_ADVANTAGE:g} to 1, got {advantage}.")
+    if not _is_within(advantage, MIN_ADVANTAGE, 1):
+        raise ValueError(f"Expected an advantage from {MIN_ADVANTAGE:g} to 1, got {advantage!r}.")
     if beyond not in get_args(Beyond):
         raise ValueError(f"Expected beyond to be 'label' or 'correctness', got {beyond!r}.")
     if isinstance(regions, bool) or not isinstance(regions, (int, np.integer)) or not 1 <= regions <= MAX_REGIONS:
         raise ValueError(f"Expected regions to be a whole number from 1 to {MAX_REGIONS}, got {regions!r}.")
-    if certify is not None and not MIN_CERTIFIED <= certify <= MAX_CERTIFIED:
-        raise ValueError(f"Expected certify to be a part from {MIN_CERTIFIED:g} to {MAX_CERTIFIED:g}, got {certify}.")
+    if certify is not None and not _is_within(certify, MIN_CERTIFIED, MAX_CERTIFIED):
+        raise ValueError(f"Expected certify to be a part from {MIN_CERTIFIED:g} to {MAX_CERTIFIED:g}, got {certify!r}.")
     return Settings(float(advantage), None if epsilon is None else float(epsilon), beyond, int(regions), certify)
+
+
+def _is_within(value: Any, least: float, most: float) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and least <= float(value) <= most
 
 
 def constant_words(epsilon: float, others: Scored, regions: int = MAX_REGIONS) -> str:
@@ -231,7 +242,7 @@ def _tells_labels_apart(others: Scored, members: Scored | None, certify: float |
     k, fewest = others.classes, min(others.records, members.records)
     if certify is not None:
         fewest = round(fewest * min(certify, 1 - certify))
-    return k <= LABELS and fewest >= RECORDS_OF_LABEL * k
+    return k <= MAX_LABELS and fewest >= RECORDS_OF_LABEL * k
 
 
 def _budget(side: Side, name: str, by_label: bool, is_apart: bool) -> float:
@@ -475,19 +486,35 @@ def _counted(
     announced = _announced(found, of_others, others.records, trust, layer, k)
     if isinstance(others.shape, (OneColumn, ManyLabels)):
         announced = _stretched(announced, others.threshold)
+    announced, layer, order = _sorted(announced, layer)
+    if evidence is not None:
+        evidence = replace(evidence, counts=evidence.counts[..., order])
     return Regions(
         epsilon=math.inf if settings.epsilon is None else settings.epsilon,
         number_of_classes=k,
         strips=found.strips,
         cuts=found.cuts,
-        regions=found.regions,
+        regions=np.argsort(order)[found.regions],
         announced=announced,
         table=layer,
-        counts=_sixteenths(of_others.sum(axis=0)),
+        counts=_sixteenths(of_others.sum(axis=0))[:, order],
         evidence=evidence,
         spent=(releases.spent("member"), releases.spent("other")),
         atoms=max(found.atoms, 0.0),
     )
+
+
+def _sorted(announced: Floats, layer: Integers | None) -> tuple[Floats, Integers | None, Integers]:
+    """Answers and regions by what they announce, the least first; and where each region stood before.
+
+    Of two labels it is their mean. Counts may contradict the bins, by which the regions stand in order so far.
+    """
+    answers = np.argsort(announced.mean(axis=0), kind="stable")
+    announced = announced[:, answers]
+    if layer is None:
+        return announced, None, answers
+    order = np.argsort(layer[:, answers] @ announced.mean(axis=0), kind="stable")
+    return announced, layer[order][:, answers], order
 
 
 def _joined_by(layer: Integers, found: _Map) -> tuple[_Map, Integers]:
@@ -495,7 +522,7 @@ def _joined_by(layer: Integers, found: _Map) -> tuple[_Map, Integers]:
     _, first, same = np.unique(layer, axis=0, return_index=True, return_inverse=True)
     kept = np.sort(first)
     place = np.searchsorted(kept, first)[same.ravel()]  # of each region, among those that are kept
-    share = np.bincount(place, weights=found.share)
+    share = np.bincount(place, weights=found.share).astype(np.float64)
     rate = np.bincount(place, weights=found.share * found.rate) / share
     return replace(found, regions=place[found.regions], share=share, rate=rate), layer[kept]
 

@@ -188,11 +188,19 @@ def doubts(sides: Mapping[str, Scored]) -> Iterator[str]:
     for who, side in sides.items():
         if side.labels is None or not len(side):
             continue
-        correct = right[who] = side.is_right
-        shares = [np.bincount(each, minlength=side.classes) / len(correct) for each in (side.predicted, side.labels)]
-        chance = float(shares[0] @ shares[1])  # how often they would agree if neither knew of the other
+        right[who] = side.is_right
+        agreements, by_chance = list[NDArray[np.bool_]](), list[float]()
+        for part in side.by_label() if isinstance(side.shape, ManyLabels) else (side,):
+            labels = (part.predicted, part.labels)
+            shares = [np.bincount(each, minlength=side.classes) / len(part) for each in labels if each is not None]
+            if max(map(max, shares)) < 1:
+                agreements.append(part.is_right)
+                by_chance.append(float(shares[0] @ shares[1]))  # if neither knew of the other
+        if not agreements:
+            continue
+        correct, chance = np.concatenate(agreements), sum(by_chance) / len(by_chance)
         error = math.sqrt(chance * (1 - chance) / len(correct))
-        if max(map(max, shares)) < 1 and correct.mean() - chance < SURE * error:
+        if correct.mean() - chance < SURE * error:
             yield (
                 f"The labels of {who} agree with the top scores in {correct.mean():.0%} of the records, no more than "
                 "by chance. Are they the labels of these records, in the same order?"

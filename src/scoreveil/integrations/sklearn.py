@@ -99,6 +99,8 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         advantage: As in `scoreveil.fit`.
         beyond: As in `scoreveil.fit`.
         regions: As in `scoreveil.fit`.
+        certify: As in `scoreveil.fit`, of a FrozenEstimator whose members are given. Out-of-fold scores come from
+            several classifiers, and each record is on both sides, so that nothing can be certified of them.
         smoothing: Reads the confidence around each record (`Smoothing`), against who asks about its neighbours: a
             scale such as 0.3, of 16 copies that move as the records of `fit` spread; a `Smoothing`; or "auto", which
             attacks the out-of-fold classifiers, and takes the least scale that stops the attack, or none;
@@ -122,6 +124,7 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         advantage: float = 0.02,
         beyond: fitting.Beyond = "label",
         regions: int = 8,
+        certify: float | None = None,
         smoothing: float | Smoothing | Literal["auto"] | None = None,
         mechanism: str | None = None,
         keep: int | str | None = None,
@@ -136,6 +139,7 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         self.advantage = advantage
         self.beyond = beyond
         self.regions = regions
+        self.certify = certify
         self.smoothing = smoothing
         self.mechanism = mechanism
         self.keep = keep
@@ -280,7 +284,12 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         for name in ("keep", "reading"):
             if name in given:
                 raise ValueError(f"A fitted veil has no option {name!r}; name a mechanism= that has it, or remove it.")
-        fitting.check_settings(self.advantage, self.epsilon, self.beyond, self.regions)
+        fitting.check_settings(self.advantage, self.epsilon, self.beyond, self.regions, self.certify)
+        if self.certify is not None and not _is_frozen(_opened(self.estimator)):
+            raise ValueError(
+                "certify needs a FrozenEstimator and its members: out-of-fold scores come from several classifiers, "
+                "and nothing can be certified of them."
+            )
         return None
 
     def _chosen_smoothing(
@@ -320,8 +329,8 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         assert not isinstance(self.epsilon, (Mechanism, Veil))
         return fitting.fit(
             **records, advantage=self.advantage, epsilon=self.epsilon, beyond=self.beyond, regions=self.regions,
-            shape=SEVERAL if several else None, force=force, rng=_Noise(noise, records), model=self.model or "",
-            smoothing=smoothing, overlap=not _is_frozen(_opened(self.estimator)),
+            certify=self.certify, shape=SEVERAL if several else None, force=force, rng=_Noise(noise, records),
+            model=self.model or "", smoothing=smoothing, overlap=not _is_frozen(_opened(self.estimator)),
         )  # fmt: skip
 
     def _folds(self, inner: Any, X: Any, y: Any, fit_params: dict[str, Any]) -> "list[_Fold]":

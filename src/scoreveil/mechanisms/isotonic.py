@@ -68,7 +68,7 @@ class Isotonic(Mechanism, name="isotonic"):
         if self.reference is not None and self.keep == 1:
             raise ValueError(
                 "Expected keep >= 2 with a reference. Where the label alone is kept, scoreveil.fit makes more of such "
-                "scores: fit(epsilon, nonmembers=scores)."
+                "scores: fit(nonmembers=scores, epsilon=…)."
             )
         if self.reference is not None and not isinstance(self.reference, Reference):
             rows = checked_rows(self.reference)

@@ -46,6 +46,7 @@ ALWAYS = 23.0  # e^23 > 2^32: no two entries of a table differ by more
 CONFIDENCE = 0.95
 SIXTEENTHS = 16  # of a record: how finely counts are kept
 MOST_RECORDS = 1 << 40
+MAX_LABELS = 64  # of more classes, labels are not told apart
 MIN_NOISE, MAX_NOISE = 2.0**-20, 2.0**20
 FAR = 16.0  # standard deviations of noise: no sum of it is so far off
 

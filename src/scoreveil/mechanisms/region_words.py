@@ -16,10 +16,11 @@ def guarantee(mechanism: Regions) -> Guarantee:
     if table is not None:
         rho = promises.zcdp_rho(table, epsilon)
         worst = min(math.log(promises.worst_ratio(table)), epsilon)
+    population = _population_words(evidence, stated, mechanism.classes)
     return Guarantee(
         epsilon=epsilon,
         relation=Relation.SAME_TOP_CLASSES,
-        words=" ".join([*_population_words(evidence, stated), *_epsilon_words(mechanism, mechanism.is_constant)]),
+        words=" ".join([*population, *_epsilon_words(mechanism, mechanism.is_constant)]),
         limits=tuple(_limits(mechanism, mechanism.spent)),
         rho=rho,
         worst_loss=worst,
@@ -33,7 +34,7 @@ def guarantee(mechanism: Regions) -> Guarantee:
     )
 
 
-def _population_words(evidence: Evidence | None, stated: dict[Attacker, float]) -> list[str]:
+def _population_words(evidence: Evidence | None, stated: dict[Attacker, float], classes: int) -> list[str]:
     """What is promised about records drawn at random, the sentence that matters most first."""
     if evidence is None:
         return ["No members were given, so nothing is promised about telling them from others."]
@@ -49,9 +50,12 @@ def _population_words(evidence: Evidence | None, stated: dict[Attacker, float]) 
             f"the members or from the others; {alone}."
         ]
     else:
+        why = "too few records of each label"
+        if classes > promises.MAX_LABELS:
+            why = f"{classes:,} labels, and no more than {promises.MAX_LABELS} are told apart"
         sentences = [
-            "Nothing can be stated about an attack that reads each label's confidence in its own way: there are too "
-            "few records of each label.",
+            "Nothing can be stated about an attack that reads each label's confidence in its own way: there are "
+            f"{why}.",
             f"{often} {alone} (true less false positive rate), for a record drawn at random.",
         ]
     if Attacker.LABEL_AND_CORRECTNESS in stated:
@@ -142,7 +146,7 @@ def guarantee_of_labels(maps: tuple[Regions, ...]) -> Guarantee:
     words = [
         f"Each of {len(maps)} labels has a map of its own, and the promise is for each label; nothing is promised "
         "about the labels of a record together. What is stated is the most of any label.",
-        *_population_words(fewest, stated),
+        *_population_words(fewest, stated, 2),
         *_epsilon_words(costliest, all(each.is_constant for each in maps)),
     ]
     return Guarantee(
