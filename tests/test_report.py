@@ -172,7 +172,7 @@ def test_of_several_epsilons_the_largest_whose_veil_is_not_shown_to_leak_is_reco
     assert said.sentences[0] == "Take the fitted veil with ε = 2."
     words = " ".join(said.sentences)
     assert "the best attack (random forest on log-ratios) tells members from non-members with AUC .80" in words
-    assert "Behind fitted veil, ε = 2 the best attack reaches AUC .51" in words
+    assert "Behind the fitted veil with ε = 2 the best attack reaches AUC .51" in words
 
 
 def test_no_epsilon_is_one_of_the_settings(study):

@@ -220,7 +220,9 @@ class Regions(Mechanism, name="regions"):
         """What a person reads of each region, the least confident first."""
         wrong_right = self.counts / SIXTEENTHS
         total = np.maximum(wrong_right.sum(axis=0), 1e-9)
-        right = wrong_right[1] / total if len(wrong_right) > 1 else np.full(self.size, np.nan)
+        right = np.full(self.size, np.nan)
+        if len(wrong_right) > 1:
+            right = np.where(total > 0.5, wrong_right[1] / total, np.nan)  # of no record, nothing
         share = np.maximum(total, 0) / max(float(total.sum()), 1e-9)
         members = np.full(self.size, np.nan)
         if self.evidence is not None:

@@ -63,6 +63,7 @@ from scoreveil.fitting.decision import (
     decide,
     preferred,
     sentences,
+    veil_name,
 )
 
 ERROR = 0.05  # how often a bound may be wrong
@@ -334,7 +335,7 @@ def _behind(study: Study, recommended: Setting | None, among: Study) -> str:
     if recommended is None or recommended == LABEL:
         return ""
     found = leaks(study, recommended, among)
-    return f"Behind {setting_in_words(recommended)} the best attack reaches {_levels(found)}." if found else ""
+    return f"Behind {veil_name(recommended[1])} the best attack reaches {_levels(found)}." if found else ""
 
 
 def _worth(study: Study, recommended: Setting | None) -> list[str]:
