@@ -56,7 +56,7 @@ def test_it_says_what_leaks_and_has_the_veil_to_take(found, sides):
 
 def test_it_writes_the_report_and_the_veil(found, tmp_path):
     page = found.write(tmp_path / "seen")
-    assert "The scores leak." in page.read_text(encoding="utf-8")
+    assert "Take the fitted veil." in page.read_text(encoding="utf-8")
     assert from_json((tmp_path / "seen" / "results.json").read_text(encoding="utf-8")) == found.study
     assert Veil.load(tmp_path / "seen" / "veil.json").guarantee == found.veil.guarantee
 
@@ -64,7 +64,7 @@ def test_it_writes_the_report_and_the_veil(found, tmp_path):
 def test_a_notebook_shows_the_verdict_and_a_small_table(found):
     shown = found._repr_html_()
     assert "<b>The scores: leaks.</b>" in shown
-    for cell in ("no defense", "regions", "the label alone", "AUC, with the true label"):
+    for cell in ("no defense", "fitted veil", "the label alone", "AUC, with the true label"):
         assert f">{cell}</t" in shown
     assert shown.count("<tr>") == 4
 

@@ -158,11 +158,12 @@ def test_a_kept_promise_is_a_line_of_evidence_and_a_row():
     study = with_proofs(regions=0.07)
     said = verdict(study)
     assert said.recommended is not None
-    assert any(f"Of the ε = {said.recommended[1]:g} that regions" in s and "prove .07" in s for s in said.sentences)
+    veil = f"the fitted veil with ε = {said.recommended[1]:g}"
+    assert any(f"Of the ε that {veil} promises, attacks prove .07" in sentence for sentence in said.sentences)
     assert broken_promises(study) == []
     table = evidence.promises(study, said.recommended)
     assert {cells[3].text for cells in table.rows} == {"not contradicted"}
-    assert table.rows[table.marked][0].text == "regions"
+    assert table.rows[table.marked][0].text == "fitted veil"
     assert 'class="broken"' not in page.html(study, said)
     assert evidence.promises(make_study(n=2000), None) is None
 

@@ -291,7 +291,8 @@ def overheads(model: ImageClassifier, images: Images, subject: Subject, plan: st
     of_model = _seconds(lambda: model.scores(images)) / len(images)
     rows: dict[str, Any] = {}
     for name, epsilon in plan.settings:
-        defense, timing = timed(DEFENSES[name], subject.given(plan.seed, epsilon), scores)
+        given = replace(subject.given(plan.seed, epsilon), everyone=None)  # one fitted veil, not one for each fold
+        defense, timing = timed(DEFENSES[name], given, scores)
         slow = timing.seconds_per_vector * len(scores) > 1
         each = timing.seconds_per_vector if slow else _seconds(partial(defense, scores)) / len(scores)
         plain = None

@@ -388,8 +388,8 @@ def _proved(study: Study, recommended: Setting | None) -> str:
     if recommended is None or proved is None:
         return ""
     return (
-        f"Of the ε = {recommended[1]:g} that {setting_in_words(recommended)} promises, attacks prove {number(proved)}: "
-        "a lower bound on how far one answer tells members from others that have the same label."
+        f"Of the ε that {veil_name(recommended[1])} promises, attacks prove {number(proved)}. "
+        "That is a lower bound on how far one answer tells members from others with the same label."
     )
 
 
