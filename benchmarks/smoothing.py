@@ -20,6 +20,7 @@ import time
 import urllib.request
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -298,7 +299,12 @@ def _picture_model(name: str, x: Floats, y: Any, images: Any) -> Answer:
         forest = RandomForestClassifier(100, random_state=0).fit(x.reshape(len(x), -1), y)
         return lambda rows: forest.predict_proba(rows.reshape(len(rows), -1))
     network = cached_classifier(images, TrainSettings())
-    return lambda rows: network.scores(images.take(np.zeros(len(rows), dtype=np.int64)).with_pixels(rows))
+
+    def scores(rows: Floats) -> Floats:
+        labels = np.zeros(len(rows), dtype=np.int64)  # which the network does not see
+        return network.scores(replace(images, pixels=rows.astype(np.float32), labels=labels))
+
+    return scores
 
 
 # The gateway
