@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from scoreveil import fit
+from scoreveil import Smoothing, fit
 from scoreveil.fitting.cost import Answers
 from scoreveil.fitting.decision import (
     LEAKS,
@@ -77,6 +77,13 @@ def test_a_sentence_has_25_words_at_most_and_none_of_worth_without_labels():
         for sentence in itertools.chain(*(re.split(r"(?<=[.:]) ", each) for each in said)):
             assert len(sentence.split()) <= 25, sentence
         assert worth is not None or "log-loss" not in " ".join(said)
+
+
+@pytest.mark.parametrize("raw", [LEAK, NONE, OPEN])
+def test_where_scores_are_smoothed_nothing_is_said_about_raw_ones(raw):
+    said = " ".join(sentences(measured(leak=raw, smoothed=True)))
+    assert "smoothed scores" in said
+    assert "raw" not in said
 
 
 # The evidence
@@ -158,6 +165,11 @@ def test_beyond_correctness_only_who_knows_the_truth_counts():
     given = Answers(*sides, {"raw": sides[0].said}, {"raw": sides[1].said}, folds, folds)
     assert leak(given, "raw", "label").outcome == LEAKS
     assert leak(given, "raw", "correctness").outcome == NO_MORE
+
+
+def test_the_evidence_of_a_veil_for_smoothed_scores_says_so(leaking):
+    veil = fit(*leaking, rng=np.random.default_rng(0), smoothing=Smoothing(2, typical=leaking[0]))
+    assert evidence(veil, *leaking).smoothed
 
 
 def test_a_veil_knows_how_many_records_it_was_fitted_on(leaking):

@@ -79,6 +79,7 @@ class Evidence:
         epsilon: Of the veil; None where it has none.
         records: How many members and nonmembers it was measured on.
         in_sample: Whether the veil that was given may have been fitted on these records.
+        smoothed: Whether the veil is for smoothed scores: these take the place of raw ones.
     """
 
     leak: Excess | None
@@ -88,6 +89,7 @@ class Evidence:
     epsilon: float | None
     records: tuple[int, int]
     in_sample: bool = False
+    smoothed: bool = False
 
     def joined(self, leak: Excess | None, veiled: Excess | None) -> "Evidence":
         """With what other attacks found on the raw scores, and behind the veil."""
@@ -136,24 +138,24 @@ def veil_name(epsilon: float | None) -> str:
 def sentences(evidence: Evidence) -> tuple[str, ...]:
     """The decision, and what it rests on."""
     advice, leak, worth = decide(evidence), evidence.leak, evidence.worth
-    veil = veil_name(evidence.epsilon)
+    veil, scores = veil_name(evidence.epsilon), "smoothed scores" if evidence.smoothed else "raw scores"
     if leak is None:
         return ("No advice yet: what leaks cannot be told without scores of members.",)
-    about = f"An attack on the raw scores gains {_span(leak)} AUC beyond the label."
+    about = f"An attack on the {scores} gains {_span(leak)} AUC beyond the label."
     if advice is Advice.RAW_SCORES:
         return (
-            "Nothing leaks beyond the label: serve the raw scores, calibrated.",
+            f"Nothing leaks beyond the label: serve the {scores}, calibrated.",
             f"{about} That is within the margin of {_figure(MARGIN)}.",
         )
     if advice is Advice.MORE_RECORDS:
         members, others = (leak.times_as_many * count for count in evidence.records)
         return (
-            "Whether the raw scores leak cannot be told from this many records.",
+            f"Whether the {scores} leak cannot be told from this many records.",
             about,
             f"About {leak.times_as_many} times as many ({members:,} members and {others:,} non-members) would tell.",
         )
     if advice is Advice.GIVE_LABELS:
-        return ("The raw scores leak. True labels of both sides would tell what to do.", about)
+        return (f"The {scores} leak. True labels of both sides would tell what to do.", about)
     if advice is Advice.LABELS_ONLY:
         return (f"Publish labels only: {_why_not(evidence)}.", about)
     assert worth is not None, "else no veil is taken"

@@ -78,6 +78,7 @@ def evidence_of(answers: Answers, veil: Veil, beyond: str = "label") -> Evidence
         confidences=confidences(veil),
         epsilon=None if np.isinf(veil.epsilon) else float(veil.epsilon),
         records=(0 if inside is None else inside.records, others.records),
+        smoothed=veil.smoothing is not None,
     )
 
 
