@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     from postgres_server import PostgresServer
 
+# commands are printed as they would be typed where the environment is active
+os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 os.environ.setdefault("RAY_raylet_start_wait_time_s", "300")  # on a busy machine a minute is not enough
 
 QUIET = "--disable-background-networking --disable-component-update --disable-sync --no-first-run"

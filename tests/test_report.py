@@ -63,7 +63,7 @@ class Page(HTMLParser):
         self.addresses += [v for k, v in attributes if k == "style" and "url(" in v]
         self.handlers += [k for k, _ in attributes if k.startswith("on")]
         self.cells += [""] * (tag == "td")
-        self.sentences += [""] * (tag in ("li", "p"))
+        self.sentences += [""] * (tag in ("li", "p", "h2"))
         if tag not in VOID:
             self.open.append(tag)
 
@@ -73,7 +73,7 @@ class Page(HTMLParser):
     def handle_data(self, data):
         if "td" in self.open:
             self.cells[-1] += f" {data}"
-        if {"li", "p"} & set(self.open):
+        if {"li", "p", "h2"} & set(self.open):
             self.sentences[-1] += data.replace("\N{NO-BREAK SPACE}", " ")
 
 

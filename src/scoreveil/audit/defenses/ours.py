@@ -65,11 +65,11 @@ def studied_veil(known: Membership, epsilon: float | None, shape: Shape | None =
     """The same veil for all views of a study. What a fit would warn of is measured there."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return fitted_veil(known, epsilon, shape, np.random.default_rng(FITTING))
+        return fitted_veil(known, shape, epsilon, np.random.default_rng(FITTING))
 
 
 def fitted_veil(
-    known: Membership, epsilon: float | None, shape: Shape | None = None, rng: np.random.Generator | None = None
+    known: Membership, shape: Shape | None, epsilon: float | None, rng: np.random.Generator | None = None
 ) -> Veil:
     """The most useful veil for these records, with labels where there are some.
 

@@ -18,7 +18,7 @@ from scoreveil import onnx_session, storage
 from scoreveil.audit.data.images import Images, variants
 from scoreveil.audit.data.records import Floats, Integers, Membership, Records, joined
 from scoreveil.audit.defenses.interface import Given
-from scoreveil.audit.defenses.ours import fitted_veil
+from scoreveil.audit.defenses.ours import fitted_veil, studied_veil
 from scoreveil.audit.study.pictures import Pictures
 from scoreveil.audit.study.shadows import ManyShadows, Progress, many_shadows, silent
 from scoreveil.fitting.decision import Evidence
@@ -88,23 +88,24 @@ class Subject:
         if self.veil is not None:
             return self.veil
         if epsilon not in self.fitted:
-            known, shape = self.everyone, None
-            if self.served is not None:
-                known, shape = Membership(*(Records(*side.given) for side in self.served)), self.served[1].shape
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # what a fit would warn of is part of the evidence
-                self.fitted[epsilon] = fitted_veil(known, epsilon, shape)
+                self.fitted[epsilon] = fitted_veil(*self._as_served(), epsilon=epsilon)
         return self.fitted[epsilon]
+
+    def _as_served(self) -> tuple[Membership, Shape | None]:
+        """All records as they are served, and their shape."""
+        if self.served is None:
+            return self.everyone, None
+        return Membership(*(Records(*side.given) for side in self.served)), self.served[1].shape
 
     def evidence(self, epsilon: float | None) -> Evidence:
         """What there is to go by about the fitted veil: measured as `scoreveil fit` measures it."""
-        veil, known = self.for_use(epsilon), self.everyone
-        sides = (known.nonmembers, known.members) if self.served is None else reversed([
-            Records(*side.given) for side in self.served
-        ])  # fmt: skip
-        others, inside = sides
+        known, shape = self._as_served()
+        veil = self.veil or studied_veil(known, epsilon, shape)  # the same seed gives the same numbers
+        others, inside = known.nonmembers, known.members
         labelled = others.labels is not None and inside.labels is not None
-        options: dict[str, Any] = {"epsilon": epsilon, "shape": None if self.served is None else self.served[1].shape}
+        options: dict[str, Any] = {"epsilon": epsilon, "shape": shape}
         may_know = self.veil is not None and may_be_fitted_on(veil, len(inside), len(others))
         found = evidence(
             veil, others.scores, others.labels, inside.scores, inside.labels if labelled else None,
