@@ -237,6 +237,6 @@ def test_the_decision_page_quotes_the_tables_that_it_names():
     asked = [row for row in _rows("guarantees.md") if row[:2] == ["forest, 2% wrong labels", "33"]]
     (_, _, labels, scores, veil, with_epsilon) = asked[0]
     assert f"raw scores {scores}, fitted veil {veil}, with ε = 1 {with_epsilon}, labels alone {labels}" in said
-    attack, worth = (row for row in _rows("smoothing.md") if row[0] == "2 % wrong labels, forest")
+    attack, worth, _ = (row for row in _rows("smoothing.md") if row[0] == "2 % wrong labels, forest")
     told = f"raw scores {attack[2]}, fitted veil {attack[3]}, smoothed and fitted {attack[7]}, labels alone {attack[1]}"
     assert f"{told}; AUROC {worth[1]} → {worth[4]}" in said
