@@ -3,12 +3,13 @@
     python benchmarks/kills.py sqlite:////tmp/ledger.db --kills 1000
     python benchmarks/kills.py postgres --kills 1000 --idempotent     starts a server of its own
 
-Workers charge batches of random records as fast as they can, half of them as the gateway does, with marks and outcomes,
-and tell what they are about to charge and what was granted. One at a time is killed with SIGKILL, the writer's owner as
-likely as any, and replaced. At the end:
-- missing: releases that were acknowledged and are not in the books. Never any.
-- over-charged: releases in the books that nobody was told of. At most what the killed ones had under way, a batch each:
+Workers ask for fresh answers to batches of random records as fast as they can, and tell what they are about to ask and
+what they were answered. One at a time is killed with SIGKILL, the writer's owner as likely as any, and replaced. Each
+outcome is drawn once in all, so that at the end the log says of each what became of it:
+- missing: outcomes that were released and are not in the log. Never any.
+- over-charged: outcomes in the log that nobody was told of. At most what the killed ones had under way, a batch each:
   as a share of all releases it is the smaller the longer the pauses between kills are.
+- misremembered: records whose last outcome in the log is not what the ledger, opened anew, answers. Never any.
 - with --idempotent every batch is a request that the replacement sends again: then nothing is over-charged either.
 Exit code 1 where that does not hold. Prints JSON.
 """
@@ -21,6 +22,7 @@ import os
 import random
 import select
 import signal
+import sqlite3
 import struct
 import sys
 import tempfile
@@ -28,29 +30,19 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cache
-from typing import NoReturn
+from typing import Any, NoReturn
 
-# both kinds of ledger are imported before workers are forked: a worker that is replaced begins at once
-import scoreveil.ledger.postgres
-import scoreveil.ledger.sqlite  # noqa: F401
+import asyncpg
+import numpy as np
+
 from postgres_server import PostgresServer
-from scoreveil.ledger import (
-    Answered,
-    Grant,
-    Ledger,
-    LedgerUnavailable,
-    Questions,
-    open_books,
-    open_ledger,
-    record_key,
-)
-from scoreveil.ledger.releases import joined_marks
+from scoreveil.ledger import Ledger, LedgerUnavailable, Questions, kernel, open_books, open_ledger
+from scoreveil.ledger.index import Index, hashed
+from scoreveil.ledger.log import COLUMNS, Body, Entry
 
 MODEL = "kills"
-LIMIT = 1_000_000_000
-SECRET = b"of the kills benchmark"
 ABOUT_TO, GRANTED = b"?", b"!"
+OUTCOME = 8  # bytes
 
 
 @dataclass(frozen=True)
@@ -74,7 +66,8 @@ class Outcome:
     over_charged: int
     over_charged_at_most: int
     over_charged_share: float
-    numbers_given_twice: int
+    charged_twice: int
+    misremembered: int
     verified: bool
     holds: bool
 
@@ -115,11 +108,6 @@ class Told:
         return False
 
 
-@cache
-def keys(count: int) -> list[bytes]:
-    return [record_key(SECRET, MODEL, "1", struct.pack("<I", i)) for i in range(count)]
-
-
 def start(url: str, load: Load, seed: int, unfinished: bytes | None) -> Told:
     reader, writer = os.pipe()
     process = os.fork()
@@ -134,7 +122,7 @@ def start(url: str, load: Load, seed: int, unfinished: bytes | None) -> Told:
 
 
 async def work(url: str, load: Load, seed: int, unfinished: bytes | None, pipe: int) -> NoReturn:
-    """A batch is its request, 16 bytes, and the numbers of its records, two bytes each."""
+    """A batch is its request, 16 bytes, and its records, two bytes each."""
     choice = random.Random(seed)
     ledger = await open_ledger(url)
     while True:
@@ -142,35 +130,30 @@ async def work(url: str, load: Load, seed: int, unfinished: bytes | None, pipe: 
         batch = unfinished or os.urandom(16) + struct.pack(f"<{load.batch}H", *records)
         tell(pipe, ABOUT_TO + batch)
         try:
-            numbers = await charged(ledger, batch, load)
+            outcomes = await answered(ledger, batch, load)
         except LedgerUnavailable:
             unfinished = batch if load.idempotent else None
             continue
         unfinished = None
-        tell(pipe, GRANTED + batch + numbers)
+        tell(pipe, GRANTED + batch + outcomes)
 
 
-def numbers_in(batch: bytes, load: Load) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The numbers of a batch's records, and those of their releases, once they were granted."""
-    end = 16 + 2 * load.batch
-    return struct.unpack(f"<{load.batch}H", batch[16:end]), struct.unpack(f"<{len(batch[end:]) // 4}I", batch[end:])
+def marks_of(records: Sequence[int]) -> Any:
+    return np.array([(i, -1 - i) for i in records], np.int64)
 
 
-async def charged(ledger: Ledger, batch: bytes, load: Load) -> bytes:
-    """Charge a batch, in the one way or in the other; the number of each release, four bytes each."""
-    records, _ = numbers_in(batch, load)
+async def answered(ledger: Ledger, batch: bytes, load: Load) -> bytes:
+    """Ask for fresh answers to a batch; the outcome of each."""
+    records = struct.unpack(f"<{load.batch}H", batch[16:])
     request, client = batch[:16] if load.idempotent else None, f"client {batch[1] % 16}"
-    mine = [keys(load.records)[i] for i in records]
-    made: Sequence[Grant | Answered]
-    if batch[0] % 2:
-        made = await ledger.charge(MODEL, mine, LIMIT, client=client, request=request)
-    else:
-        marks, outcomes = joined_marks([(i, -1 - i) for i in records]), bytes(2 * len(mine))
-        asked = Questions(MODEL, bytes(16), b"".join(mine), marks, outcomes, LIMIT, 1, 1, "replay", client, 0, request)
-        made = await ledger.answer(asked)
-    if not all(each.granted for each in made):
-        raise SystemExit("A release was refused that nothing stands in the way of.")
-    return struct.pack(f"<{len(made)}I", *(each.number for each in made))
+    drawn = os.urandom(OUTCOME * load.batch)
+    asked = Questions(
+        MODEL, bytes(16), marks_of(records), drawn, 1, 10**9, client=client, price=batch[0] % 2, request=request
+    )  # fmt: skip
+    answers = await ledger.answer(asked)
+    if answers.fresh != load.batch:
+        raise SystemExit("An answer was not fresh, although nothing stands in its way.")
+    return answers.outcomes
 
 
 def tell(pipe: int, message: bytes) -> None:
@@ -194,7 +177,7 @@ def kill(worker: Told) -> None:
 
 def run(url: str, load: Load) -> Outcome:
     started, choice = time.perf_counter(), random.Random(load.seed)
-    keys(load.records)  # made before the first fork
+    Index.warm_up()  # before the first fork: a worker that is replaced begins at once
     seeds = iter(range(load.seed * 1_000_003, sys.maxsize))
     workers = [start(url, load, next(seeds), None) for _ in range(load.workers)]
     ended: list[Told] = []
@@ -218,45 +201,64 @@ def run(url: str, load: Load) -> Outcome:
     return asyncio.run(count(url, load, ended, workers, started))
 
 
+async def entries_of(url: str) -> list[Entry]:
+    """The log, read from the storage itself."""
+    if url.startswith("sqlite"):
+        with contextlib.closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as file:
+            rows = file.execute(f"SELECT {COLUMNS} FROM log ORDER BY id").fetchall()
+    else:
+        connection = await asyncpg.connect(url)
+        rows = await connection.fetch(f"SELECT {COLUMNS} FROM scoreveil_log ORDER BY id")
+        await connection.close()
+    return [Entry._make(tuple(row)[:-1]) for row in rows]
+
+
+def outcomes_in(joined: bytes) -> list[bytes]:
+    return [joined[i : i + OUTCOME] for i in range(0, len(joined), OUTCOME)]
+
+
 async def count(url: str, load: Load, ended: list[Told], last: list[Told], started: float) -> Outcome:
-    """The books against what was told."""
-    granted = [batch for worker in (*ended, *last) for batch in worker.granted]
+    """The log against what was told."""
+    end = 16 + 2 * load.batch
+    granted = [message[end:] for worker in (*ended, *last) for message in worker.granted]
     ledger = await open_ledger(url)
     if load.idempotent:
-        for worker in last:
-            if (batch := worker.unfinished) is not None:
-                granted.append(batch + await charged(ledger, batch, load))
-    books = await ledger.charge(MODEL, keys(load.records), limit=0)  # grants nothing, and tells how many there were
+        granted += [await answered(ledger, worker.unfinished, load) for worker in last if worker.unfinished is not None]
+    told = {outcome for joined in granted for outcome in outcomes_in(joined)}
+    charged: Counter[bytes] = Counter()
+    last_of: dict[int, bytes] = {}  # by the number that the ledger has for a record
+    record_of: dict[int, int] = {}
+    by_mark = {hashes.tobytes(): i for i, hashes in enumerate(hashed(MODEL, marks_of(range(load.records))))}
+    for entry in await entries_of(url):
+        body = Body.read(entry.body)
+        numbers = body.numbers(entry.next).tolist()
+        begun = [number for number, kind in zip(numbers, body.kinds, strict=True) if kind == kernel.BEGUN]
+        record_of |= {number: by_mark[hashes.tobytes()] for number, hashes in zip(begun, body.begun, strict=True)}
+        last_of |= dict(zip(numbers, outcomes_in(body.outcomes), strict=True))
+        charged.update(outcomes_in(body.outcomes))
+    records = [record_of[number] for number in last_of]
+    drawn = bytes(OUTCOME * len(records))
+    remembered = await ledger.answer(Questions(MODEL, bytes(16), marks_of(records), drawn, 1))
+    pairs = zip(outcomes_in(remembered.outcomes), last_of.values(), strict=True)
+    misremembered = sum(remembers != outcome for remembers, outcome in pairs) + remembered.fresh
     await ledger.close()
     verdict = await (await open_books(url)).verify()
-    told = Counter(i for batch in granted for i in numbers_in(batch, load)[0])
-    numbers = Counter(
-        pair
-        for batch in {batch[:16]: batch for batch in granted}.values()
-        for pair in zip(*numbers_in(batch, load), strict=True)
-    )
-    # a request that was granted, and told, and whose worker was killed before the pipe had it is told twice
-    if load.idempotent:
-        told = Counter(i for i, _ in numbers)
-    charged_in_all = sum(grant.number for grant in books)
-    missing = sum(max(0, told[i] - grant.number) for i, grant in enumerate(books))
-    over = sum(max(0, grant.number - told[i]) for i, grant in enumerate(books))
+    missing, over = len(told - set(charged)), len(set(charged) - told)
     most = 0 if load.idempotent else (load.kills + load.workers) * load.batch  # the last kill is of all
-    twice = sum(times - 1 for times in numbers.values())
-    beyond = any(number > books[i].number for i, number in numbers)
-    holds = missing == 0 and over <= most and twice == 0 and not beyond and verdict.intact
+    twice = charged.total() - len(charged)
     return Outcome(
         load=load,
         seconds=round(time.perf_counter() - started, 2),
-        acknowledged=sum(told.values()),
-        charged=charged_in_all,
+        acknowledged=len(told),
+        charged=charged.total(),
         missing=missing,
         over_charged=over,
         over_charged_at_most=most,
-        over_charged_share=round(over / charged_in_all, 5),
-        numbers_given_twice=twice,
+        over_charged_share=round(over / charged.total(), 5),
+        charged_twice=twice,
+        misremembered=misremembered,
         verified=verdict.intact,
-        holds=holds,
+        holds=missing == twice == misremembered == 0 and over <= most and verdict.intact,
     )
 
 

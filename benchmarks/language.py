@@ -14,7 +14,7 @@ architecture learns 3,000 of the others, longer than is good for it.
 what is seen to the words of the prompt, learned from 3,000 other prompts and their answers; the candidates are ranked
 by how near their words are. *Asking*: the attacker may ask the same model about each candidate, and ranks first those
 whose answers are nearest to the one that was seen. The rank of the true prompt, with ties counted half. Sticky answers
-are the same for whoever asks, those of a budget are drawn anew.
+are the same for whoever asks, or drawn anew.
 """
 
 import argparse
@@ -159,9 +159,9 @@ def inversion(prompts: list[str], logprobs: NDArray[np.float32], scores: Floats)
     told = dict(seen)  # to whom asks: the same, but where each answer is drawn anew
     for epsilon in EPSILONS:
         veil = Veil(epsilon, rng=rng)
-        sticky, budget = f"veiled, ε = {epsilon:g}, sticky", f"veiled, ε = {epsilon:g}, budget"
-        seen[sticky] = told[sticky] = seen[budget] = _logarithms(veil(scores))
-        told[budget] = _logarithms(veil(scores))
+        same, fresh = f"veiled, ε = {epsilon:g}, one answer for all", f"veiled, ε = {epsilon:g}, fresh answers"
+        seen[same] = told[same] = seen[fresh] = _logarithms(veil(scores))
+        told[fresh] = _logarithms(veil(scores))
     found = {}
     for name, features in seen.items():
         scaled = StandardScaler().fit(features[learned]).transform(features)

@@ -1,11 +1,12 @@
-"""How many rows a second the ledgers charge, durably, in batches.
+"""How many rows a second the ledgers answer, durably; and how long a large one takes to start, and how much memory.
 
-    python benchmarks/ledger.py                          both kinds; about a minute
-    python benchmarks/ledger.py --rows 2000 --full 0     a few seconds: whether it works, not how fast
-    python benchmarks/ledger.py --output FILE            writes the figures as JSON too
+    python benchmarks/ledger.py                              both kinds; about two minutes
+    python benchmarks/ledger.py --rows 2000                  a few seconds: whether it works, not how fast
+    python benchmarks/ledger.py --records 10000000           fills a ledger with so many records, and starts it anew
+    python benchmarks/ledger.py --output FILE                writes the figures as JSON too
 
-`new`: records that the ledger has never seen; `known`: ones that it has; `one by one`: charges of a single row by many
-clients at once. `--full` records are there beforehand, so that the tables are larger than what is touched.
+`new`: records that the ledger has never seen, of 8 marks and 4 bytes each; `known`: the same ones again, which are
+answered as before. Each client has one call under way.
 """
 
 import argparse
@@ -14,108 +15,152 @@ import datetime
 import json
 import os
 import platform
+import resource
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from postgres_server import PostgresServer
-from scoreveil.ledger import Ledger, open_ledger
+from scoreveil.ledger import Horizon, Ledger, Questions, open_ledger
 
-GOAL = 20_000  # rows/s, in batches
-LIMIT = 1_000_000
-FILLING = 20_000  # rows of a charge while filling
-
-
-def random_keys(count: int) -> list[bytes]:
-    everything = os.urandom(32 * count)
-    return [everything[i : i + 32] for i in range(0, len(everything), 32)]
+BATCHES = {1: 64, 32: 8, 256: 8}  # rows of a call: clients
+SINGLE = 10  # of so many rows, one is asked by itself
+MARKS, OUTCOME = 8, 4
+FILLING = 256  # rows of a call while filling
+GOALS = {"start_seconds": 20.0, "bytes_a_record": 128.0}
 
 
-def batches(keys: list[bytes], size: int) -> Iterator[list[bytes]]:
-    rest = iter(keys)
-    while batch := list(islice(rest, size)):
-        yield batch
+def batches(rows: int, size: int, seed: int) -> Iterator[Questions]:
+    """Calls with records of their own, the same under the same seed."""
+    choose = np.random.default_rng(seed)
+    for start in range(0, rows, size):
+        count = min(size, rows - start)
+        marks = choose.integers(-(2**63), 2**63 - 1, (count, MARKS))
+        yield Questions("bench", bytes(16), marks, choose.bytes(OUTCOME * count), units=1)
 
 
-async def rate(ledger: Ledger, keys: list[bytes], size: int, clients: int) -> dict[str, Any]:
-    """Charge all of them; each client has one charge under way."""
-    waiting = batches(keys, size)
+async def rate(ledger: Ledger, calls: Iterator[Questions], clients: int) -> dict[str, Any]:
     delays: list[float] = []
+    rows = fresh = 0
 
     async def client() -> None:
-        for batch in waiting:
+        nonlocal rows, fresh
+        for asked in calls:
             started = time.perf_counter()
-            grants = await ledger.charge("bench", batch, LIMIT)
+            answers = await ledger.answer(asked)
             delays.append(time.perf_counter() - started)
-            assert all(grant.granted for grant in grants)
+            rows, fresh = rows + len(asked), fresh + answers.fresh
 
     started = time.perf_counter()
     await asyncio.gather(*(client() for _ in range(clients)))
     seconds = time.perf_counter() - started
     delays.sort()
     return {
-        "rows": len(keys),
-        "batch": size,
-        "clients": clients,
-        "rows_per_second": round(len(keys) / seconds),
-        "charges_per_second": round(len(delays) / seconds),
+        "rows": rows,
+        "fresh": fresh,
+        "rows_per_second": round(rows / seconds),
         "median_ms": round(1e3 * delays[len(delays) // 2], 2),
         "p99_ms": round(1e3 * delays[len(delays) * 99 // 100], 2),
     }
 
 
-async def measure(url: str, rows: int, batch: int, clients: int, full: int) -> dict[str, Any]:
+async def measure(url: str, rows: int) -> list[dict[str, Any]]:
     ledger = await open_ledger(url, timeout=60)
-    for keys in batches(random_keys(full), FILLING):
-        await ledger.charge("bench", keys, LIMIT)
-    keys = random_keys(rows)
-    found = {
-        "new": await rate(ledger, keys, batch, clients),
-        "known": await rate(ledger, keys, batch, clients),
-        "one by one": await rate(ledger, keys[: rows // 10], 1, 64),
-    }
-    # what was timed was charged: three times where single rows were too, twice elsewhere; and once more now
-    numbers = [grant.number for grant in await ledger.charge("bench", [keys[0], keys[-1]], LIMIT)]
-    if numbers != [4, 3]:
-        raise SystemExit(f"Two records should have been charged 4 and 3 times; the ledger counted {numbers}.")
+    results = []
+    for seed, (size, clients) in enumerate(BATCHES.items()):
+        count = rows // SINGLE if size == 1 else rows
+        for which in ("new", "known"):
+            # made beforehand: making random marks would be timed otherwise
+            calls = iter(list(batches(count, size, seed)))
+            results.append({"which": which, "batch": size, "clients": clients} | await rate(ledger, calls, clients))
+    charged = sum(total.answers for total in await ledger.books.totals())
     await ledger.close()
-    return found
+    # what was timed was charged, once
+    if charged != sum(result["rows"] for result in results if result["which"] == "new"):
+        raise SystemExit(f"The ledger has {charged:,} fresh answers, which is not how many new rows were asked.")
+    return results
+
+
+async def start(url: str, records: int) -> dict[str, Any]:
+    """Open the ledger in this process: seconds, and the bytes that it takes."""
+    with tempfile.TemporaryDirectory() as folder:  # libraries, compiled code, and an empty ledger
+        await (await open_ledger(f"sqlite:///{folder}/empty.db", Horizon(1000))).close()
+    before, started = resident(), time.perf_counter()
+    ledger = await open_ledger(url, Horizon(records))
+    seconds = time.perf_counter() - started
+    taken = resident() - before
+    await ledger.close()
+    peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {
+        "records": records,
+        "start_seconds": round(seconds, 1),
+        "bytes_a_record": round(taken / records, 1),
+        "whole_process_bytes_a_record": round((before + taken) / records, 1),
+        "peak_bytes_a_record": round(peak / records, 1),
+    }
+
+
+def resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+async def fill(url: str, records: int, size: int) -> None:
+    ledger = await open_ledger(url, Horizon(records), timeout=60)
+    await rate(ledger, batches(records, size, 0), 8)
+    await ledger.close()
+
+
+def measure_start(records: int, size: int) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        url = f"sqlite:///{folder}/ledger.db"
+        asyncio.run(fill(url, records, size))
+        command = [sys.executable, __file__, "--start", url, "--records", str(records)]
+        figures: dict[str, Any] = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+        file = Path(folder, "ledger.db").stat().st_size
+    met = all(figures[name] <= goal for name, goal in GOALS.items())
+    return {"rows_of_a_call": size, **figures, "file_bytes_a_record": round(file / records, 1), "met": met}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Rows a second that the ledgers charge.")
+    parser = argparse.ArgumentParser(description="Rows a second that the ledgers answer, and how they start.")
     parser.add_argument("--rows", type=int, default=100_000)
-    parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--clients", type=int, default=8)
-    parser.add_argument("--full", type=int, default=200_000, help="records in the ledger beforehand")
+    parser.add_argument("--records", type=int, default=0, help="fill a ledger with so many, and start it anew")
+    parser.add_argument("--batch", type=int, default=FILLING, help="rows of a call while filling")
     parser.add_argument("--output", type=Path)
+    parser.add_argument("--start", metavar="URL", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    sizes = given.rows, given.batch, given.clients, given.full
+    if given.start is not None:
+        print(json.dumps(asyncio.run(start(given.start, given.records))))
+        return
     results: dict[str, Any] = {
         "about": {
-            "command": f"python benchmarks/ledger.py --rows {sizes[0]} --batch {sizes[1]} --clients {sizes[2]} "
-            f"--full {sizes[3]}",
+            "command": f"python benchmarks/ledger.py --rows {given.rows} --records {given.records}",
             "date": datetime.date.today().isoformat(),
             "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
             "python": platform.python_version(),
         }
     }
-    with tempfile.TemporaryDirectory() as folder:
-        results["sqlite"] = asyncio.run(measure(f"sqlite:///{folder}/ledger.db", *sizes))
-    with PostgresServer() as server:
-        results["postgresql"] = asyncio.run(measure(server.url(), *sizes))
+    if given.rows:
+        with tempfile.TemporaryDirectory() as folder:
+            results["sqlite"] = asyncio.run(measure(f"sqlite:///{folder}/ledger.db", given.rows))
+        with PostgresServer() as server:
+            results["postgresql"] = asyncio.run(measure(server.url(), given.rows))
     for kind in ("sqlite", "postgresql"):
-        results[kind]["met"] = min(results[kind][which]["rows_per_second"] for which in ("new", "known")) >= GOAL
-        for which in ("new", "known", "one by one"):
-            figures = results[kind][which]
+        for figures in results.get(kind, []):
             print(
-                f"{kind:10}  {which:10}  {figures['rows_per_second']:>8,} rows/s  batches of {figures['batch']:>3}  "
-                f"median {figures['median_ms']:.1f} ms, p99 {figures['p99_ms']:.1f} ms"
+                f"{kind:10}  {figures['which']:5}  calls of {figures['batch']:>3}  {figures['clients']:>2} clients"
+                f"  {figures['rows_per_second']:>9,} rows/s  median {figures['median_ms']:.1f} ms,"
+                f" p99 {figures['p99_ms']:.1f} ms"
             )
-        print(f"{kind:10}  goal        {GOAL:>8,} rows/s  {'met' if results[kind]['met'] else 'not met'}")
+    if given.records:
+        results["start"] = measure_start(given.records, given.batch)
+        print(json.dumps(results["start"]))
     if given.output is not None:
         given.output.write_text(json.dumps(results, indent=2) + "\n")
 

@@ -1,4 +1,4 @@
-"""Send the same requests again and again, from several processes at once: one charge each, the same grants each time.
+"""Send the same requests again and again, from several processes at once: one charge each, the same answer each time.
 
     python benchmarks/retries.py sqlite --tries 100000
     python benchmarks/retries.py postgres --tries 100000      starts a server of its own
@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import os
 import random
 import subprocess
 import sys
@@ -18,30 +19,31 @@ import tempfile
 import time
 from typing import Any
 
-from postgres_server import PostgresServer
-from scoreveil.ledger import open_ledger, record_key
+import numpy as np
 
-MODEL, SECRET = "retries", b"of the retries benchmark"
-LIMIT = 3  # some rows are refused; they must be refused in every answer
+from postgres_server import PostgresServer
+from scoreveil.ledger import Questions, open_books, open_ledger
+
+MODEL = "retries"
+ANSWERS = 3  # some records are spent, and whoever asks for them is refused, every time
 ROWS = 4  # of a request
 RECORDS = 1000
 CONCURRENT = 64  # of one process
 
 
-def request(number: int) -> tuple[bytes, list[bytes]]:
-    """Its idempotency key's hash, and its records."""
+def request(number: int) -> Questions:
+    """The same records under the same key; what is drawn is another each time."""
     choice = random.Random(number)
-    records = [choice.randrange(RECORDS) for _ in range(ROWS)]
-    keys = [record_key(SECRET, MODEL, "1", str(record).encode()) for record in records]
-    return hashlib.sha256(str(number).encode()).digest(), keys
+    marks = np.array([(record, -1 - record) for record in choice.choices(range(RECORDS), k=ROWS)])
+    key = hashlib.sha256(str(number).encode()).digest()
+    return Questions(MODEL, bytes(16), marks, os.urandom(8 * ROWS), 1, ANSWERS, repeat="refuse", request=key)
 
 
 async def work(url: str, requests: int, tries: int, seed: int) -> dict[str, Any]:
     """All requests in an order of its own, round after round: how they were answered, and how often differently."""
     ledger = await open_ledger(url, timeout=60)
-    answers: dict[int, list[tuple[int, bool, int]]] = {}
+    answers: dict[int, tuple[str, str, int]] = {}
     different = 0
-    everyone = [request(number) for number in range(requests)]
     order = [number % requests for number in range(tries)]
     random.Random(seed).shuffle(order)
     waiting = iter(order)
@@ -49,9 +51,8 @@ async def work(url: str, requests: int, tries: int, seed: int) -> dict[str, Any]
     async def one_after_another() -> None:
         nonlocal different
         for number in waiting:
-            hashed, keys = everyone[number]
-            grants = await ledger.charge(MODEL, keys, LIMIT, request=hashed)
-            answer = [(grant.number, grant.granted, grant.spent) for grant in grants]
+            answered = await ledger.answer(request(number))
+            answer = answered.refused, answered.outcomes.hex(), answered.fresh
             different += answers.setdefault(number, answer) != answer
 
     await asyncio.gather(*(one_after_another() for _ in range(CONCURRENT)))
@@ -59,13 +60,9 @@ async def work(url: str, requests: int, tries: int, seed: int) -> dict[str, Any]
     return {"answers": answers, "different": different}
 
 
-async def charged(url: str, requests: int) -> int:
-    """Releases in the books."""
-    ledger = await open_ledger(url)
-    keys = sorted({key for number in range(requests) for key in request(number)[1]})
-    found = await ledger.charge(MODEL, keys, limit=0)
-    await ledger.close()
-    return sum(grant.number for grant in found)
+async def charged(url: str) -> int:
+    """Fresh answers in the books."""
+    return sum(total.answers for total in await (await open_books(url)).totals())
 
 
 def run(url: str, tries: int, requests: int, processes: int) -> dict[str, Any]:
@@ -80,17 +77,19 @@ def run(url: str, tries: int, requests: int, processes: int) -> dict[str, Any]:
     for each in told:
         for number, answer in each["answers"].items():
             different += first.setdefault(number, answer) != answer
-    granted = sum(granted for answer in first.values() for _, granted, _ in answer)
-    booked = asyncio.run(charged(url, requests))
+    fresh = sum(fresh for _, _, fresh in first.values())
+    refused = sum(bool(refused) for refused, _, _ in first.values())
+    booked = asyncio.run(charged(url))
     return {
         "tries": share * processes,
         "requests": len(first),
         "processes": processes,
         "seconds": round(seconds, 2),
         "answered_differently": different,
-        "granted": granted,
+        "refused": refused,
+        "fresh": fresh,
         "charged": booked,
-        "holds": different == 0 and granted == booked and len(first) == requests,
+        "holds": different == 0 and fresh == booked and len(first) == requests and 0 < refused < requests,
     }
 
 

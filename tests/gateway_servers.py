@@ -68,6 +68,7 @@ class Gateway:
 
     def __init__(self, folder: Path, toml: str = "", arguments: tuple[str, ...] = ()) -> None:
         self.folder, self.toml, self.arguments = folder, toml, arguments
+        self.command = (str(SCOREVEIL), "serve")
         self.port, self.admin_port = free_ports(2)
         self.config = folder / "gateway.toml"
         self.log = folder / "log"
@@ -75,7 +76,7 @@ class Gateway:
             self.config.write_text(toml, encoding="utf-8")
 
     def start(self, wait: bool = True, environ: dict[str, str] | None = None) -> "Gateway":
-        command = [str(SCOREVEIL), "serve", "--port", str(self.port), "--admin-port", str(self.admin_port)]
+        command = [*self.command, "--port", str(self.port), "--admin-port", str(self.admin_port)]
         command += ["--config", str(self.config)] if self.toml else []
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ledger_tools import key, with_ledger
+from ledger_tools import question, with_ledger
 from scoreveil import cli
 
 
@@ -21,9 +21,9 @@ def scoreveil(ledger_url, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("SCOREVEIL_LEDGER", ledger_url)
 
     async def work(ledger):
-        await ledger.charge("digits/1", [key(1), key(1), key(2)], limit=2, client="ann")
-        await ledger.charge("digits/1", [key(2)], limit=2, client="[bob]", request=b"r")
-        await ledger.charge("=other", [key(1)], limit=9_000, units=1_500)
+        await ledger.answer(question(1, 1, 2, model="digits/1", client="ann"))
+        await ledger.answer(question(2, model="digits/1", answers=2, client="[bob]", request=b"r", price=9))
+        await ledger.answer(question(1, model="=other", units=1_500))
 
     with_ledger(ledger_url, work)
 
@@ -40,28 +40,28 @@ def test_show_has_a_line_for_each_model(scoreveil):
     code, out, err = scoreveil("show")
     assert (code, err) == (0, "")
     lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if "│" in line]
-    assert lines == [["=other", "1", "1", "1,500", "0"], ["digits/1", "2", "4", "4", "2"]]
+    assert lines == [["=other", "1", "1", "1", "1,500", "0"], ["digits/1", "2", "2", "3", "3", "9"]]
 
 
 def test_show_has_a_line_for_each_client(scoreveil):
     _, out, _ = scoreveil("show --clients")
     lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if "│" in line]
-    assert ["digits/1", "[bob]", "1", "1", "1", "1"] in lines
-    assert ["=other", "(none)", "1", "1", "1,500", "0"] in lines
+    assert ["digits/1", "[bob]", "1", "0", "1", "1", "9"] in lines
+    assert ["=other", "(none)", "1", "1", "1", "1,500", "0"] in lines
 
 
 def test_export_writes_csv_to_stdout_or_a_file(scoreveil):
     code, out, _ = scoreveil("export")
     assert code == 0
-    assert out.splitlines()[0] == "model,records,releases,units,exhausted"
+    assert out.splitlines()[0] == "model,calls,records,answers,units,price"
     # a name that a spreadsheet would run as a formula is text
     assert list(csv.reader(io.StringIO(out)))[1:] == [
-        ["'=other", "1", "1", "1500", "0"],
-        ["digits/1", "2", "4", "4", "2"],
+        ["'=other", "1", "1", "1", "1500", "0"],
+        ["digits/1", "2", "2", "3", "3", "9"],
     ]
     code, out, _ = scoreveil("export --clients -o spent.csv")
     assert (code, out) == (0, "Wrote spent.csv: 3 rows.\n")
-    assert Path("spent.csv").read_text().splitlines()[0] == "model,client,records,releases,units,exhausted"
+    assert Path("spent.csv").read_text().splitlines()[0] == "model,client,calls,records,answers,units,price"
     code, _, err = scoreveil("export -o spent.csv")
     assert (code, err) == (2, "Error: spent.csv exists; --force replaces it.\n")
     assert scoreveil("export --force -o spent.csv")[0] == 0
@@ -81,42 +81,27 @@ def test_an_export_that_fails_leaves_the_file_as_it_was(scoreveil, monkeypatch):
     assert list(Path().glob("*.part")) + list(Path().glob(".*.part")) == []
 
 
-def test_export_of_records_shows_eight_digits(scoreveil):
-    _, out, _ = scoreveil("export --records")
-    rows = list(csv.reader(io.StringIO(out)))
-    assert rows[0] == ["model", "record", "releases", "units", "room"]
-    assert sorted(rows[1:]) == sorted(
-        [
-            ["'=other", key(1).hex()[:8], "1", "1500", "5"],
-            ["digits/1", key(1).hex()[:8], "2", "2", "0"],
-            ["digits/1", key(2).hex()[:8], "2", "2", "0"],
-        ]
-    )
-
-
 def test_verify_prints_a_head_that_a_later_verify_takes(scoreveil):
     code, out, err = scoreveil("verify")
     assert (code, err) == (0, "")
     assert out.splitlines()[:2] == [
-        "3 records, 5 releases, 3 journal entries.",
-        "Intact: every counter equals the sum of its journal entries, and every checksum fits.",
+        "3 calls, 4 fresh answers.",
+        "Intact: every digest fits.",
     ]
     head = out.splitlines()[-1].removeprefix("Head: ")
     assert scoreveil("verify --head", head)[0] == 0
     code, _, err = scoreveil("verify --head", f"3:{'0' * 64}")
-    assert (code, err) == (1, "Not intact: the journal does not begin with what it held at the given head.\n")
+    assert (code, err) == (1, "Not intact: the log does not begin with what it held at the given head.\n")
     code, _, err = scoreveil("verify --head nonsense")
     assert (code, err.count("\n")) == (2, 1)
 
 
 @pytest.mark.parametrize("ledger_url", ["sqlite"], indirect=True)
-def test_verify_finds_a_lowered_counter(scoreveil, ledger_url):
+def test_verify_finds_a_row_that_was_altered(scoreveil, ledger_url):
     with closing(sqlite3.connect(ledger_url.removeprefix("sqlite:///"))) as file, file:
-        file.execute("UPDATE records SET spent = 1, releases = 1 WHERE model = 'digits/1' AND key = ?", (key(1),))
+        file.execute("UPDATE log SET units = 1 WHERE units = 1500")
     code, _, err = scoreveil("verify")
-    record = key(1).hex()[:8]
-    told = f"Not intact: record {record}… of model digits/1: its counter is less than what the journal adds up to.\n"
-    assert (code, err) == (1, told)
+    assert (code, err) == (1, "Not intact: the log was altered after row 2, or a part of it is missing.\n")
 
 
 def test_forget_needs_yes_and_says_what_it_means(scoreveil):
@@ -126,8 +111,8 @@ def test_forget_needs_yes_and_says_what_it_means(scoreveil):
     code, out, _ = scoreveil("forget --model digits --yes")
     assert code == 0
     assert out == (
-        "Forgot 2 records, 2 journal entries, 1 requests.\n"
-        "Their budgets start anew. Earlier releases still count against privacy.\n"
+        "Forgot 2 calls, 1 with an idempotency key.\n"
+        "Their records start anew. Earlier answers still count against privacy.\n"
     )
     assert "digits/1" not in scoreveil("show")[1]
     code, out, _ = scoreveil("verify")
@@ -140,7 +125,11 @@ def test_forget_a_client_or_old_requests(scoreveil):
     assert (code, out.splitlines()[1]) == (0, "What it received stays spent.")
     assert "ann" not in scoreveil("show --clients")[1]
     code, out, _ = scoreveil("forget --requests 0 --yes")
-    assert (code, out) == (0, "Forgot 1 requests; a request that comes again is charged again.\n")
+    assert (code, out) == (0, "Forgot 1 idempotency keys; a request that comes again is charged again.\n")
+
+
+def test_compact_says_what_was_deleted(scoreveil):
+    assert scoreveil("compact") == (0, "Deleted 0 calls whose records have ended.\n", "")
 
 
 @pytest.mark.parametrize(
@@ -148,7 +137,6 @@ def test_forget_a_client_or_old_requests(scoreveil):
     [
         ("forget --yes", "Forget one of a model, a client and requests at a time; 0 are given."),
         ("forget --model a --client b --yes", "Forget one of a model, a client and requests at a time; 2 are given."),
-        ("export --clients --records", "--clients and --records do not go together; choose one."),
         ("show --ledger mysql://me:hidden@host", "The ledger's address is neither sqlite:///FILE nor"),
         ("show --ledger sqlite:///none.db", "The ledger is unavailable: its file is not there."),
         ("show --ledger sqlite:///none/x.db", "The ledger's folder none does not exist; make it first."),

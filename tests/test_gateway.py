@@ -17,9 +17,8 @@ from tritonclient.utils import InferenceServerException
 
 from gateway_servers import LIGHT_TOML, PIXELS, SLOW, Gateway, gateway, light_gateway, light_model, scores_of, until, v2
 from postgres_server import PostgresServer
-from scoreveil import Veil, record_bytes
+from scoreveil import Veil
 from scoreveil.gateway.auth import key_hash
-from scoreveil.ledger import record_key
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +33,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
 
 @pytest.fixture(scope="module")
 def locked(tmp_path_factory: pytest.TempPathFactory, models: Path) -> Iterator[Gateway]:
-    """Keys, limits, a budget that refuses, one that replays, and sticky answers, from one file."""
+    """Keys, limits, memory that refuses, memory that repeats, and one answer a record, from one file."""
     toml = f"""
     [auth]
     mode = "keys"
@@ -58,14 +57,12 @@ def locked(tmp_path_factory: pytest.TempPathFactory, models: Path) -> Iterator[G
     [models.refusing]
     onnx = "{models}/digits.onnx"
     epsilon = 0.5
-    repeats = "budget"
-    total = 2.5
+    memory.epsilon = 2.5
+    memory.repeat = "refuse"
     [models.replaying]
     onnx = "{models}/digits.onnx"
     epsilon = 0.5
-    repeats = "budget"
-    total = 1.0
-    exhausted = "replay"
+    memory.epsilon = 1.0
     [models.slow]
     python = "slow_model:make"
     epsilon = 1.0
@@ -169,13 +166,12 @@ def test_onnx_and_skops_models_are_served(locked: Gateway, models: Path) -> None
             np.testing.assert_array_equal(outputs["label"], raw.argmax(axis=1))
 
 
-def test_sticky_answers_are_those_of_the_veil(locked: Gateway, models: Path) -> None:
+def test_answers_are_drawn_by_the_scores_and_near_duplicates_share_them(locked: Gateway, models: Path) -> None:
     """Whoever holds the secret can draw them again: should the ledger be lost, they come out the same."""
     secret = bytes.fromhex((locked.folder / "scoreveil.secret").read_text().split()[-1])
     raw = np.load(models / "raw.npy")[:30].astype(np.float32)
     veil = Veil(2.0, keep="all", secret=secret, model="saved/1/scores")
-    records = record_bytes.of_tensors([("x", "FP64", PIXELS[:30].astype(np.float64))])  # which the model takes
-    expected = veil(raw, [record_key(secret, "saved", "1", record) for record in records])
+    expected = veil(raw, veil.score_tags(raw[:, None, :]))
     np.testing.assert_array_equal(scores_of(asked(locked, PIXELS[:30], "saved")), expected)
     near = PIXELS[:30] * np.float32(1 + 1e-6)
     assert (near != PIXELS[:30]).any()
@@ -264,14 +260,13 @@ def test_sixty_four_clients_on_one_record_get_exactly_b_grants(locked: Gateway) 
     statuses = [status for status, _, _ in answers]
     assert (statuses.count(200), statuses.count(429)) == (5, 59)
     refusal = next(json.loads(body)["error"] for status, _, body in answers if status == 429)
-    words = "5 are allowed, 5 were made of it and its near-duplicates, 0 are left."
-    assert refusal == f"A record of this request has no release left: {words}"
+    assert refusal == "A record of this request, or a near-duplicate of it, has had all the answers that it may have."
     # however it is sent it is the same record
     given = triton.InferInput("X", [1, 64], "FP32")
     given.set_data_from_numpy(np.where(record == 0, np.float32(-0.0), record), binary_data=True)
     with (
         triton.InferenceServerClient(f"127.0.0.1:{locked.port}") as client,
-        pytest.raises(InferenceServerException, match="no release left: 5 are allowed"),
+        pytest.raises(InferenceServerException, match="all the answers that it may have"),
     ):
         client.infer("refusing", [given], headers={"X-API-Key": KEY})
 
@@ -290,12 +285,12 @@ def test_an_idempotency_key_gives_the_same_bytes_and_one_charge(locked: Gateway)
     assert asked(locked, PIXELS[300:301], "refusing", idempotency_key="k1")[0] == 409
 
 
-def test_a_spent_record_is_replayed_where_that_is_configured(locked: Gateway) -> None:
+def test_a_spent_record_gets_its_last_answer_again_where_that_is_configured(locked: Gateway) -> None:
     records = PIXELS[400:440]  # so many that two answers are never the same by chance
     bodies = [asked(locked, records, "replaying")[2] for _ in range(6)]
     assert len(set(bodies)) == 2
     assert bodies[1:] == [bodies[1]] * 5
-    name = 'scoreveil_replayed_total{model="replaying"}'
+    name = 'scoreveil_repeated_total{model="replaying"}'
     assert locked.metrics()[name] >= 4 * len(records)
 
 
@@ -323,8 +318,8 @@ def test_postgresql_stopped_and_started_again(tmp_path: Path, models: Path) -> N
         [models.m]
         onnx = "{models}/digits.onnx"
         epsilon = 1.0
-        repeats = "budget"
-        total = 3.0
+        memory.epsilon = 3.0
+        memory.repeat = "refuse"
         """
         with gateway(tmp_path, toml, "--workers", "2") as server:
             assert [server.infer(PIXELS[:1], "m", "X")[0] for _ in range(2)] == [200, 200]
@@ -345,8 +340,8 @@ def test_without_a_ledger_nothing_is_released(tmp_path: Path, models: Path) -> N
     [models.m]
     onnx = "{models}/digits.onnx"
     epsilon = 1.0
-    repeats = "budget"
-    total = 3.0
+    memory.epsilon = 3.0
+    memory.repeat = "refuse"
     """
     with gateway(tmp_path, toml) as server:
         assert server.infer(PIXELS[:1], "m", "X")[0] == 503
@@ -358,7 +353,7 @@ def test_without_a_ledger_nothing_is_released(tmp_path: Path, models: Path) -> N
         statuses = [server.infer(PIXELS[:1], "m", "X")[0] for _ in range(4)]
         assert statuses == [200, 200, 200, 429]
         # a larger budget after a reload adds to what is left; what is spent stays spent
-        server.config.write_text(toml.replace("total = 3.0", "total = 4.0"))
+        server.config.write_text(toml.replace("memory.epsilon = 3.0", "memory.epsilon = 4.0"))
         server.process.send_signal(signal.SIGHUP)
         server.wait_for("reloaded")
         assert [server.infer(PIXELS[:1], "m", "X")[0] for _ in range(2)] == [200, 429]

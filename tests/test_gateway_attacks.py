@@ -66,8 +66,8 @@ def server(tmp_path_factory: pytest.TempPathFactory, asked: Asked) -> Iterator[G
     [models.counted]
     python = "slow_model:make"
     epsilon = 1.0
-    repeats = "budget"
-    total = 1.0
+    memory.epsilon = 1.0
+    memory.repeat = "refuse"
     [models.behind]
     epsilon = 1.0
     upstream = {{ url = "{behind.url}" }}
@@ -123,7 +123,25 @@ def test_headers_that_cannot_be_are_refused(server: Gateway) -> None:
     assert b" 400 " in raw(server, "GET /v2 HTTP/1.1", "Authorization: Bearer another", bearer)
     assert b" 400 " in raw(server, "GET /v2 HTTP/1.1", "X-API-Key: another", f"X-API-Key: {KEY}")
     assert b" 401 " in raw(server, "GET /v2 HTTP/1.1", "Authorization: Bearer ")
+    chunk = b"2\r\n{}\r\n0\r\n\r\n"
+    for coding in (["gzip, chunked"], ["chunked", "chunked"], ["gzip"], ["chunked, identity"]):
+        lines = [f"Transfer-Encoding: {each}" for each in coding]
+        assert b" 400 " in raw(server, f"POST {INFER} HTTP/1.1", bearer, *lines, body=chunk), coding
     assert b" 200 " in raw(server, "GET /v2 HTTP/1.1", bearer, "X-Other: 1", "X-Other: 2")
+
+
+def test_no_second_request_hides_behind_two_lengths(server: Gateway) -> None:
+    """Content-Length and Transfer-Encoding disagree: whichever another server on the way believed, what comes after the
+    request is no request here, and the connection ends."""
+    hidden = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
+    chunks = b"2\r\n{}\r\n0\r\n\r\n"
+    for length in (4, len(chunks), len(chunks) + len(hidden)):
+        head = f"POST {INFER} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\nContent-Length: {length}\r\n"
+        with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+            connection.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode() + chunks + hidden)
+            answers = connection.makefile("rb").read()
+        assert answers.count(b"HTTP/1.1 ") == 1
+        assert b'"live"' not in answers
 
 
 # Bodies

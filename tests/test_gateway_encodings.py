@@ -69,8 +69,8 @@ def server(mlflow_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     toml = f"""
     [models.iris]
     epsilon = 1.0
-    repeats = "budget"
-    total = 1.0
+    memory.epsilon = 1.0
+    memory.repeat = "refuse"
     inputs = [{inputs}]
     upstream = {{ url = "{mlflow_url}", protocol = "mlflow" }}
     """

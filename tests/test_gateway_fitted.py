@@ -1,4 +1,4 @@
-"""Fitted veils through a real gateway: without ε nothing is remembered and no secret is needed."""
+"""Fitted veils through a real gateway: nothing is remembered, and without ε no secret is needed either."""
 
 import json
 from collections.abc import Iterator
@@ -135,7 +135,7 @@ def test_without_epsilon_there_is_no_ledger_no_secret_and_no_odometer(front: Wit
     assert front.request("GET", "/v2/health/ready")[0] == 200
     there = {each.name for each in front.folder.iterdir()}
     assert not any("ledger" in name or "secret" in name for name in there), there
-    charged = {name: value for name, value in front.metrics().items() if "charged" in name or "replayed" in name}
+    charged = {name: value for name, value in front.metrics().items() if "charged" in name or "repeated" in name}
     assert set(charged.values()) <= {0.0}
     said = [line for line in front.log.read_text().splitlines() if line.startswith("Model")]
     assert sum("no ε" in line for line in said) == len(MODELS)
@@ -154,17 +154,42 @@ def test_without_epsilon_there_is_no_ledger_no_secret_and_no_odometer(front: Wit
     assert front.request("POST", "/api/veil", {**asked, "scores": [0.7, 0.3]}, admin=True)[0] == 400
 
 
-def test_with_epsilon_a_fitted_veil_is_sticky_and_counted(tmp_path: Path) -> None:
-    server, veils = Behind(vectors_behind), fitted(4.0)
-    with gateway(tmp_path, toml_of(tmp_path, veils, server.url, drain_seconds=5)) as front:
+def test_with_epsilon_two_replicas_answer_alike_with_nothing_in_common_but_the_secret(tmp_path: Path) -> None:
+    server, veils = Behind(vectors_behind), fitted(1.0)
+    environ = {"SCOREVEIL_SECRET": "ab" * 32}
+    folders = [tmp_path / name for name in ("one", "other")]
+    for folder in folders:
+        folder.mkdir()
+    tomls = [toml_of(folder, veils, server.url, drain_seconds=5) for folder in folders]
+    with gateway(folders[0], tomls[0], **environ) as one, gateway(folders[1], tomls[1], **environ) as other:
         for name in ("vectors", "one", "tags", "places"):
-            z = scores_of(front.infer(X, name))
-            np.testing.assert_array_equal(scores_of(front.infer(X, name)), z)
-            near = X * np.float32(1 + 1e-6)
-            assert (near != X).any()
-            np.testing.assert_array_equal(scores_of(front.infer(near, name)), z)
-        assert front.request("POST", "/v2/models/list/infer", v2(X))[0] == 200
+            z = scores_of(one.infer(X, name))
+            np.testing.assert_array_equal(scores_of(one.infer(X, name)), z)
+            np.testing.assert_array_equal(scores_of(other.infer(X[::-1], name)), z[::-1])
+            expected = veils[name](RAW[name])
+            assert (np.abs(z - expected) > 1e-6).any(), "it is the veil's draw, and not its likeliest answer"
+        assert (
+            one.request("POST", "/v2/models/list/infer", v2(X))[2]
+            == other.request("POST", "/v2/models/list/infer", v2(X))[2]
+        )
+        charged = {value for name, value in one.metrics().items() if "charged" in name}
+        assert charged <= {0.0}
+        for folder in folders:
+            names = {each.name for each in folder.iterdir()}
+            assert not any("ledger" in name or "secret" in name for name in names), names
+    server.close()
+
+
+def test_memory_that_is_asked_for_is_kept(tmp_path: Path) -> None:
+    server, veils = Behind(vectors_behind), fitted(1.0)
+    toml = toml_of(tmp_path, veils, server.url, drain_seconds=5) + "memory = { answers = 1 }\n"
+    with gateway(tmp_path, toml) as front:
+        z = scores_of(front.infer(X, "vectors"))
+        near = X * np.float32(1 + 1e-6)
+        assert (near != X).any()
+        np.testing.assert_array_equal(scores_of(front.infer(near, "vectors")), z)
         metrics = front.metrics()
-        assert {metrics[f'scoreveil_charged_total{{model="{name}"}}'] for name in MODELS} == {float(len(X))}
+        assert metrics['scoreveil_charged_total{model="vectors"}'] == len(X)
+        assert metrics['scoreveil_repeated_total{model="vectors"}'] == len(X)
         assert {"scoreveil.secret", "scoreveil-ledger.db"} <= {each.name for each in tmp_path.iterdir()}
     server.close()

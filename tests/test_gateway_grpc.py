@@ -59,8 +59,8 @@ def both(tmp_path_factory: pytest.TempPathFactory, models: Path) -> Iterator[Wit
     [models.counted]
     onnx = "{models}/digits.onnx"
     epsilon = 0.5
-    repeats = "budget"
-    total = 1.0
+    memory.epsilon = 1.0
+    memory.repeat = "refuse"
     [models.logits]
     python = "logits_model:make"
     outputs = "logits"
@@ -158,7 +158,7 @@ def test_a_budget_is_one_for_both(both: WithGrpc) -> None:
     with pytest.raises(grpc.RpcError) as spent:
         called(both, "ModelInfer", typed(row, "counted"))
     assert spent.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert "no release left" in spent.value.details()
+    assert "all the answers that it may have" in spent.value.details()
     # a retry that names itself is the same release
     again = {**ALICE, "idempotency-key": "grpc-1"}
     first, second = (called(both, "ModelInfer", typed(PIXELS[8:9], "counted"), again) for _ in range(2))

@@ -96,7 +96,7 @@ def test_labels_that_cannot_be_told_apart_are_not_configured(labels: list[str], 
         ({"epsilon": 2.0, "labels": ["a", "b"], "passes": ["text"]}, "passes"),
         ({"labels": ["a", "b"]}, "epsilon"),
         ({"epsilon": 2.0, "labels": ["a", "b"], "upstream": {"url": "http://127.0.0.1:9"}}, "openai"),
-        ({"repeats": "budget", "total": 2.0}, "remove repeats"),
+        ({"memory": {"epsilon": 2.0, "repeat": "refuse"}}, "remove memory"),
     ],
 )
 def test_a_table_that_cannot_be_meant_is_refused(table: dict[str, Any], words: str) -> None:
@@ -110,7 +110,6 @@ def test_prompts_are_told_apart_by_their_words() -> None:
 
     assert like("Not good!") == like("not  GOOD") == completions.likeness("(not) good")
     assert like("good") == like("go\u200bod") == like("good\ufe0f") == like("\U000e0041good")
-    different = ["not good", "good", "5-3", "53", "5+3", "5<3", "!", "?", "", "not good 1"]
+    assert like("5-3") == like("5 + 3")
+    different = ["not good", "good", "5-3", "53", "!", "?", "", "not good 1"]
     assert len({like(text) for text in different}) == len(different)
-    roles = [[{"role": role, "content": "x"}] for role in ("user", "system")]
-    assert len({completions.record_of(completions.CHAT, prompt) for prompt in roles}) == 2

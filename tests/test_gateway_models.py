@@ -462,7 +462,9 @@ def checked(folder: Path, toml: str) -> list[str]:
 
 def test_config_check_opens_what_the_file_names(tmp_path: Path) -> None:
     layers(tmp_path, last="Softmax", columns=3)
-    (tmp_path / "g.toml").write_text('[models.m]\nonnx = "m.onnx"\nepsilon = 0.5\nrepeats = "budget"\ntotal = 5.0\n')
+    (tmp_path / "g.toml").write_text(
+        '[models.m]\nonnx = "m.onnx"\nepsilon = 0.5\nmemory.epsilon = 5.0\nmemory.repeat = "refuse"\n'
+    )
     command = [str(SCOREVEIL), "config", "check", "g.toml"]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0, ended.stderr
@@ -493,7 +495,7 @@ def test_config_check_finds_what_is_missing(more: str, words: str, tmp_path: Pat
 
 def test_config_check_reads_secret_and_ledger(tmp_path: Path) -> None:
     layers(tmp_path, last="Softmax", columns=3)
-    toml = '[models.m]\nonnx = "m.onnx"\nepsilon = 0.5\nrepeats = "budget"\ntotal = 5.0\n'
+    toml = '[models.m]\nonnx = "m.onnx"\nepsilon = 0.5\nmemory.epsilon = 5.0\nmemory.repeat = "refuse"\n'
     (tmp_path / "scoreveil.secret").write_text("not a secret\n")
     (tmp_path / "scoreveil.secret").chmod(0o600)
     with pytest.raises(ConfigError, match="does not hold secrets of 64 hex digits"):
@@ -518,9 +520,9 @@ def test_config_check_compares_the_ledger_with_the_secret(tmp_path: Path) -> Non
         await ledger.close()
 
     asyncio.run(begin(None))
-    assert any("0 releases so far" in line for line in checked(tmp_path, toml))
+    assert any(": 0 records" in line for line in checked(tmp_path, toml))
     asyncio.run(begin(secrets.load(secret).fingerprint))
-    assert any("0 releases so far" in line for line in checked(tmp_path, toml))
+    assert any(": 0 records" in line for line in checked(tmp_path, toml))
     secret.write_text("ab" * 32 + "\n" + "cd" * 32 + "\n")  # rotated: the first line stays
     checked(tmp_path, toml)
     secret.write_text("cd" * 32 + "\n")
@@ -570,7 +572,7 @@ def test_a_model_of_doubles_takes_them_and_floats_as_the_same_record(
     source = embedded.Embedded("m", served, Limits())
     queries = [source.read(json.dumps(v2(X[:2], "x", name)).encode(), None) for name in ("FP64", "FP32")]
     assert [query.arrays()["x"].dtype for query in queries] == [np.float64, np.float64]
-    assert queries[0].records() == queries[1].records()
+    np.testing.assert_array_equal(queries[0].inputs()[0], queries[1].inputs()[0])
     with pytest.raises(Refusal, match="INT32; the model takes FP64"):
         source.read(json.dumps(v2(np.ones((1, 4), int), "x", "INT32")).encode(), None)
 

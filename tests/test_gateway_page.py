@@ -238,7 +238,7 @@ def test_the_live_state_follows_requests(browser: Browser, server: Gateway) -> N
     server.infer(np.zeros((1, 3), dtype=np.float32))
     expect(page.locator(".numbers")).to_contain_text("1,200")
     shown = page.inner_text(".model")
-    for words in ("Requests", "Refusals", "malformed 1", "Budget spent", "Latency", "ms"):
+    for words in ("Requests", "Refusals", "malformed 1", "Fresh answers", "Latency", "ms"):
         assert words in shown
     assert "after 1,000 rows" not in shown
     assert not problems
@@ -320,7 +320,7 @@ def test_no_metric_tells_of_scores(server: Gateway) -> None:
     """A thousand rows of one record would show how far its scores moved, if a sum over them were published."""
 
     def others(samples: dict[str, float]) -> dict[str, float]:
-        counts = ("requests_total", "rows_total", "seconds", "refusals_total", "charged_total", "replayed_total")
+        counts = ("requests_total", "rows_total", "seconds", "refusals_total", "charged_total", "repeated_total")
         counted = tuple(f"scoreveil_{name}" for name in counts)
         return {name: value for name, value in samples.items() if not name.startswith(counted)}
 
@@ -332,8 +332,8 @@ def test_no_metric_tells_of_scores(server: Gateway) -> None:
     until(lambda: server.metrics()[f'scoreveil_rows_total{{model="{name}"}}'] >= 2000)
     assert others(server.metrics()) == before
     state = json.loads(server.request("GET", "/api/state", admin=True)[2])["models"][0]
-    settings = {"epsilon", "mechanism", "keep", "classes", "repeats", "releases"}
-    assert state.keys() - settings == {"model", "requests", "refusals", "rows", "charged", "replayed", "latency"}
+    settings = {"epsilon", "mechanism", "keep", "classes", "memory", "remembers"}
+    assert state.keys() - settings == {"model", "requests", "refusals", "rows", "charged", "repeated", "latency"}
 
 
 def test_schemathesis_finds_no_5xx_and_nothing_undocumented(server: Gateway) -> None:

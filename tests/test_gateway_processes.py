@@ -10,8 +10,20 @@ import numpy as np
 import pytest
 
 from gateway import cmdline
-from gateway_servers import LIGHT_TOML, PIXELS, SLOW, Gateway, free_ports, gateway, light_gateway, scores_of, until
-from scoreveil import secret_file
+from gateway_servers import (
+    LIGHT_TOML,
+    PIXELS,
+    SLOW,
+    Gateway,
+    free_ports,
+    gateway,
+    light_gateway,
+    light_model,
+    scores_of,
+    until,
+)
+from scoreveil import fit, secret_file
+from shaped_models import two_sides
 
 pytestmark = [pytest.mark.slow, pytest.mark.linux]
 
@@ -128,3 +140,40 @@ def test_a_killed_gateway_leaves_no_worker_and_no_configuration(tmp_path: Path) 
         assert not server.listening()
         assert not list(temporary.rglob("worker-*"))
         assert b"the-password" not in b"".join(file.read_bytes() for file in temporary.rglob("*") if file.is_file())
+
+
+def test_a_worker_that_hangs_is_replaced(tmp_path: Path) -> None:
+    """Half of all probes would wait for it, for as long as it is stopped."""
+    with light_gateway(tmp_path, "--workers", "2") as server:
+        until(lambda: len(workers(server)) == 2)
+        stopped = workers(server)[0]
+        os.kill(stopped, signal.SIGSTOP)
+        server.wait_for("worker_hangs")
+        server.wait_for("serving", 3)
+        until(lambda: not cmdline(str(stopped)))
+        assert [server.request("GET", "/v2/health/ready")[0] for _ in range(20)] == [200] * 20
+
+
+READ_ONLY = """
+set -e
+mount --make-rprivate /
+mount -o remount,bind,ro /
+if touch "$1/scoreveil.secret"; then exit 99; fi
+shift
+exec "$@"
+"""
+
+
+def test_a_fitted_veil_is_served_from_a_read_only_file_system(tmp_path: Path) -> None:
+    """In a mount namespace of its own, where only what is in memory can be written."""
+    fit(*two_sides(10), rng=np.random.default_rng(0)).save(tmp_path / "veil.json")
+    toml = '[models.digits]\npython = "light_model:make"\nveil = "veil.json"\n'
+    server = Gateway(tmp_path, toml)
+    command = ["unshare", "--map-root-user", "--mount", "sh", "-c", READ_ONLY, "sh", str(tmp_path)]
+    server.command = (*command, *server.command)
+    try:
+        server.start(environ={"PYTHONPATH": light_model(tmp_path), "TMPDIR": str(tmp_path)})
+        assert scores_of(server.infer(X)).shape == (40, 10)
+        assert {each.name for each in tmp_path.iterdir()} <= {"gateway.toml", "veil.json", "light_model.py", "log"}
+    finally:
+        server.stop()

@@ -44,8 +44,8 @@ def test_three_gateways_on_one_ledger_grant_exactly_b(tmp_path: Path, models: Pa
     [models.m]
     onnx = "{models}/digits.onnx"
     epsilon = 0.5
-    repeats = "budget"
-    total = {0.5 * RELEASES}
+    memory.epsilon = {0.5 * RELEASES}
+    memory.repeat = "refuse"
     """
     with contextlib.ExitStack() as stack:
         replicas = [stack.enter_context(gateway(tmp_path / name, toml)) for name in ("a", "b", "c")]

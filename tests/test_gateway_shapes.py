@@ -111,8 +111,12 @@ def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WithGrpc]:
     [models]
     one = {{ onnx = "one.onnx", epsilon = 2.0, shape = "one_column", threshold = 0.3 }}
     tags = {{ onnx = "tags.onnx", epsilon = 0.5, shape = "many_labels", threshold = [0.5, 0.2, 0.7] }}
-    counted = {{ onnx = "tags.onnx", epsilon = 0.5, shape = "many_labels", repeats = "budget", total = 3.0 }}
-    places = {{ onnx = "places.onnx", epsilon = 0.5, repeats = "budget", total = 2.0 }}
+    places = {{ onnx = "places.onnx", epsilon = 0.5, memory.epsilon = 2.0, memory.repeat = "refuse" }}
+    [models.counted]
+    onnx = "tags.onnx"
+    epsilon = 0.5
+    shape = "many_labels"
+    memory = {{ answers = 2, repeat = "refuse" }}
     [models.list]
     onnx = "list.onnx"
     epsilon = 2.0
@@ -152,8 +156,8 @@ def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WithGrpc]:
     [models.tokens]
     epsilon = 0.5
     releases = 3
-    repeats = "budget"
-    total = 1.5
+    memory.epsilon = 1.5
+    memory.repeat = "refuse"
     {inputs}
     upstream = {{ url = "{server.url}" }}
     [models.flow]
@@ -212,10 +216,11 @@ def test_many_labels_keep_each_yes_and_no(front: Gateway) -> None:
 def test_a_budget_of_two_answers_of_three_labels_is_two_answers(front: Gateway) -> None:
     x = of_record(7)
     assert [front.infer(x, "counted")[0] for _ in range(3)] == [200, 200, 429]  # total = 2 · 3 · 0.5
-    assert "2 are allowed, 2 were made" in json.loads(front.infer(x + 1e-7, "counted")[2])["error"]
+    assert "all the answers that it may have" in json.loads(front.infer(x + 1e-7, "counted")[2])["error"]
     state = json.loads(front.request("GET", "/api/state", admin=True)[2])["models"]
-    releases = {each["model"]: each["releases"] for each in state}
-    assert (releases["tokens"], releases["counted"]) == (1, None)  # the second only its model can tell
+    memory = {each["model"]: each["memory"] for each in state}
+    assert memory["counted"] == "2 answers for a record and its near-duplicates, then none"
+    assert memory["tokens"] == "answers of ε = 1.5 in all for a record and its near-duplicates, then none"
 
 
 def test_a_vector_at_each_place_is_a_release(front: Gateway) -> None:

@@ -60,7 +60,7 @@ def test_the_opening_says_what_a_whole_answer_spends(tmp_path: Path) -> None:
         ({"onnx": "tags.onnx", "shape": "many_labels", "outputs": "logits"}, "holds probabilities already"),
         ({"onnx": "tags.onnx", "shape": "top_k"}, "does not hold the largest probabilities"),
         (
-            {"onnx": "tags.onnx", "shape": "many_labels", "repeats": "budget", "total": 1.0},
+            {"onnx": "tags.onnx", "shape": "many_labels", "memory": {"epsilon": 1.0, "repeat": "refuse"}},
             "An answer holds 3 releases",
         ),
         ({"onnx": "list.onnx", "shape": "top_k", "classes": 4, "scores": ["values"]}, "5 classes are listed"),
@@ -183,19 +183,19 @@ def test_a_veil_without_epsilon_needs_no_memory_and_no_secret(tmp_path: Path) ->
         "behind": {"veil": "drawn.json", **UPSTREAM},
     }
     made = {name: config_file.parse({"models": {name: table}}, tmp_path) for name, table in models.items()}
-    needs = {name: (config.remembers, config.needs_secret) for name, config in made.items()}
+    needs = {name: (config.has_memory, config.needs_secret) for name, config in made.items()}
     assert needs == {
         "fixed": (False, False),
-        "drawn": (True, True),
+        "drawn": (False, True),  # the same scores get the same answer
         "plain": (True, True),
         "published": (False, True),
-        "behind": (False, True),  # the same scores get the same answer, and records are not known
+        "behind": (False, True),
     }
     assert load_keys(made["fixed"]) is None
     assert opening.kept(made["fixed"]) == []
     for name in ("fixed", "published"):
-        with pytest.raises(ConfigError, match=r"memory means nothing without an ε\. Remove repeats and total"):
-            config_file.parse({"models": {"m": {**models[name], "repeats": "budget", "total": 5.0}}}, tmp_path)
+        with pytest.raises(ConfigError, match=r"memory means nothing without an ε: .* Remove memory"):
+            config_file.parse({"models": {"m": {**models[name], "memory": {"answers": 1}}}}, tmp_path)
 
 
 SEVERAL = [

@@ -127,14 +127,14 @@ def front(tmp_path_factory: pytest.TempPathFactory, upstream: Behind) -> Iterato
     upstream = {{ url = "{upstream.url}", model = "theirs" }}
     [models.counted]
     epsilon = 1.0
-    repeats = "budget"
-    total = 2.0
+    memory.epsilon = 2.0
+    memory.repeat = "refuse"
     inputs = {inputs}
     upstream = {{ url = "{upstream.url}", model = "theirs" }}
     [models.flow]
     epsilon = 1.0
-    repeats = "budget"
-    total = 2.0
+    memory.epsilon = 2.0
+    memory.repeat = "refuse"
     inputs = [{{ name = "a", datatype = "FP64", shape = [-1] }}, {{ name = "b", datatype = "FP64", shape = [-1] }}]
     upstream = {{ url = "{upstream.url}", protocol = "mlflow" }}
     [models.tf]
@@ -144,8 +144,8 @@ def front(tmp_path_factory: pytest.TempPathFactory, upstream: Behind) -> Iterato
     upstream = {{ url = "{upstream.url}", protocol = "tfserving", signature = "serving_default" }}
     [models.tfcounted]
     epsilon = 1.0
-    repeats = "budget"
-    total = 1.0
+    memory.epsilon = 1.0
+    memory.repeat = "refuse"
     inputs = {inputs}
     upstream = {{ url = "{upstream.url}", protocol = "tfserving" }}
     [models.gone]

@@ -1,35 +1,31 @@
-"""What every ledger keeps, in SQLite and in PostgreSQL alike: exact budgets, one charge per request, nothing lost."""
+"""What every ledger keeps, in SQLite and in PostgreSQL alike: exact counts, one charge per request, nothing lost."""
 
 import asyncio
 import json
 import subprocess
 import sys
 import time
-from itertools import chain
 
+import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from ledger_tools import key, opened, releases, with_ledger
-from scoreveil.ledger import Grant, IdempotencyConflict, LedgerUnavailable, open_ledger, record_key
+from ledger_tools import fresh, opened, pieces, question, with_books, with_ledger
+from scoreveil.ledger import Horizon, IdempotencyConflict, LedgerUnavailable, Questions, open_ledger
 
-SECRET = b"sixteen bytes, or more"
 CLIENTS = """
-import asyncio, json, sys
-from scoreveil.ledger import open_ledger
+import asyncio, sys
+import numpy as np
+from scoreveil.ledger import Questions, open_ledger
 
-async def main(url, clients, tries, limit):
+async def main(url, clients, tries, answers):
     ledger = await open_ledger(url)
+    asked = dict(answers=answers, price=1, client_limit=10 * answers, client="all")
     async def client(i):
-        grants = []
-        for _ in range(tries):
-            grants += await ledger.charge("m", [bytes(32)], limit, client=str(i))
-        return [grant.number for grant in grants if grant.granted]
+        marks = np.array([[1, i]])
+        return [(await ledger.answer(Questions("m", bytes(16), marks, b"x", 1, **asked))).fresh for _ in range(tries)]
     print("ready", flush=True)
     sys.stdin.readline()
-    granted = await asyncio.gather(*(client(i) for i in range(clients)))
-    print(json.dumps(sum(granted, [])), flush=True)
+    print(sum(sum(await asyncio.gather(*(client(i) for i in range(clients))), [])), flush=True)
     sys.stdin.readline()  # the owner of the writer stays until all are through
     await ledger.close()
 
@@ -37,140 +33,77 @@ asyncio.run(main(sys.argv[1], *map(int, sys.argv[2:])))
 """
 
 
-class Oracle:
-    """The ledger as a dictionary."""
-
-    def __init__(self):
-        self.counters, self.requests = {}, {}
-
-    def charge(self, model, keys, limit, units=1, client="", request=None):
-        asked = (model, tuple(keys), client)
-        if request is not None and request in self.requests:
-            before, grants = self.requests[request]
-            if before != asked:
-                raise IdempotencyConflict
-            return grants
-        grants = []
-        for each in keys:
-            number, spent = self.counters.get((model, each), (0, 0))
-            granted = spent + units <= limit
-            if granted:
-                number, spent = number + 1, spent + units
-                self.counters[model, each] = number, spent
-            grants.append(Grant(each, number, granted, spent, limit))
-        if request is not None and any(grant.granted for grant in grants):
-            self.requests[request] = asked, grants
-        return grants
-
-
-# Keys
-
-
-def test_record_key_is_unambiguous_and_keyed():
-    parts = [("ab", "c", b"d"), ("a", "bc", b"d"), ("ab", "", b"cd"), ("", "abc", b"d"), ("abc", "d", b"")]
-    keys = {record_key(SECRET, *part) for part in parts} | {record_key(SECRET + b"!", *parts[0])}
-    assert len(keys) == len(parts) + 1
-    assert {len(each) for each in keys} == {32}
-    # locked: a change of the encoding would forget every budget
-    assert record_key(SECRET, "digits", "1", b"record").hex().startswith("5c701e28ce04f33d")
-
-
-def test_short_secrets_are_refused():
-    with pytest.raises(ValueError, match="Expected a secret of at least 16 bytes, got 3"):
-        record_key(b"abc", "m", "1", b"")
-
-
-def test_a_grant_shows_eight_digits_of_its_key_at_most():
-    grant = Grant(key(1), 2, False, 2, 2)
-    assert key(1).hex()[:8] in repr(grant)
-    assert key(1).hex()[:9] not in repr(grant)
-
-
 # One ledger
 
 
-def test_grants_row_by_row_until_the_budget_is_spent(ledger_url):
-    a, b = key("a"), key("b")
-
+def test_a_record_is_answered_afresh_until_it_is_spent_and_then_the_same(ledger_url):
     async def work(ledger):
-        assert await ledger.charge("m", [a, b, a, a], limit=2) == [
-            Grant(a, 1, True, 1, 2),
-            Grant(b, 1, True, 1, 2),
-            Grant(a, 2, True, 2, 2),
-            Grant(a, 2, False, 2, 2),
-        ]
-        assert await ledger.charge("m", [a, b], limit=2) == [Grant(a, 2, False, 2, 2), Grant(b, 2, True, 2, 2)]
-        assert await ledger.charge("m", [], limit=2) == []
+        outcomes = []
+        for _ in range(4):
+            answers = await ledger.answer(question(1, 2, 1, answers=2))
+            first, _, third = pieces(answers, 3)
+            assert first == third
+            outcomes.append((first, answers.fresh))
+        assert [n for _, n in outcomes] == [2, 2, 0, 0]
+        assert outcomes[0] != outcomes[1] == (outcomes[2][0], 2)
+        assert (await ledger.answer(question(3, 1, answers=2, repeat="refuse"))).refused == "record"
+        assert await fresh(ledger, 3) == 1  # it was not charged beside one that was refused
         assert await ledger.ready()
 
     with_ledger(ledger_url, work)
 
 
-def test_units_are_spent_and_a_rest_too_small_is_refused(ledger_url):
+def test_models_have_records_of_their_own_and_clients_do_not(ledger_url):
     async def work(ledger):
-        assert await ledger.charge("m", [key(1)] * 3, limit=7, units=3) == [
-            Grant(key(1), 1, True, 3, 7),
-            Grant(key(1), 2, True, 6, 7),
-            Grant(key(1), 2, False, 6, 7),
-        ]
-        assert await ledger.charge("m", [key(1)], limit=7, units=1) == [Grant(key(1), 3, True, 7, 7)]
-        assert await ledger.charge("m", [key(2)], limit=2, units=3) == [Grant(key(2), 0, False, 0, 2)]
+        assert await fresh(ledger, 1, client="x") == 1
+        assert await fresh(ledger, 1, client="y") == 0
+        assert await fresh(ledger, 1, client="y", model="n") == 1
 
     with_ledger(ledger_url, work)
 
 
-def test_a_lower_limit_never_lowers_what_was_charged(ledger_url):
-    async def work(ledger):
-        await ledger.charge("m", [key(1)] * 5, limit=5)
-        assert await ledger.charge("m", [key(1)], limit=2) == [Grant(key(1), 5, False, 5, 2)]
-        assert await ledger.charge("m", [key(1)], limit=0) == [Grant(key(1), 5, False, 5, 0)]
-        assert await ledger.charge("m", [key(1)], limit=6) == [Grant(key(1), 6, True, 6, 6)]
+def test_answers_limits_and_long_outcomes_outlive_the_process(ledger_url):
+    settings = {"settings": b"l" * 16, "answers": 0, "limit": 6, "units": 3}
+    paid = {"client": "ann", "price": 2, "client_limit": 3}
 
-    with_ledger(ledger_url, work)
+    async def first(ledger):
+        await ledger.answer(question(1, outcomes=bytes(300), **settings))
+        await ledger.answer(question(2, **paid))
+        return await ledger.answer(question(3, outcomes=b"kept"))
 
+    async def after(ledger):
+        assert (await ledger.answer(question(1, outcomes=b"l" * 300, **settings))).outcomes == b"l" * 300
+        assert (await ledger.answer(question(1, outcomes=bytes(300), **settings))).outcomes == b"l" * 300
+        assert (await ledger.answer(question(2, **paid))).refused == "client"
+        return await ledger.answer(question(3))
 
-def test_models_have_budgets_of_their_own_and_clients_do_not(ledger_url):
-    async def work(ledger):
-        await ledger.charge("m", [key(1)], limit=1, client="x")
-        assert not (await ledger.charge("m", [key(1)], limit=1, client="y"))[0].granted
-        assert (await ledger.charge("n", [key(1)], limit=1, client="y"))[0].granted
-
-    with_ledger(ledger_url, work)
-
-
-def test_charges_outlive_the_process(ledger_url):
-    async def work(ledger):
-        return await ledger.charge("m", [key(1)], limit=3, request=b"r")
-
-    assert with_ledger(ledger_url, work) == with_ledger(ledger_url, work)
-
-    async def more(ledger):
-        return (await ledger.charge("m", [key(1)], limit=3))[0].number
-
-    assert [with_ledger(ledger_url, more), with_ledger(ledger_url, more)] == [2, 3]
+    assert with_ledger(ledger_url, first).outcomes == with_ledger(ledger_url, after).outcomes == b"kept"
 
 
-UNCHARGEABLE = [
-    ({"keys": [b"short"]}, "A record key has 32 bytes, and one of these has 5"),
-    ({"limit": -1}, "Expected a limit between 0 and 2\\^48 units, got -1"),
-    ({"limit": 2**48 + 1}, "Expected a limit between"),
-    ({"units": 0}, "Expected between 1 and 2\\^48 units per release, got 0"),
+WRONG = [
+    ({"marks": np.zeros((1, 2))}, "64-bit integers"),
+    ({"marks": np.zeros((0, 2), np.int64)}, "rows of 1 to 64 marks"),
+    ({"marks": np.zeros((1, 65), np.int64)}, "rows of 1 to 64 marks"),
+    ({"outcomes": b""}, "an outcome of 1 to 65535 bytes"),
+    ({"settings": b"short"}, "settings of 16 bytes, got 5"),
+    ({"units": 0}, "between 1 and 2\\^48 units"),
+    ({"answers": 0}, "a number of answers or a limit"),
+    ({"limit": -1}, "a number of answers or a limit"),
+    ({"price": -1}, "price and client_limit"),
+    ({"repeat": "sticky"}, "repeat to be one of same, refuse"),
     ({"model": ""}, "The model's name is empty"),
-    ({"client": "c" * 1025}, "The client's name is longer than 1024 bytes, or has a NUL"),
-    ({"client": "a\0b"}, "The client's name is longer than 1024 bytes, or has a NUL"),
-    ({"request": b""}, "Expected a request of 1 to 64 bytes, got 0"),
-    ({"request": b"r" * 65}, "Expected a request of 1 to 64 bytes, got 65"),
+    ({"client": "a\0b"}, "longer than 1024 bytes, or has a NUL"),
+    ({"request": b"r" * 65}, "a request of 1 to 64 bytes, got 65"),
 ]
 
 
-def test_what_cannot_be_charged_is_refused_before_it_is_sent(ledger_url):
-    async def work(ledger):
-        for wrong, message in UNCHARGEABLE:
-            with pytest.raises(ValueError, match=message):
-                await ledger.charge(**{"model": "m", "keys": [key(1)], "limit": 1} | wrong)
-        assert (await ledger.charge("m", [key(1)], limit=1))[0].granted
+@pytest.mark.parametrize(("wrong", "message"), WRONG)
+def test_what_cannot_be_asked_is_refused_before_it_is_sent(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        Questions(**{"model": "m", "settings": bytes(16), "marks": np.zeros((1, 2), np.int64)} | ASKED | wrong)
 
-    with_ledger(ledger_url, work)
+
+ASKED = {"outcomes": b"x", "units": 1}
 
 
 def test_a_closed_ledger_is_unavailable(ledger_url):
@@ -178,7 +111,7 @@ def test_a_closed_ledger_is_unavailable(ledger_url):
         ledger = await open_ledger(ledger_url)
         await ledger.close()
         with pytest.raises(LedgerUnavailable, match="it was closed"):
-            await ledger.charge("m", [key(1)], limit=1)
+            await ledger.answer(question(1))
         assert not await ledger.ready()
         await ledger.close()
 
@@ -192,22 +125,30 @@ def test_other_addresses_are_refused_without_quoting_them(url):
     assert "hidden" not in str(refused.value)
 
 
+def test_facts_are_written_once(ledger_url):
+    async def work(ledger):
+        assert await ledger.bind({"secret": "a"}) == {"secret": "a"}
+        return await ledger.bind({"secret": "b", "unit of m": "rho"})
+
+    assert with_ledger(ledger_url, work) == {"secret": "a", "unit of m": "rho"}
+    assert with_books(ledger_url, lambda books: books.facts()) == {"secret": "a", "unit of m": "rho"}
+
+
 # Many at once
 
 
-def test_64_clients_on_one_record_get_exactly_the_budget(ledger_url):
+def test_64_clients_on_one_record_get_exactly_its_answers(ledger_url):
     async def work(ledger):
         async def client(i):
-            return [(await ledger.charge("m", [key(1)], 37, client=str(i)))[0] for _ in range(3)]
+            return [await fresh(ledger, (7, 100 + i), answers=37, client=str(i)) for _ in range(3)]
 
-        grants = list(chain(*await asyncio.gather(*(client(i) for i in range(64)))))
-        assert sorted(grant.number for grant in grants if grant.granted) == list(range(1, 38))
-        assert {grant.number for grant in grants if not grant.granted} == {37}
+        assert np.sum(await asyncio.gather(*(client(i) for i in range(64)))) == 37
 
     with_ledger(ledger_url, work)
 
 
-def test_64_clients_in_4_processes_get_exactly_the_budget(ledger_url):
+def test_64_clients_in_4_processes_get_exactly_its_answers(ledger_url):
+    """And they pay for them, although each begins with questions of its own."""
     command = [sys.executable, "-c", CLIENTS, ledger_url, "16", "3", "101"]
     processes = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(4)]
     for process in processes:
@@ -215,23 +156,31 @@ def test_64_clients_in_4_processes_get_exactly_the_budget(ledger_url):
     for process in processes:
         process.stdin.write("go\n")
         process.stdin.flush()
-    granted = list(chain(*(json.loads(process.stdout.readline()) for process in processes)))
+    granted = [json.loads(process.stdout.readline()) for process in processes]
     for process in processes:
         process.communicate("stop\n")
         assert process.returncode == 0
-    assert sorted(granted) == list(range(1, 102))
+    assert sum(granted) == 101
+    (total,) = with_books(ledger_url, lambda books: books.totals(by_client=True))
+    assert (total.client, total.records, total.answers, total.price) == ("all", 1, 101, 4 * 16 * 3)
 
 
-def test_batches_that_share_records_in_any_order_do_not_block_each_other(ledger_url):
-    keys = [key(i) for i in range(40)]
+def test_a_clients_limit_is_exact_among_calls_that_come_at_once(ledger_url):
+    async def work(ledger):
+        calls = [ledger.answer(question(i, client="ann", price=3, client_limit=30)) for i in range(40)]
+        answers = await asyncio.gather(*calls)
+        assert sorted(answer.refused for answer in answers) == [""] * 10 + ["client"] * 30
 
+    with_ledger(ledger_url, work)
+
+
+def test_calls_that_share_records_in_any_order_do_not_block_each_other(ledger_url):
     async def work(ledger):
         async def client(i):
-            return await ledger.charge("m", keys[i:] + keys[:i] if i % 2 else keys[::-1], limit=15)
+            rows = [*range(i, 40), *range(i)] if i % 2 else range(39, -1, -1)
+            return await fresh(ledger, *rows, answers=15)
 
-        grants = list(chain(*await asyncio.gather(*(client(i) for i in range(20)))))
-        for each in keys:
-            assert sorted(g.number for g in grants if g.key == each and g.granted) == list(range(1, 16))
+        assert sum(await asyncio.gather(*(client(i) for i in range(20)))) == 40 * 15
 
     with_ledger(ledger_url, work)
 
@@ -240,16 +189,14 @@ def test_batches_that_share_records_in_any_order_do_not_block_each_other(ledger_
 
 
 def test_a_request_is_charged_once_and_answered_the_same(ledger_url):
+    same = {"client": "c", "request": b"r", "answers": 5}
+
     async def work(ledger):
-        first = await ledger.charge("m", [key(1), key(1), key(1), key(2)], limit=2, client="c", request=b"r")
-        assert [grant.granted for grant in first] == [True, True, False, True]
-        await ledger.charge("m", [key(2)], limit=2)
-        for limit, units in ((2, 1), (9, 2)):  # a reload in between changes neither charge nor answer
-            again = await ledger.charge(
-                "m", [key(1), key(1), key(1), key(2)], limit, units=units, client="c", request=b"r"
-            )
-            assert again == first
-        assert await releases(ledger, key(1), key(2)) == [2, 2]
+        first = await ledger.answer(question(1, 1, 2, **same))
+        await ledger.answer(question(2, answers=2))
+        for change in ({}, {"limit": 1}, {"repeat": "refuse"}):  # a reload in between changes nothing
+            assert await ledger.answer(question(1, 1, 2, **same | change)) == first
+        assert await fresh(ledger, 1, answers=2) == 1
 
     with_ledger(ledger_url, work)
 
@@ -258,32 +205,27 @@ def test_a_refused_request_is_not_kept(ledger_url):
     """Or whoever has spent a record could fill the disk with fresh idempotency keys."""
 
     async def work(ledger):
-        await ledger.charge("m", [key(1)], limit=1)
+        await ledger.answer(question(1))
         for i in range(3):
-            (grant,) = await ledger.charge("m", [key(1)], limit=1, request=key(i))
-            assert not grant.granted
-        (later,) = await ledger.charge("m", [key(2)], limit=1, request=key(0))  # not even a conflict
-        assert later.granted
+            assert (await ledger.answer(question(1, repeat="refuse", request=bytes([i])))).refused == "record"
+        assert await fresh(ledger, 2, request=bytes(1)) == 1  # not even a conflict
 
     with_ledger(ledger_url, work)
 
 
 def test_a_request_for_something_else_is_a_conflict(ledger_url):
     async def work(ledger):
-        first = await ledger.charge("m", [key(1)], limit=5, client="c", request=b"r")
+        first = await ledger.answer(question(1, client="c", request=b"r"))
         for other in (
-            {"keys": [key(2)]},
-            {"keys": [key(1), key(1)]},
-            {"model": "n"},
-            {"client": "d"},
-            {"keys": []},
+            question(2, client="c", request=b"r"),
+            question(1, 1, client="c", request=b"r"),
+            question(1, client="c", request=b"r", model="n"),
+            question(1, client="d", request=b"r"),
+            question(1, client="c", request=b"r", settings=b"o" * 16),
         ):
             with pytest.raises(IdempotencyConflict, match="This idempotency key came with another request before"):
-                await ledger.charge(
-                    **{"model": "m", "keys": [key(1)], "limit": 5, "client": "c", "request": b"r"} | other
-                )
-        assert await ledger.charge("m", [key(1)], limit=5, client="c", request=b"r") == first
-        assert await releases(ledger, key(1), key(2)) == [1, 0]
+                await ledger.answer(other)
+        assert await ledger.answer(question(1, client="c", request=b"r")) == first
 
     with_ledger(ledger_url, work)
 
@@ -292,19 +234,20 @@ def test_concurrent_retries_are_one_charge(ledger_url):
     async def work(one):
         async with opened(ledger_url) as other:
             tries = [
-                ledger.charge("m", [key(i), key("all")], limit=1000, request=key(i))
+                ledger.answer(question(i, 99, answers=1000, request=bytes([i])))
                 for i in range(20)
                 for ledger in (one, other) * 8
             ]
             answers = await asyncio.gather(*tries)
         for i in range(20):
             assert all(answer == answers[16 * i] for answer in answers[16 * i : 16 * (i + 1)])
-        assert await releases(one, key("all"), *(key(i) for i in range(20))) == [20] + [1] * 20
+        assert await fresh(one, 99, answers=21) == 1
+        assert await fresh(one, 99, answers=21) == 0
 
     with_ledger(ledger_url, work)
 
 
-# The clock
+# The clock, and the end of records
 
 
 @pytest.mark.parametrize("jump", [-1e9, 1e9])
@@ -312,65 +255,40 @@ def test_a_clock_that_jumps_changes_nothing(ledger_url, monkeypatch, jump):
     real = time.time
 
     async def work(ledger):
-        first = await ledger.charge("m", [key(1)], limit=3, request=b"r")
+        first = await ledger.answer(question(1, answers=3, request=b"r"))
         monkeypatch.setattr(time, "time", lambda: real() + jump)
-        assert await ledger.charge("m", [key(1)], limit=3, request=b"r") == first
-        assert (await ledger.charge("m", [key(1)], limit=3))[0].number == 2
+        assert await ledger.answer(question(1, answers=3, request=b"r")) == first
+        assert await fresh(ledger, 1, answers=3) == 1
+        assert await ledger.ready()
         monkeypatch.setattr(time, "time", real)
-        assert (await ledger.charge("m", [key(1)], limit=3))[0].number == 3
-        assert not (await ledger.charge("m", [key(1)], limit=3))[0].granted
+        assert [await fresh(ledger, 1, answers=3) for _ in range(2)] == [1, 0]
         assert (await ledger.books.verify()).intact
 
     with_ledger(ledger_url, work)
 
 
-# Against a dictionary
+def test_the_oldest_records_end_and_what_clients_spent_does_not(ledger_url):
+    paid = {"client": "ann", "price": 2, "client_limit": 5}
 
-CHARGES = st.fixed_dictionaries(
-    {
-        "model": st.sampled_from(["m", "n", "ε/1"]),
-        "keys": st.lists(st.sampled_from([key(i) for i in range(4)]), max_size=6),
-        "limit": st.integers(0, 12),
-        "units": st.integers(1, 4),
-        "client": st.sampled_from(["", "c", "d"]),
-        "request": st.sampled_from([None, None, b"r", b"s"]),
-    }
-)
+    async def work(ledger):
+        await ledger.answer(question(-7, request=b"r", **paid))
+        await ledger.answer(question(-8))
+        for start in range(0, 1400, 100):
+            await ledger.answer(question(*range(start, start + 100)))
+        await asyncio.sleep(1.1)  # between two heartbeats that do more than to write
+        assert await ledger.ready()
+        assert await fresh(ledger, 1399) == await fresh(ledger, 500) == 0
+        assert await fresh(ledger, -8) == 1
+        assert (await ledger.books.verify()).intact
+        assert (await ledger.books.totals())[0].records <= 1100
+        # the row of its first call was dropped, with the idempotency key
+        assert [(await ledger.answer(question(-7, request=b"r", **paid))).refused for _ in range(2)] == ["", ""]
+        assert (await ledger.answer(question(-9, **paid))).refused == "client"
 
+    with_ledger(ledger_url, work, horizon=Horizon(records=1000))
 
-def test_any_sequence_of_charges_is_what_a_dictionary_says(ledger_url):
-    """Every example has models and requests of its own in one ledger; at the end the books agree with all of them."""
-    examples = iter(range(10**9))
-    totals = {}
+    async def after(ledger):
+        assert await fresh(ledger, 1399) == 0
+        assert (await ledger.answer(question(-9, **paid))).refused == "client"
 
-    async def compare(ledger, charges):
-        mark, oracle = f"{next(examples)} ", Oracle()
-        for charge in charges:
-            request = charge["request"] and mark.encode() + charge["request"]
-            charge = charge | {"model": mark + charge["model"], "request": request}
-            try:
-                expected = oracle.charge(**charge)
-            except IdempotencyConflict:
-                with pytest.raises(IdempotencyConflict):
-                    await ledger.charge(**charge)
-                continue
-            assert await ledger.charge(**charge) == expected
-        for (model, _), (number, spent) in oracle.counters.items():
-            records, releases, units = totals.get(model, (0, 0, 0))
-            totals[model] = records + 1, releases + number, units + spent
-
-    with asyncio.Runner() as runner:
-        ledger = runner.run(open_ledger(ledger_url))
-
-        @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), database=None)
-        @given(st.lists(CHARGES, max_size=8))
-        def check(charges):
-            runner.run(compare(ledger, charges))
-
-        check()
-        found = runner.run(ledger.books.totals())
-        assert {total.model: (total.records, total.releases, total.units) for total in found} == totals
-        by_client = runner.run(ledger.books.totals(by_client=True))
-        assert sum(total.units for total in by_client) == sum(units for _, _, units in totals.values())
-        assert runner.run(ledger.books.verify()).intact
-        runner.run(ledger.close())
+    with_ledger(ledger_url, after, horizon=Horizon(records=1000))

@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from ledger_tools import key, releases, with_ledger
-from scoreveil.ledger import Forgotten, Head, LedgerUnavailable, Record, Scope, Total, open_books
+from ledger_tools import fresh, question, with_books, with_ledger
+from scoreveil.ledger import Forgotten, Head, Horizon, LedgerUnavailable, Scope, Total
 
 
 @pytest.fixture
@@ -34,99 +34,70 @@ def spent(ledger_url):
     """A ledger with two models, one in two versions, and two clients."""
 
     async def work(ledger):
-        await ledger.charge("digits/1", [key(1), key(1), key(2)], limit=2, client="ann")
-        await ledger.charge("digits/1", [key(2), key(3)], limit=2, client="bob")
-        await ledger.charge("digits/2", [key(1)], limit=9, units=4, client="ann", request=b"r")
-        await ledger.charge("digits2", [key(1)], limit=9, units=4)
+        await ledger.answer(question(1, 1, 2, model="digits/1", client="ann", price=3))
+        await ledger.answer(question(2, 3, model="digits/1", client="bob", answers=2, price=2))
+        await ledger.answer(question(1, model="digits/2", client="ann", units=4, request=b"r"))
+        await ledger.answer(question(1, model="digits2", units=4))
+        await ledger.bind({"unit of digits/1": "epsilon", "unit of digits2": "rho"})
 
     with_ledger(ledger_url, work)
     return ledger_url
 
 
-def books(url, work):
-    async def run():
-        return await work(await open_books(url))
-
-    return asyncio.run(run())
-
-
 def verified(url, earlier=None):
-    return books(url, lambda found: found.verify(earlier))
+    return with_books(url, lambda books: books.verify(earlier))
 
 
-def test_totals_per_model_and_per_client(spent):
-    assert books(spent, lambda found: found.totals()) == [
-        Total("digits/1", None, records=3, releases=5, units=5, exhausted=2),
-        Total("digits/2", None, records=1, releases=1, units=4, exhausted=0),
-        Total("digits2", None, records=1, releases=1, units=4, exhausted=0),
+def test_totals_by_model_and_by_client(spent):
+    assert with_books(spent, lambda books: books.totals()) == [
+        Total("digits/1", None, calls=2, records=3, answers=4, units=4, price=5),
+        Total("digits/2", None, calls=1, records=1, answers=1, units=4, price=0),
+        Total("digits2", None, calls=1, records=1, answers=1, units=4, price=0),
     ]
-    assert books(spent, lambda found: found.totals(by_client=True)) == [
-        Total("digits/1", "ann", records=2, releases=3, units=3, exhausted=2),
-        Total("digits/1", "bob", records=2, releases=2, units=2, exhausted=1),
-        Total("digits/2", "ann", records=1, releases=1, units=4, exhausted=0),
-        Total("digits2", "", records=1, releases=1, units=4, exhausted=0),
+    assert with_books(spent, lambda books: books.totals(by_client=True)) == [
+        Total("digits/1", "ann", calls=1, records=2, answers=2, units=2, price=3),
+        Total("digits/1", "bob", calls=1, records=1, answers=2, units=2, price=2),
+        Total("digits/2", "ann", calls=1, records=1, answers=1, units=4, price=0),
+        Total("digits2", "", calls=1, records=1, answers=1, units=4, price=0),
     ]
-
-
-def test_records_one_by_one(spent):
-    async def work(found):
-        return [record async for record in found.records()]
-
-    shown = {n: key(n).hex()[:8] for n in (1, 2, 3)}
-    records = books(spent, work)
-    assert [record.model for record in records] == ["digits/1"] * 3 + ["digits/2", "digits2"]
-    assert {(r.record, r.releases, r.units, r.room) for r in records[:3]} == {
-        (shown[1], 2, 2, 0),
-        (shown[2], 2, 2, 0),
-        (shown[3], 1, 1, 1),
-    }
-    assert records[4] == Record("digits2", shown[1], 1, 4, 1)
 
 
 def test_verify_finds_nothing_wrong_where_nothing_is(spent):
     found = verified(spent)
     assert found.intact
-    assert (found.records, found.entries, found.releases, found.forgotten) == (5, 4, 7, 0)
-
-
-def test_both_kinds_have_the_same_head_for_the_same_charges(spent):
-    # of the four charges above, whatever the storage
-    assert str(verified(spent).head) == "4:b787bf4c522f428e57556bdcba454d0b1ab751d7d49d426b7b0f487ea5b68084"
+    assert (found.calls, found.answers, found.forgotten, found.head.entry) == (4, 6, 0, 4)
 
 
 @pytest.mark.parametrize(
-    ("statement", "fault"),
+    "statement",
     [
-        ("UPDATE records SET spent = spent - 1 WHERE model = 'digits/2'", "its counter is less than what the journal"),
-        ("UPDATE records SET spent = spent + 1 WHERE model = 'digits/2'", "its counter is more than what the journal"),
-        ("UPDATE records SET releases = 0 WHERE model = 'digits/2'", "its counter is not what the journal adds up to"),
-        ("DELETE FROM records WHERE model = 'digits/2'", "its counter is less than what the journal adds up to"),
-        ("DELETE FROM journal WHERE id = 3", "its counter is more than what the journal adds up to"),
-        ("UPDATE journal SET units = 1 WHERE id = 3", "journal entry 3: its checksum does not fit"),
-        ("UPDATE journal SET client = 'bob' WHERE id = 3", "journal entry 3: its checksum does not fit"),
+        "UPDATE log SET units = 1 WHERE id = 3",
+        "UPDATE log SET client = 'bob' WHERE id = 3",
+        "UPDATE log SET digest = digest || digest WHERE id = 3",
+        "UPDATE log SET body = body || body WHERE id = 2",
+        "DELETE FROM log WHERE id = 1",
+        "DELETE FROM log WHERE id = 4",
     ],
 )
-def test_verify_finds_what_was_altered(spent, alter, statement, fault):
+def test_verify_finds_what_was_altered(spent, alter, statement):
     alter(statement)
-    found = verified(spent)
-    assert not found.intact
-    assert any(fault in each for each in found.faults), found.faults
-    assert not any(key(n).hex()[:9] in each for each in found.faults for n in (1, 2, 3))
+    faults = verified(spent).faults
+    known = "was altered", "went further", "differs", "the file damaged"
+    assert any(words in fault for fault in faults for words in known), faults
 
 
-def test_an_earlier_head_finds_what_was_rewritten_to_agree(spent, alter):
+def test_an_earlier_head_finds_what_was_rewritten_to_agree(spent):
     head = Head.parse(str(verified(spent).head))
     assert verified(spent, head).intact
 
     async def more(ledger):
-        await ledger.charge("digits/1", [key(9)], limit=2)
+        await ledger.answer(question(9, model="digits/1"))
 
     with_ledger(spent, more)
     assert verified(spent, head).intact
-    alter("DELETE FROM journal WHERE model = 'digits/2'")
-    alter("DELETE FROM records WHERE model = 'digits/2'")
-    assert verified(spent).intact  # counters and journal agree: without the head nothing shows
-    assert verified(spent, head).faults == ("the journal does not begin with what it held at the given head",)
+    with_books(spent, lambda books: books.forget(Scope(model="digits2")))  # which makes all digests anew
+    assert verified(spent).intact
+    assert verified(spent, head).faults == ("the log does not begin with what it held at the given head",)
 
 
 @pytest.mark.parametrize("text", ["", "4", "x:00", "4:00", "-1:" + "0" * 64])
@@ -136,48 +107,49 @@ def test_other_heads_are_refused(text):
 
 
 def test_a_forgotten_model_starts_anew(spent):
-    assert books(spent, lambda found: found.forget(Scope(model="digits"))) == Forgotten(
-        records=4, entries=3, requests=1
-    )
+    assert with_books(spent, lambda books: books.forget(Scope(model="digits"))) == Forgotten(calls=3, requests=1)
+    assert with_books(spent, lambda books: books.facts()) == {"unit of digits2": "rho"}
 
     async def work(ledger):
-        assert await releases(ledger, key(1), key(2), model="digits/1") == [0, 0]
-        assert await releases(ledger, key(1), model="digits2") == [1]
-        (grant,) = await ledger.charge("digits/2", [key(1)], limit=9, units=4, client="ann", request=b"r")
-        assert grant.number == 1
+        assert await fresh(ledger, 1, 2, 3, model="digits/1") == 3
+        assert await fresh(ledger, 1, model="digits2") == 0
+        assert await fresh(ledger, 1, model="digits/2", client="ann", request=b"r") == 1
 
     with_ledger(spent, work)
-    found = verified(spent)
-    assert found.intact
-    assert found.forgotten == 1
-
-
-def test_one_version_is_forgotten_alone(spent):
-    assert books(spent, lambda found: found.forget(Scope(model="digits/2"))).records == 1
-    assert [total.model for total in books(spent, lambda found: found.totals())] == ["digits/1", "digits2"]
-
-
-def test_a_forgotten_client_leaves_its_releases_spent(spent):
-    before = books(spent, lambda found: found.totals())
-    assert books(spent, lambda found: found.forget(Scope(client="ann"))) == Forgotten(entries=2, requests=1)
-    assert books(spent, lambda found: found.totals()) == before
-    assert {total.client for total in books(spent, lambda found: found.totals(by_client=True))} == {"", "bob"}
     assert verified(spent).intact
+    assert verified(spent).forgotten == 1
+
+
+def test_a_forgotten_client_leaves_its_answers_and_its_odometer_spent(spent):
+    before = with_books(spent, lambda books: books.totals())
+    assert with_books(spent, lambda books: books.forget(Scope(client="ann"))) == Forgotten(calls=2, requests=1)
+    after = with_books(spent, lambda books: books.totals())
+    assert [total.units for total in after] == [total.units for total in before]
+    assert {total.client for total in with_books(spent, lambda books: books.totals(by_client=True))} == {"", "bob"}
+    assert verified(spent).intact
+
+    async def work(ledger):
+        assert await fresh(ledger, 1, 2, model="digits/1") == 0
+        paid = {"model": "digits/1", "client": "ann", "price": 2, "client_limit": 5}
+        assert [(await ledger.answer(question(7, **paid))).refused for _ in range(2)] == ["", "client"]
+
+    with_ledger(spent, work)
 
 
 def test_old_requests_are_forgotten_and_charged_again(spent):
-    assert books(spent, lambda found: found.forget(Scope(requests_days=1))) == Forgotten()
-    assert books(spent, lambda found: found.forget(Scope(requests_days=0))) == Forgotten(requests=1)
-    assert verified(spent).forgotten == 0
+    assert with_books(spent, lambda books: books.forget(Scope(requests_days=1))) == Forgotten()
+    assert with_books(spent, lambda books: books.forget(Scope(requests_days=0))) == Forgotten(requests=1)
+    assert verified(spent).intact
 
     async def work(ledger):
-        return await ledger.charge("digits/2", [key(1)], limit=9, units=4, client="ann", request=b"r")
+        again = question(1, model="digits/2", client="ann", units=4, answers=2, request=b"r")
+        assert (await ledger.answer(again)).fresh == 1
 
-    assert with_ledger(spent, work)[0].number == 2
+    with_ledger(spent, work)
 
 
 def test_forgetting_nothing_says_so(spent):
-    assert books(spent, lambda found: found.forget(Scope(model="other"))) == Forgotten()
+    assert with_books(spent, lambda books: books.forget(Scope(model="other"))) == Forgotten()
     assert verified(spent).forgotten == 0
 
 
@@ -195,20 +167,40 @@ def test_a_scope_is_one_thing(scope, words):
         Scope(**scope)
 
 
-def test_forgetting_goes_on_beside_charges(spent):
+def test_forgetting_and_compacting_go_on_beside_calls(spent):
     async def work(ledger):
-        async def charging():
+        async def asking():
             for i in range(50):
-                await ledger.charge("digits/1", [key(i), key(1000 + i)], limit=100)
+                await ledger.answer(question(i, 1000 + i, model="digits/1"))
 
         async def forgetting():
             for _ in range(5):
                 await ledger.books.forget(Scope(model="digits"))
+                await ledger.books.compact()
 
-        await asyncio.gather(charging(), charging(), forgetting())
+        await asyncio.gather(asking(), asking(), forgetting())
         assert (await ledger.books.verify()).intact
+        last = await ledger.books.forget(Scope(model="digits"))
+        assert last.calls == 0 or await fresh(ledger, 49, model="digits/1") == 1
 
     with_ledger(spent, work)
+
+
+def test_compacting_drops_what_has_ended_and_gives_its_space_back(tmp_path):
+    path = tmp_path / "ledger.db"
+
+    async def work(ledger):
+        head = (await ledger.books.verify()).head
+        await asyncio.gather(*(ledger.answer(question(n, outcomes=bytes(5000))) for n in range(900)))
+        await ledger.answer(question(*range(1000, 2000)))  # which ends them all
+        assert await ledger.books.compact() > 800
+        assert path.stat().st_size < 1 << 20
+        assert await fresh(ledger, 1999) == 0
+        assert (await ledger.books.verify()).intact
+        faults = (await ledger.books.verify(head)).faults
+        assert faults == ("the given head is older than the log, whose beginning has ended since",)
+
+    with_ledger(f"sqlite:///{path}", work, horizon=Horizon(records=1000))
 
 
 def test_books_of_no_ledger_are_unavailable_and_none_is_made(tmp_path, postgres_url):
@@ -217,21 +209,5 @@ def test_books_of_no_ledger_are_unavailable_and_none_is_made(tmp_path, postgres_
         (postgres_url, "its tables are not there"),
     ):
         with pytest.raises(LedgerUnavailable, match=words):
-            books(url, lambda found: found.totals())
+            with_books(url, lambda books: books.totals())
     assert list(tmp_path.iterdir()) == []
-
-
-def test_verify_finds_a_damaged_file(tmp_path):
-    path = tmp_path / "ledger.db"
-
-    async def work(ledger):
-        for start in range(0, 3000, 1000):
-            await ledger.charge("m", [key(i) for i in range(start, start + 1000)], limit=5)
-
-    with_ledger(f"sqlite:///{path}", work)
-    pages = path.stat().st_size // 4096
-    with path.open("r+b") as file:
-        for page in range(pages // 2, pages):
-            file.seek(4096 * page)
-            file.write(b"\x00" * 4096)
-    assert verified(f"sqlite:///{path}").faults == ("SQLite finds the file damaged",)

@@ -2,9 +2,7 @@
 
 import asyncio
 import os
-import random
 import resource
-import secrets
 import signal
 import socket
 import sqlite3
@@ -15,25 +13,29 @@ from contextlib import closing, contextmanager, suppress
 
 import pytest
 
-from ledger_tools import key, opened, reason, releases, with_ledger
-from scoreveil.ledger import LedgerUnavailable, Questions, open_ledger, sqlite_file, wire
-from scoreveil.ledger.charges import Charge
-from scoreveil.ledger.releases import joined_marks
+from ledger_tools import fresh, opened, question, reason, with_books, with_ledger
+from scoreveil.ledger import Horizon, LedgerUnavailable, open_ledger, sqlite_file, wire
+from scoreveil.ledger.sqlite_file import LedgerFile
 from scoreveil.ledger.writer import Caller
 
 OWNER = """
 import asyncio, os, sys, time
-from scoreveil.ledger import open_ledger
+import numpy as np
+from scoreveil.ledger import Questions, open_ledger
 
 async def main():
     ledger = await open_ledger(sys.argv[1])
-    await ledger.charge("m", [bytes(32)], 1000)
+    numbers = iter(range(10**6, 10**9))
+    async def charge():
+        marks = np.array([[next(numbers)]])
+        await ledger.answer(Questions("m", bytes(16), marks, b"over", 1))
+    await charge()
     if "fork" in sys.argv and os.fork() == 0:
         time.sleep(60)
         os._exit(0)
     print("owner", flush=True)
     while True:
-        await ledger.charge("m", [bytes(32)], 1000000)
+        await charge()
         await asyncio.sleep(0.001)
 
 asyncio.run(main())
@@ -68,7 +70,7 @@ def owner(url, *more):
 
 def test_everything_is_readable_by_its_owner_alone(path, url):
     async def work(ledger):
-        await ledger.charge("m", [key(1)], limit=1)
+        await ledger.answer(question(1))
         modes = {each.name: each.stat().st_mode & 0o777 for each in path.parent.iterdir()}
         assert modes == dict.fromkeys(
             ["ledger.db", "ledger.db-shm", "ledger.db-wal", "ledger.db.lock", "ledger.db.sock"], 0o600
@@ -97,8 +99,8 @@ def test_a_path_longer_than_a_socket_address_works(tmp_path):
 
     async def work(ledger):
         async with opened(f"sqlite:///{folder}/ledger.db") as other:
-            await other.charge("m", [key(1)], limit=5)
-            assert await releases(ledger, key(1)) == [1]
+            await other.answer(question(1))
+            assert await fresh(ledger, 1) == 0
 
     with_ledger(f"sqlite:///{folder}/ledger.db", work)
 
@@ -106,10 +108,9 @@ def test_a_path_longer_than_a_socket_address_works(tmp_path):
 def test_addresses_are_relative_or_absolute_and_percent_encoded(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
-    async def work(ledger):
-        await ledger.charge("m", [key(1)], limit=1)
+    async def nothing(ledger): ...
 
-    with_ledger("sqlite:///my%20ledger.db", work)
+    with_ledger("sqlite:///my%20ledger.db", nothing)
     assert (tmp_path / "my ledger.db").exists()
     with pytest.raises(ValueError, match="The ledger's folder nowhere does not exist"):
         asyncio.run(open_ledger("sqlite:///nowhere/ledger.db"))
@@ -118,84 +119,25 @@ def test_addresses_are_relative_or_absolute_and_percent_encoded(tmp_path, monkey
 # One writer
 
 
-def test_charges_that_come_together_are_committed_together(url, monkeypatch):
+def test_calls_that_come_together_are_committed_together(url, monkeypatch):
+    """2,000 at once would otherwise take 2,000 times what one takes, and the last would wait too long."""
     transactions = []
-    begin = sqlite_file.LedgerFile.__enter__
-    monkeypatch.setattr(sqlite_file.LedgerFile, "__enter__", lambda file: (transactions.append(1), begin(file))[1])
+    begin = LedgerFile.__enter__
+    monkeypatch.setattr(LedgerFile, "__enter__", lambda file: (transactions.append(1), begin(file))[1])
 
     async def work(ledger):
         transactions.clear()
-        await asyncio.gather(*(ledger.charge("m", [key(i)], limit=1) for i in range(500)))
-        assert len(transactions) < 50
+        assert sum(await asyncio.gather(*(fresh(ledger, i) for i in range(2000)))) == 2000
+        assert len(transactions) < 200
+        assert (await ledger.books.verify()).calls == 2000
 
     with_ledger(url, work)
-
-
-def test_questions_that_come_together_are_answered_together(url, monkeypatch):
-    """2,000 at once would otherwise take 2,000 times what one takes, and the last would wait too long."""
-    sizes = []
-    answer = sqlite_file.LedgerFile.answer
-    monkeypatch.setattr(
-        sqlite_file.LedgerFile, "answer", lambda file, calls: (sizes.append(len(calls)), answer(file, calls))[1]
-    )
-
-    async def work(ledger):
-        found = await asyncio.gather(*(ledger.answer(question(i, (i, -1 - i))) for i in range(2000)))
-        assert all(answers[0].granted for answers in found)
-        assert sum(sizes) == 2000
-        assert len(sizes) < 200
-        assert (await ledger.books.verify()).intact
-
-    with_ledger(url, work)
-
-
-def question(name, marks, **options):
-    given = {"limit": 3, "units": 1, "price": 7, "repeats": "sticky"} | options
-    return Questions("m", bytes(16), key(name), joined_marks([marks]), secrets.token_bytes(4), **given)
-
-
-def test_questions_answered_together_come_to_the_same_as_one_by_one(tmp_path):
-    choice = random.Random(1)
-    calls = []
-    for i in range(400):
-        marks = choice.sample(range(200), 3)
-        options = {
-            "repeats": choice.choice(["sticky", "replay", "refuse"]),
-            "client": choice.choice("ab"),
-            "client_limit": 150,
-            "request": bytes([i % 50, 1]) if i % 3 == 0 else None,
-        }
-        calls.append(question(choice.randrange(80), tuple(marks), **options))
-    one_by_one, together = (sqlite_file.LedgerFile(tmp_path / name, 1.0, create=True) for name in ("a", "b"))
-    found = []
-    for call in calls:
-        with one_by_one:
-            found += one_by_one.answer([call])
-    with together:
-        assert together.answer(calls[:7]) + together.answer(calls[7:]) == found
-        assert found.count(None) > 0  # requests that came before with something else
-        answers = [wire.read_answers(body)[0] for body in found if body is not None]
-        assert {answer.refused for answer in answers} == {"", "record", "client"}
-        tables = ("marks", "records", "clients", "requests", "journal")
-        for table in tables:
-            columns = "model, client, units, most, keys, digest" if table == "journal" else "*"
-            first, second = (
-                file._connection.execute(f"SELECT {columns} FROM {table}").fetchall() for file in (one_by_one, together)
-            )
-            assert [without_time(table, row) for row in first] == [without_time(table, row) for row in second]
-    one_by_one.close()
-    together.close()
-
-
-def without_time(table, row):
-    return (row[0], *row[2:]) if table == "requests" else row
 
 
 def test_a_call_that_is_sent_again_is_told_the_same_and_charged_once(path, url):
     """As after the death of an owner who charged and did not come to tell: to the same one, or to the next."""
-    ident = 12345 << wire.COUNTED | 1
-    charge = wire.framed(ident, wire.CHARGE, wire.charge_body(Charge("m", key(1), 5)))
-    other = wire.framed(ident + 1, wire.CHARGE, wire.charge_body(Charge("m", key(1), 5)))
+    ident, again = 12345 << wire.COUNTED | 1, wire.ASK | wire.AGAIN
+    lost, other = wire.ask_body(question(1, answers=9)), wire.ask_body(question(1, answers=9))
 
     def send(*messages):
         with closing(socket.socket(socket.AF_UNIX)) as worker:
@@ -208,18 +150,20 @@ def test_a_call_that_is_sent_again_is_told_the_same_and_charged_once(path, url):
             return come
 
     async def work(ledger):
-        first = await asyncio.to_thread(send, charge)
-        assert await asyncio.to_thread(send, charge, charge) == first * 2
-        assert (await ledger.books.totals())[0].releases == 1
+        first = await asyncio.to_thread(send, wire.framed(ident, wire.ASK, lost))
+        assert await asyncio.to_thread(send, *[wire.framed(ident, again, lost)] * 2) == first * 2
+        assert (await ledger.books.totals())[0].answers == 1
         return first
 
     first = with_ledger(url, work)
 
     async def after(ledger):
-        again, new = await asyncio.to_thread(send, charge, other)
-        assert again == first[0]
+        told, new = await asyncio.to_thread(
+            send, wire.framed(ident, again, lost), wire.framed(ident + 1, again, other)
+        )  # the second is sent again as well, and never arrived before
+        assert told == first[0]
         assert new != first[0]
-        assert (await ledger.books.totals())[0].releases == 2
+        assert (await ledger.books.totals())[0].answers == 2
 
     with_ledger(url, after)
 
@@ -227,60 +171,51 @@ def test_a_call_that_is_sent_again_is_told_the_same_and_charged_once(path, url):
 def test_a_worker_that_is_gone_is_not_charged():
     worker, end = socket.socketpair()
     with closing(end):
-        worker.sendall(wire.framed(1, wire.CHARGE, wire.charge_body(Charge("m", key(1), 5))))
+        worker.sendall(wire.framed(1, wire.ASK, wire.ask_body(question(1))))
         caller = Caller(end)
         assert len(list(caller.receive())) == 1
-        worker.sendall(wire.framed(2, wire.CHARGE, wire.charge_body(Charge("m", key(1), 5))))
+        worker.sendall(wire.framed(2, wire.ASK, wire.ask_body(question(1))))
         worker.close()
         with pytest.raises(ConnectionError):
             list(caller.receive())
 
 
 def test_commits_wait_for_the_disk(path, url):
-    file = sqlite_file.LedgerFile(path, 1.0, create=True)
+    file = LedgerFile(path, Horizon(), 1.0, create=True)
     with file:
         assert file._connection.execute("PRAGMA synchronous").fetchone() == (2,)  # FULL
         assert file._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     file.close()
 
 
-def test_refusals_write_nothing(path, url):
+def test_refusals_and_repeats_write_nothing(path, url):
     async def work(ledger):
-        await ledger.charge("m", [key(1)], limit=1)
+        await ledger.answer(question(1))
         before = (path.parent / "ledger.db-wal").stat().st_size
         for _ in range(50):
-            await ledger.charge("m", [key(1)], limit=1)
+            await ledger.answer(question(1))
+            await ledger.answer(question(2, 1, repeat="refuse", client="ann", price=1))
+            await ledger.answer(question(3, client="ann", price=2, client_limit=1))
         assert (path.parent / "ledger.db-wal").stat().st_size == before
 
     with_ledger(url, work)
 
 
-def test_when_the_owner_is_killed_another_takes_over(url):
+@pytest.mark.parametrize("request_of", [lambda i: None, lambda i: bytes([i])], ids=["as they are", "with a request"])
+def test_calls_under_way_when_the_owner_is_killed_are_charged_once(url, request_of):
     async def work(ledger, process):
-        before = (await ledger.charge("m", [bytes(32)], 10**6))[0].number
-        pending = [asyncio.create_task(ledger.charge("m", [key(i)], 10**6)) for i in range(100)]
-        await asyncio.sleep(0)
-        process.kill()
-        process.wait()
-        for answer in await asyncio.gather(*pending):
-            assert answer[0].granted
-        assert (await ledger.charge("m", [bytes(32)], 10**6))[0].number > before
-        # each was under way when the owner died: charged once or twice, never less than it was granted
-        assert {count - 1 for count in await releases(ledger, *(key(i) for i in range(100)))} <= {0, 1}
-        assert (await ledger.books.verify()).intact
-
-    with owner(url) as process:
-        with_ledger(url, lambda ledger: work(ledger, process))
-
-
-def test_requests_under_way_when_the_owner_is_killed_are_charged_once(url):
-    async def work(ledger, process):
-        pending = [asyncio.create_task(ledger.charge("m", [key(i)], 10**6, request=key(i))) for i in range(100)]
+        await ledger.answer(question(0))
+        pending = [
+            asyncio.create_task(ledger.answer(question(i, answers=9, request=request_of(i)))) for i in range(1, 100)
+        ]
         await asyncio.sleep(0.002)
         process.kill()
         process.wait()
-        assert all(answer[0].number == 1 for answer in await asyncio.gather(*pending))
-        assert await releases(ledger, *(key(i) for i in range(100))) == [1] * 100
+        assert all(answers.fresh == 1 for answers in await asyncio.gather(*pending))
+        assert await fresh(ledger, 0) == 0
+        assert await fresh(ledger, *range(1, 100), answers=2) == 99
+        assert await fresh(ledger, *range(1, 100), answers=2) == 0
+        assert (await ledger.books.verify()).intact
 
     with owner(url) as process:
         with_ledger(url, lambda ledger: work(ledger, process))
@@ -303,13 +238,15 @@ def test_an_owner_that_closes_hands_over(url):
         first = await open_ledger(url)
         async with opened(url) as second, opened(url) as third:
             for ledger in (first, second, third):
-                await ledger.charge("m", [key(1)], limit=100)
-            charges = [
-                ledger.charge("m", [key(1)], limit=100, request=key(i)) for i in range(20) for ledger in (second, third)
+                await ledger.answer(question(1, answers=100))
+            calls = [
+                ledger.answer(question(1, answers=100, request=bytes([i])))
+                for i in range(20)
+                for ledger in (second, third)
             ]
-            *_, answers = await asyncio.gather(first.close(), asyncio.gather(*charges))
-            assert {answer[0].number for answer in answers} == set(range(4, 24))
-            assert await releases(third, key(1)) == [23]
+            *_, answers = await asyncio.gather(first.close(), asyncio.gather(*calls))
+            assert len({each.outcomes for each in answers}) == 20
+            assert [await fresh(third, 1, answers=24) for _ in range(2)] == [1, 0]
 
     asyncio.run(work())
 
@@ -336,18 +273,19 @@ def test_a_ledger_from_before_a_fork_is_refused(url, monkeypatch):
 
 def test_noise_on_the_socket_disturbs_nobody(path, url):
     async def work(ledger):
-        charge = wire.charge_body(Charge("m", key(1), 5))
+        body = wire.ask_body(question(1))
         for noise in (
             b"",
             b"\xff" * 100,
             b"\x10\0\0\0half",
-            wire.framed(1, wire.CHARGE),
-            wire.framed(1, wire.CHARGE, charge[:30]),
-            wire.framed(1, wire.CHARGE, charge[:-1]),
-            wire.framed(1, wire.CHARGE, bytes(len(charge))),
+            wire.framed(1, wire.ASK),
+            wire.framed(1, wire.ASK, body[:30]),
+            wire.framed(1, wire.ASK, body[:-1]),
+            wire.framed(1, wire.ASK, bytes(len(body))),
+            wire.framed(1, wire.BIND, b"[]"),
             wire.framed(1, 77),
         ):
-            pending = [asyncio.create_task(ledger.charge("n", [key(1)], limit=10**6)) for _ in range(10)]
+            pending = [asyncio.create_task(ledger.answer(question(i))) for i in range(10)]
             with closing(socket.socket(socket.AF_UNIX)) as stranger:
                 stranger.connect(f"{path}.sock")
                 stranger.send(noise)
@@ -410,16 +348,15 @@ def test_a_full_disk_fails_closed_and_recovers(tmp_path, kind):
     folder.mkdir()
 
     async def work(ledger, full):
-        await ledger.charge("m", [key(1)], limit=10)
+        await ledger.answer(question(1, answers=10))
         with full():
-            found = [await reason(ledger, client="c" * 1000) for _ in range(3)]
+            found = [await reason(ledger, 1, answers=10, client="c" * 1000) for _ in range(3)]
             assert found[-1] in ("its disk is full", "its storage failed")
             assert not await ledger.ready()
         failed = sum(each is not None for each in found)
         assert await ledger.ready()
-        assert (await ledger.charge("m", [key(1)], limit=10))[0].granted
-        # what was refused was not charged, what was granted was
-        assert await releases(ledger, key(1)) == [2 + 3 - failed]
+        # what was refused was not charged, what was answered was
+        assert [await fresh(ledger, 1, answers=2 + 3 - failed) for _ in range(2)] == [1, 0]
         assert (await ledger.books.verify()).intact
 
     with small_disk(kind, folder) as full:
@@ -430,21 +367,20 @@ def test_a_disk_that_is_nearly_full_is_not_ready_while_charges_fail(url):
     """There may be room for a sign of life, and none for what was just refused."""
 
     async def work(ledger):
-        many = [key(i) for i in range(4096)]
-        await ledger.charge("m", many[:1], limit=10)
+        await ledger.answer(question(0, answers=10))
         assert await ledger.ready()
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, hard))
         try:
             with pytest.raises(LedgerUnavailable):
-                await ledger.charge("m", many, limit=10)
+                await ledger.answer(question(*range(20_000)))
             assert [await ledger.ready() for _ in range(3)] == [False] * 3
-            assert (await ledger.charge("m", many[:1], limit=10))[0].granted  # for this there is room
+            assert await fresh(ledger, 0, answers=10) == 1  # for this there is room
             assert not await ledger.ready()
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         assert await ledger.ready()
-        assert all(grant.granted for grant in await ledger.charge("m", many, limit=10))
+        assert await fresh(ledger, *range(20_000)) == 19_999
 
     with_ledger(url, work)
 
@@ -456,7 +392,7 @@ def test_a_file_locked_by_another_program_fails_closed_and_recovers(path, url):
             assert await reason(ledger) == "its file is locked by another program"
             assert not await ledger.ready()
         assert await reason(ledger) is None
-        assert await releases(ledger, key(1)) == [1]
+        assert await fresh(ledger, 1) == 0
 
     with_ledger(url, work, timeout=0.4)
 
@@ -464,12 +400,12 @@ def test_a_file_locked_by_another_program_fails_closed_and_recovers(path, url):
 @pytest.mark.parametrize("replace", [False, True])
 def test_a_file_that_is_moved_or_replaced_fails_closed(path, url, replace):
     async def work(ledger):
-        await ledger.charge("m", [key(1)], limit=5)
+        await ledger.answer(question(1))
         path.rename(path.with_name("moved"))
         if replace:
             path.touch()
         assert await reason(ledger) in ("its file was moved or replaced", "its file is not there")
-        assert await reason(ledger, limit=7) is not None  # nor is a new one begun
+        assert await reason(ledger) is not None  # nor is a new one begun
         assert not await ledger.ready()
         path.with_name("moved").rename(path)
         assert await reason(ledger) is None
@@ -477,29 +413,145 @@ def test_a_file_that_is_moved_or_replaced_fails_closed(path, url, replace):
     with_ledger(url, work)
 
 
-def charged(url, rows):
+# Damage: refused at the start, and noticed while it runs
+
+
+def charged(url, rows=3000):
     async def work(ledger):
-        for start in range(0, rows, 1000):
-            await ledger.charge("m", [key(i) for i in range(start, start + 1000)], limit=5)
+        for start in range(0, rows, 100):
+            await ledger.answer(question(*range(start, start + 100), request=b"of %d" % start))
 
     with_ledger(url, work)
 
 
-def test_a_damaged_file_fails_closed(path, url):
-    charged(url, 3000)
+def overwrite_pages(path):
     pages = path.stat().st_size // 4096
     with path.open("r+b") as file:
-        for page in range(1, pages):
-            file.seek(4096 * page)
-            file.write(os.urandom(4096))
+        for page in range(pages // 2, pages):
+            file.seek(4096 * page + 100)
+            file.write(os.urandom(3900))
 
-    async def work():
-        async with opened(url) as ledger:
-            for i in range(3000):
-                await ledger.charge("m", [key(i)], limit=5)
 
-    with pytest.raises(LedgerUnavailable, match="damaged"):
-        asyncio.run(work())
+def cut_in_a_record(path):
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size * 2 // 3 + 1234)
+
+
+def alter(statement):
+    def run(path):
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute(statement)
+
+    return run
+
+
+DAMAGES = {
+    "pages": overwrite_pages,
+    "cut": cut_in_a_record,
+    "a price": alter("UPDATE log SET price = 7 WHERE id = 11"),
+    "a body": alter("UPDATE log SET body = zeroblob(length(body)) WHERE id = 11"),
+    "another type": alter("UPDATE log SET model = 3, units = 'x' WHERE id = 11"),
+    "first row": alter("DELETE FROM log WHERE id = 1"),
+    "a row": alter("DELETE FROM log WHERE id = 11"),
+    "last row": alter("DELETE FROM log WHERE id = 30"),
+    "state": alter("DELETE FROM state"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_damage_is_refused_at_the_start_in_fixed_words(path, url, damage):
+    charged(url)
+    damage(path)
+    with pytest.raises(LedgerUnavailable) as refused:
+        asyncio.run(open_ledger(url))
+    assert refused.value.reason in ("its file is damaged", "its log was altered, or a part of it is missing")
+    assert refused.value.__suppress_context__ or refused.value.__context__ is None
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_damage_while_it_runs_ends_answers_and_readiness(path, url, monkeypatch, damage):
+    monkeypatch.setattr(sqlite_file, "CHECK_EVERY", 0.0)
+    charged(url)
+
+    async def work(ledger):
+        assert await ledger.ready()
+        with closing(sqlite3.connect(path)) as other:  # what is in the write-ahead log would hide the file
+            other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        await asyncio.to_thread(damage, path)
+        beats = [await ledger.ready() for _ in range(4)]
+        assert not beats[-1]
+        assert await reason(ledger, 5000) is not None
+        assert not await ledger.ready()
+
+    with_ledger(url, work)
+
+
+def test_all_of_a_long_log_is_read_again_in_the_course_of_time(path, url, monkeypatch):
+    monkeypatch.setattr(sqlite_file, "CHECK_EVERY", 0.0)
+    monkeypatch.setattr(sqlite_file, "CHECKED", (1 << 20, 4))
+    charged(url)
+
+    async def work(ledger):
+        assert all([await ledger.ready() for _ in range(20)])
+        await asyncio.to_thread(alter("UPDATE log SET at = at + 1 WHERE id = 28"), path)
+        beats = [await ledger.ready() for _ in range(10)]
+        assert beats == sorted(beats, reverse=True)
+        assert beats[0]
+        assert not beats[-1]
+
+    with_ledger(url, work)
+
+
+@pytest.mark.parametrize("names", [["-wal"], ["-shm"], ["-wal", "-shm"]], ids="".join)
+@pytest.mark.parametrize("notice", ["call", "heartbeat"])
+def test_a_write_ahead_log_that_is_deleted_is_rescued_before_anyone_is_answered(tmp_path, names, notice):
+    """A kill afterwards forgives nothing."""
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    program = RESCUED.format(names=names, notice=notice)
+    with subprocess.Popen(
+        [sys.executable, "-c", program, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline() == "21\n"
+        process.kill()
+
+    async def after(ledger):
+        assert await fresh(ledger, *range(21 if notice == "call" else 20)) == 0
+        assert (await ledger.books.verify()).intact
+
+    with_ledger(url, after)
+
+
+RESCUED = """
+import asyncio, os, sys
+import numpy as np
+from scoreveil.ledger import Questions, open_ledger
+
+async def main(url):
+    ledger = await open_ledger(url)
+    fresh = 0
+    async def ask(n):
+        return (await ledger.answer(Questions("m", bytes(16), np.array([[n, -1 - n]]), b"once", 1))).fresh
+    for n in range(20):
+        fresh += await ask(n)
+    for name in {names}:
+        os.unlink(url.removeprefix("sqlite:///") + name)
+    fresh += await ask(20) if "{notice}" == "call" else await ledger.ready()
+    print(fresh, flush=True)
+    sys.stdin.read()
+
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+def test_a_write_ahead_log_that_is_cut_is_noticed(path, url):
+    async def work(ledger):
+        for n in range(20):
+            await ledger.answer(question(n))
+        os.truncate(f"{path}-wal", 10_000)
+        assert await reason(ledger, 20) is not None
+        assert not await ledger.ready()
+
+    with_ledger(url, work)
 
 
 @pytest.mark.parametrize("content", [b"no database at all" * 1000, os.urandom(8192)])
@@ -519,10 +571,10 @@ def test_the_database_of_another_program_is_refused(path, url):
 
 
 def test_a_newer_format_is_refused(path, url):
-    charged(url, 1000)
+    charged(url, 100)
     with closing(sqlite3.connect(path)) as other:
         other.execute("PRAGMA user_version = 7")
-    with pytest.raises(LedgerUnavailable, match="its file has format 7, and this is a program for format 2"):
+    with pytest.raises(LedgerUnavailable, match="its file has format 7, and this is a program for format 3"):
         asyncio.run(open_ledger(url))
 
 
@@ -532,3 +584,59 @@ def test_a_folder_that_may_not_be_written_is_refused(tmp_path):
     with pytest.raises(LedgerUnavailable):
         asyncio.run(open_ledger(f"sqlite:///{tmp_path}/ledger.db"))
     assert time.monotonic() - started < 5
+
+
+@pytest.mark.skipif(os.geteuid() == 0 and not can_mount(), reason="root may write everywhere")
+def test_a_folder_that_may_only_be_read_is_refused(tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    url = f"sqlite:///{folder}/ledger.db"
+    charged(url, 100)
+    if os.geteuid() == 0:
+        subprocess.run(["mount", "--bind", folder, folder], check=True)
+        subprocess.run(["mount", "-o", "remount,bind,ro", folder], check=True)
+    else:
+        folder.chmod(0o500)
+    try:
+        with pytest.raises(LedgerUnavailable):
+            asyncio.run(open_ledger(url))
+    finally:
+        if os.geteuid() == 0:
+            subprocess.run(["umount", folder], check=True)
+        else:
+            folder.chmod(0o700)
+    assert with_books(url, lambda books: books.verify()).intact
+
+
+def test_days_end_records_and_their_calls(path, url, monkeypatch):
+    real = time.time
+
+    async def work(ledger):
+        monkeypatch.setattr(time, "time", lambda: real() - 3 * 86400)
+        await ledger.answer(question(1))
+        monkeypatch.setattr(time, "time", real)
+        await ledger.answer(question(2))
+        assert [await fresh(ledger, 1), await fresh(ledger, 2)] == [1, 0]
+        assert (await ledger.books.verify()).calls == 2
+
+    with_ledger(url, work, horizon=Horizon(days=2))
+
+
+def test_a_log_of_many_records_is_read_whole(url):
+    charged(url, 30_000)
+
+    async def work(ledger):
+        assert await fresh(ledger, *range(30_000)) == 0
+
+    with_ledger(url, work)
+
+
+def test_a_long_log_is_waited_for_when_it_is_opened(path, url, monkeypatch):
+    charged(url, 300)
+    restore = sqlite_file.Index.restore
+    monkeypatch.setattr(sqlite_file.Index, "restore", lambda *given: (time.sleep(1.5), restore(*given))[1])
+
+    async def work(ledger):
+        assert await fresh(ledger, 299) == 0
+
+    with_ledger(url, work, timeout=0.4)

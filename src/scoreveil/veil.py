@@ -43,6 +43,8 @@ GivenSecret = bytes | str | os.PathLike[str] | Secret
 
 TABLES = ("pandas", "polars", "pyarrow")  # libraries that have them
 NUMPY_DTYPES = ("float16", "float32", "float64")
+LONG = 64  # numbers from which on SHA-256 is faster than block after block of AES
+SCORE_STEPS = 2**20  # to which scores are rounded where equal ones share a draw
 NOTHING = 20.0  # an ε of a whole answer from which on it promises nothing that anyone could tell
 
 
@@ -132,11 +134,12 @@ class Veil:
         self._used = self.mechanism if secret is None else self.mechanism.keyed()
         self._draws: KeyedDraws | None = None
         self._fingerprints: Fingerprints | None = None
+        self._score_hash: KeyedDraws | None = None
         self._outcomes = Outcomes(self._used)
         self._keyed_draws()
 
     def __call__(
-        self, scores: Scores, tags: Sequence[bytes] | None = None, columns: Sequence[Any] | str | None = None
+        self, scores: Scores, tags: Sequence[bytes] | Rows | None = None, columns: Sequence[Any] | str | None = None
     ) -> Scores:
         """Veil scores.
 
@@ -190,7 +193,7 @@ class Veil:
         rows = scores[None, :] if scores.ndim == 1 else scores
         return cast(Scores, xp.reshape(blocks.on_device(self._used, rows, draws, self._rng), scores.shape))
 
-    def _columns(self, scores: Rows, tags: Sequence[bytes] | None) -> Rows:
+    def _columns(self, scores: Rows, tags: Sequence[bytes] | Rows | None) -> Rows:
         """Answers to the columns of a table."""
         if self.shape is not None and scores.ndim == 2:
             self.shape.check_columns(scores)
@@ -205,7 +208,7 @@ class Veil:
             raise ValueError("Tagged answers need a secret; this veil has none.")
         return blocks.fresh(self._used, rows, self._rng, self.threads)
 
-    def _shaped(self, scores: Rows, shape: Shape, tags: Sequence[bytes] | None) -> Rows:
+    def _shaped(self, scores: Rows, shape: Shape, tags: Sequence[bytes] | Rows | None) -> Rows:
         """Scores of another shape, as vectors and back, in pieces that stay in the processor's cache."""
         _check_shape(scores, shape)
         if not scores.size:
@@ -243,7 +246,7 @@ class Veil:
                 stacklevel=4,
             )
 
-    def pairs(self, rows: Sequence[Any], tags: Sequence[bytes] | None = None) -> list[Any]:
+    def pairs(self, rows: Sequence[Any], tags: Sequence[bytes] | Rows | None = None) -> list[Any]:
         """Veil lists of labels with their scores, as Hugging Face pipelines and Triton answer with them.
 
         The answer lists the same labels with veiled scores, the largest first and equals by name: the order that they
@@ -311,7 +314,7 @@ class Veil:
         self._check_labels(shape.releases(scores.shape))
         return shape.read(scores)
 
-    def outcomes(self, scores: Rows, tags: Sequence[bytes]) -> Rows:
+    def outcomes(self, scores: Rows, tags: Sequence[bytes] | Rows) -> Rows:
         """What is drawn for a numpy batch with these tags, before it becomes scores: (n, j) whole numbers below 2^16.
 
         `answers(scores, outcomes)` are then what `veil(scores, tags)` gives. Outcomes hold nothing that the answer does
@@ -342,6 +345,26 @@ class Veil:
         rows = np.ascontiguousarray(vectors.reshape(-1, vectors.shape[2]))
         veiled = self._outcomes.answers(rows, outcomes.reshape(len(rows), -1))
         return shape.restored(veiled.reshape(vectors.shape), scores)
+
+    def score_tags(self, vectors: Rows, records: Sequence[bytes] | None = None) -> Rows:
+        """Hashed tags, (records, 32), of `vectors` of scores: equal for equal scores (of equal records).
+
+        Scores are rounded to multiples of 2^-20, so that they are the same on machines whose arithmetic is not.
+
+        Raises:
+            ValueError: This veil has no secret.
+        """
+        if self._secret is None:
+            raise ValueError("Tags of scores need a secret; this veil has none.")
+        if self._score_hash is None:
+            self._score_hash = KeyedDraws(self._secret.value, b"scores\0" + self._told_apart())
+        with np.errstate(invalid="ignore", over="ignore"):  # what is no score is refused by whoever draws
+            rounded = np.rint(vectors.reshape(len(vectors), -1) * np.float64(SCORE_STEPS)).astype("<i4")
+        if records is not None:
+            rounded = _digests([row.tobytes() + record for row, record in zip(rounded, records, strict=True)])
+        elif rounded.shape[1] > LONG:
+            rounded = _digests(rounded)
+        return self._score_hash.words(rounded.view(np.uint8), 2).view(np.uint8)
 
     def fingerprints(self, rows: int, inputs: Iterable[Any]) -> list[bytes]:
         """Tags for records: near-duplicates share one, other records hardly ever do.
@@ -450,7 +473,7 @@ class Veil:
 
     def __getstate__(self) -> dict[str, Any]:
         """A veil travels without its secret (`Secret`), and makes its keyed draws where it arrives."""
-        return {**vars(self), "_draws": None, "_fingerprints": None}
+        return {**vars(self), "_draws": None, "_fingerprints": None, "_score_hash": None}
 
     def _told_apart(self) -> bytes:
         return storage.fingerprint(self.mechanism, self.model, self.shape, self.smoothing)
@@ -479,10 +502,10 @@ def _check_shape(scores: Array, shape: Shape) -> None:
     shape.check_layout(scores.shape)
 
 
-def _hashed(tags: Sequence[bytes] | None, rows: int) -> Rows | None:
-    """SHA-256 of each tag, (rows, 32)."""
-    if tags is None:
-        return None
+def _hashed(tags: Sequence[bytes] | Rows | None, rows: int) -> Rows | None:
+    """SHA-256 of each tag, (rows, 32); hashed ones as they are."""
+    if tags is None or isinstance(tags, np.ndarray):
+        return tags
     if len(tags) != rows or not all(isinstance(tag, bytes) for tag in tags):
         raise ValueError(f"Expected a tag of type bytes for each of the {rows} rows; got {len(tags)} tags.")
     digests = b"".join(hashlib.sha256(tag).digest() for tag in tags)
@@ -491,9 +514,13 @@ def _hashed(tags: Sequence[bytes] | None, rows: int) -> Rows | None:
 
 def _magnitudes(vectors: Rows) -> Rows:
     """What tells records apart where scores are all that is known: (records, 32)."""
-    told = messages.magnitudes(vectors.reshape(len(vectors), -1))
-    digests = b"".join(hashlib.sha256(row).digest() for row in told)
-    return np.frombuffer(digests, dtype=np.uint8).reshape(len(told), hashlib.sha256().digest_size)
+    return _digests(messages.magnitudes(vectors.reshape(len(vectors), -1)))
+
+
+def _digests(rows: Rows | Sequence[bytes]) -> Rows:
+    """SHA-256 of each row, (rows, 32)."""
+    digests = b"".join(hashlib.sha256(row).digest() for row in rows)
+    return np.frombuffer(digests, dtype=np.uint8).reshape(len(rows), hashlib.sha256().digest_size)
 
 
 def _of_places(hashed: Rows, places: int) -> Rows:

@@ -65,7 +65,7 @@ for command, example in (
     (verify, "scoreveil verify veil.json"),
     (audit, "scoreveil audit --members in.npy --nonmembers out.npy -o report"),
     (reproduce, "scoreveil reproduce --profile quick --data-dir data"),
-    (serve, "scoreveil serve model.onnx --epsilon 2"),
+    (serve, "scoreveil serve model.onnx --veil veil.json"),
     (demo, "scoreveil demo"),
 ):
     app.command(epilog=f"Example: {example}")(command)

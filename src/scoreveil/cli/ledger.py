@@ -1,10 +1,10 @@
-"""`scoreveil ledger`: what has been spent, for whom; whether the books are intact; and how to forget."""
+"""`scoreveil ledger`: what has been spent, for whom; whether the log is whole; how to forget, and to make room."""
 
 import asyncio
 import csv
 import io
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -16,7 +16,7 @@ from rich.text import Text
 
 from scoreveil import atomic
 from scoreveil.cli.terminal import out
-from scoreveil.ledger import Books, Head, LedgerUnavailable, Record, Scope, Total, open_books
+from scoreveil.ledger import Books, Head, LedgerUnavailable, Scope, Total, open_books
 
 T = TypeVar("T")
 
@@ -37,15 +37,15 @@ LedgerOption = Annotated[
         help="sqlite:///FILE or postgresql://…; by default the value of SCOREVEIL_LEDGER.",
     ),
 ]
-ClientsOption = Annotated[bool, typer.Option("--clients", help="List clients one by one (reads the whole ledger).")]
+ClientsOption = Annotated[bool, typer.Option("--clients", help="List clients one by one.")]
 
 
 @ledger.command(epilog="Example: scoreveil ledger show --ledger sqlite:///ledger.db")
 def show(url: LedgerOption = None, clients: ClientsOption = False) -> None:
-    """Show what each model has spent.
+    """Show what each model has spent, as far as the log goes back.
 
-    A record is exhausted if its budget allowed no further release after its last one. A gateway counts in billionths
-    of ε, or of ρ under the rule zcdp.
+    Calls that were charged, records that they began, fresh answers, what these cost the records in units, and what the
+    calls cost their clients. A gateway counts in billionths of ε, or of ρ under the rule zcdp.
     """
 
     async def read(books: Books) -> list[Any]:
@@ -56,52 +56,34 @@ def show(url: LedgerOption = None, clients: ClientsOption = False) -> None:
         typer.echo("Nothing has been spent yet.")
         return
     table = Table()
-    columns = _columns(Total, clients)
+    columns = _columns(clients)
     for name in columns:
         table.add_column(name, justify="left" if name in ("model", "client") else "right")
     for total in totals:
         values = [getattr(total, name) for name in columns]
         table.add_row(*(f"{v:,}" if isinstance(v, int) else Text(v or "(none)") for v in values))
     out.print(table)
-    if clients:
-        out.print("A record that several clients asked about is counted for each of them. It has one budget.")
 
 
 @ledger.command(epilog="Example: scoreveil ledger export --clients -o spent.csv")
 def export(
     url: LedgerOption = None,
     clients: ClientsOption = False,
-    records: Annotated[
-        bool, typer.Option("--records", help="List records one by one, by the first 8 digits of their keys.")
-    ] = False,
     target: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="OUT", help="Where to write (default: the terminal).")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace OUT if it exists.")] = False,
 ) -> None:
     """Export what has been spent, as CSV."""
-    if clients and records:
-        raise ValueError("--clients and --records do not go together; choose one.")
-
-    columns = _columns(Record if records else Total, clients)
-
-    async def rows(books: Books) -> AsyncIterator[Any]:
-        if records:
-            async for record in books.records():
-                yield record
-        else:
-            for total in await books.totals(by_client=clients):
-                yield total
 
     async def write(books: Books) -> int:
-        count = 0
+        totals = await books.totals(by_client=clients)
         with _opened(target, force) as file:
             lines = csv.writer(file, lineterminator="\n")
-            lines.writerow(columns)
-            async for row in rows(books):
-                lines.writerow([_plain(getattr(row, name)) for name in columns])
-                count += 1
-        return count
+            lines.writerow(_columns(clients))
+            for total in totals:
+                lines.writerow([_plain(getattr(total, name)) for name in _columns(clients)])
+        return len(totals)
 
     count = _with_books(url, write)
     if target is not None:
@@ -117,10 +99,10 @@ def verify(
 ) -> None:
     """Check that the ledger is intact. Exits with 1 if it is not.
 
-    Reads the whole ledger. Finds a damaged file (SQLite), a changed journal entry, and a counter that differs from the
-    sum of its journal entries. With --head it also finds entries that were removed or rewritten since then, or an older
-    copy that was put back. Without a head it cannot find changes by someone who rewrites counters, journal and
-    checksums together.
+    Reads the whole log. Finds a damaged file (SQLite), a row that was changed, removed or cut off (SQLite) or changed
+    (PostgreSQL), and a record whose spending differs from what the log says (PostgreSQL). With --head it also finds
+    what was removed or rewritten since then, or an older copy that was put back. Without a head it cannot find changes
+    by someone who makes all digests anew.
     """
     earlier = None if head is None else Head.parse(head)
 
@@ -128,7 +110,7 @@ def verify(
         return await books.verify(earlier)
 
     found = _with_books(url, check)
-    typer.echo(f"{found.records:,} records, {found.releases:,} releases, {found.entries:,} journal entries.")
+    typer.echo(f"{found.calls:,} calls, {found.answers:,} fresh answers.")
     if found.forgotten:
         times = "once" if found.forgotten == 1 else f"{found.forgotten:,} times"
         typer.echo(f"Forgotten on purpose: {times}. An older head no longer fits.")
@@ -136,7 +118,7 @@ def verify(
         for fault in found.faults:
             typer.echo(f"Not intact: {fault}.", err=True)
         raise typer.Exit(1)
-    typer.echo("Intact: every counter equals the sum of its journal entries, and every checksum fits.")
+    typer.echo("Intact: every digest fits.")
     typer.echo(f"Head: {found.head}")
 
 
@@ -144,24 +126,22 @@ def verify(
 def forget(
     url: LedgerOption = None,
     model: Annotated[
-        str | None, typer.Option("--model", metavar="NAME", help="A model, or NAME/VERSION. Its budgets start anew.")
+        str | None, typer.Option("--model", metavar="NAME", help="A model, or NAME/VERSION. Its records start anew.")
     ] = None,
     client: Annotated[
         str | None, typer.Option("--client", metavar="NAME", help="The name of a client. What it received stays spent.")
     ] = None,
     requests: Annotated[
         int | None,
-        typer.Option(
-            "--requests", metavar="DAYS", help="Stored answers to idempotency keys that are at least so many days old."
-        ),
+        typer.Option("--requests", metavar="DAYS", help="Idempotency keys that are at least so many days old."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Confirm. Without it nothing is deleted.")] = False,
 ) -> None:
-    """Delete a model's records, a client's name, or old requests.
+    """Delete a model's records, a client's name, or old idempotency keys.
 
-    The budgets of a forgotten model start anew, although clients keep the answers that they have. Releases to a
-    forgotten client stay spent, since a budget belongs to the record. A forgotten request is charged again if it comes
-    again.
+    The records of a forgotten model start anew, although clients keep the answers that they have. Answers to a
+    forgotten client stay spent, and so does its odometer, under a hash of its name. A request whose key was forgotten
+    is charged again if it comes again. A gateway that runs meanwhile reads its log anew before it goes on.
     """
     scope = Scope(model, client, requests)
     if not yes:
@@ -172,13 +152,26 @@ def forget(
 
     done = _with_books(url, delete)
     if model is not None:
-        typer.echo(f"Forgot {done.records:,} records, {done.entries:,} journal entries, {done.requests:,} requests.")
-        typer.echo("Their budgets start anew. Earlier releases still count against privacy.")
+        typer.echo(f"Forgot {done.calls:,} calls, {done.requests:,} with an idempotency key.")
+        typer.echo("Their records start anew. Earlier answers still count against privacy.")
     elif client is not None:
-        typer.echo(f"Forgot the client in {done.entries:,} journal entries and {done.requests:,} requests.")
+        typer.echo(f"Forgot the client in {done.calls:,} calls, and {done.requests:,} idempotency keys.")
         typer.echo("What it received stays spent.")
     else:
-        typer.echo(f"Forgot {done.requests:,} requests; a request that comes again is charged again.")
+        typer.echo(f"Forgot {done.requests:,} idempotency keys; a request that comes again is charged again.")
+
+
+@ledger.command(epilog="Example: scoreveil ledger compact --ledger sqlite:///ledger.db")
+def compact(url: LedgerOption = None) -> None:
+    """Delete at once what the gateway would delete little by little: calls whose records have all ended.
+
+    A file is written anew without them, which needs as much room again. In PostgreSQL, VACUUM gives the space back.
+    """
+
+    async def drop(books: Books) -> int:
+        return await books.compact()
+
+    typer.echo(f"Deleted {_with_books(url, drop):,} calls whose records have ended.")
 
 
 def _with_books(url: str | None, work: Callable[[Books], Coroutine[Any, Any, T]]) -> T:
@@ -208,8 +201,8 @@ def _opened(target: Path | None, force: bool) -> Iterator[TextIO]:
         text.detach()  # what is in its buffer goes to the file, which stays open
 
 
-def _columns(kind: type[Total | Record], clients: bool) -> list[str]:
-    return [field.name for field in fields(kind) if clients or field.name != "client"]
+def _columns(clients: bool) -> list[str]:
+    return [field.name for field in fields(Total) if clients or field.name != "client"]
 
 
 def _plain(value: Any) -> Any:

@@ -14,6 +14,10 @@ from scoreveil.mechanisms.guarantee import Guarantee
 if TYPE_CHECKING:  # the gateway wing brings granian and starlette; only those who serve need them
     from scoreveil.gateway.config import Config
 
+NO_FIT = (
+    "  A veil that was fitted needs no memory: make one with scoreveil fit, and serve with --veil veil.json. "
+    "Its confidence is worth more, too."
+)
 DEMO = {"python": "scoreveil.demo:digits_model", "epsilon": 2.0}
 
 ConfigOption = Annotated[
@@ -106,7 +110,7 @@ def _model(path: Path, epsilon: float | None, fitted: Path | None, told: dict[st
     if not path.is_file():
         raise ValueError(f"There is no model file {path}.")
     if (epsilon is None) == (fitted is None):
-        raise ValueError("Say how much may show through: give either --epsilon, such as 2, or a fitted --veil.")
+        raise ValueError("Give either a fitted --veil, or --epsilon, such as 2.")
     shown = {"epsilon": epsilon} if fitted is None else {"veil": str(fitted.absolute())}
     given = {key: value for key, value in told.items() if value is not None}
     return {kind: str(path.absolute()), **shown, **given}
@@ -118,6 +122,8 @@ def _model_name(path: Path) -> str:
 
 def _say(config: "Config", found: list[str], kept: Iterable[str] = ()) -> None:
     """What was found where the configuration was opened, what it means, and where secret and ledger are kept."""
+    from scoreveil.gateway.config import memory_words
+
     settings = config.server
     for line in found:
         typer.echo(line)
@@ -126,7 +132,11 @@ def _say(config: "Config", found: list[str], kept: Iterable[str] = ()) -> None:
             typer.echo(f"Model {name}: texts pass, and no logprobs.")
             continue
         promise = model.bare_veil.guarantee
-        typer.echo(f"Model {name}: {_promised(promise)}{_held(model)}, repeats {_repeats(model)}.")
+        typer.echo(f"Model {name}: {_promised(promise)}{_held(model)}; {memory_words(model)}.")
+        if model.kept_memory is not None and model.memory is None:
+            typer.echo(NO_FIT)
+    for warning in config.warnings:
+        typer.echo(f"Warning: {warning}")
     for line in kept:
         typer.echo(line)
     typer.echo(f"Gateway  {_address(config)}/v2")
@@ -146,16 +156,6 @@ def _address(config: "Config") -> str:
 def _promised(promise: Guarantee) -> str:
     epsilon = "no ε" if math.isinf(promise.epsilon) else f"ε = {promise.epsilon:g} a release"
     return epsilon if promise.advantage_alone is None else f"{options.advantage_words(promise)}, {epsilon}"
-
-
-def _repeats(model: Any) -> str:
-    if not model.budgeted:
-        return "always get the same answer"
-    held = model.answer_releases
-    if held is None:
-        return f"are counted: up to ε = {model.total:g} of a record, then {model.exhausted}"
-    what = "releases" if held == 1 else "answers"
-    return f"are counted: {model.allowed_answers(held)} {what} of a record, then {model.exhausted}"
 
 
 def _held(model: Any) -> str:
@@ -205,13 +205,12 @@ def key(name: Annotated[str, typer.Argument(metavar="NAME", help="The client's n
 
 @config_app.command("rotate")
 def rotate(config: Annotated[Path, typer.Argument(metavar="FILE", help="The TOML file.")]) -> None:
-    """Add a secret for sticky answers.
+    """Add a secret for the draws of answers.
 
     Send SIGHUP to the gateway to use it. Every record then gets a new answer, once.
     """
     from scoreveil.gateway import config_file, secrets
 
     lines = secrets.rotate(config_file.load(config).secrets.file)
-    typer.echo(
-        f"The secret file has {lines} secrets now. Sticky answers promise {lines}·ε in all. Send SIGHUP to use it."
-    )
+    typer.echo(f"The secret file has {lines} secrets now: an answer under each promises {lines}·ε in all.")
+    typer.echo("Send SIGHUP to the gateway to use it.")

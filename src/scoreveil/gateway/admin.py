@@ -27,10 +27,14 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from scoreveil.gateway import metrics, openapi
-from scoreveil.gateway.config import Config
+from scoreveil.gateway.config import Config, memory_words
 from scoreveil.mechanisms.mechanism import DEFAULT_MECHANISM, Mechanism, make
 from scoreveil.veil import Veil
 
+WARNING = (
+    b"# HELP scoreveil_warning What whoever runs the gateway should know.\n# TYPE scoreveil_warning gauge\n"
+    b'scoreveil_warning{reason="no_keys"} %d\n'
+)
 MOST_CLASSES = 64
 MOST_BYTES = 16384
 HEADERS = {
@@ -53,7 +57,7 @@ def application(load: Callable[[], Config]) -> Starlette:
     routes += [
         Route("/api/state", partial(_state, load=load)),
         Route("/api/veil", partial(_playground, load=load), methods=["POST"]),
-        Route("/metrics", _metrics),
+        Route("/metrics", partial(_metrics, load=load)),
         Route("/openapi.json", partial(_openapi, load=load)),
         Route("/healthz", _health),
     ]
@@ -100,9 +104,9 @@ async def _health(request: Request) -> Response:
     return _json({"live": True})
 
 
-async def _metrics(request: Request) -> Response:
+async def _metrics(request: Request, load: Callable[[], Config]) -> Response:
     body, kind = metrics.exposition()
-    return Response(body, headers={"Content-Type": kind})
+    return Response(body + WARNING % bool(load().warnings), headers={"Content-Type": kind})
 
 
 async def _openapi(request: Request, load: Callable[[], Config]) -> Response:
@@ -116,20 +120,18 @@ async def _state(request: Request, load: Callable[[], Config]) -> Response:
     shown = []
     for name, model in config.models.items():
         if not model.is_veiled:
-            nothing = dict.fromkeys(("epsilon", "mechanism", "keep", "classes", "repeats"))
+            nothing = dict.fromkeys(("epsilon", "mechanism", "keep", "classes", "memory", "remembers"))
             shown.append({**counted[name], **nothing})
             continue
         veil = model.bare_veil
-        held = model.answer_releases
         settings = {
             "epsilon": _finite(veil.epsilon),
             "mechanism": "fitted" if veil.mechanism.is_fitted else veil.mechanism.name,
             "keep": getattr(veil.mechanism, "keep", None),
             # of a fitted veil that the playground can try
             "classes": veil.mechanism.classes if _can_be_tried(veil.mechanism) else None,
-            "repeats": model.repeats,
-            # None where only the model itself tells how many releases an answer holds
-            "releases": model.allowed_answers(held) if model.budgeted and held is not None else None,
+            "memory": memory_words(model),
+            "remembers": model.kept_memory is not None,
         }
         shown.append({**counted[name], **settings})
     return _json({"models": shown})

@@ -37,9 +37,13 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 JSON = (b"content-type", b"application/json")
 EVENTS = (b"content-type", b"text/event-stream")
 BINARY = (b"content-type", b"application/octet-stream")
-ONCE = (b"authorization", b"x-api-key", b"content-length", b"content-encoding", b"idempotency-key", HEADER_LENGTH)
+ONCE = (
+    *(b"authorization", b"x-api-key", b"content-length", b"content-encoding", b"idempotency-key", HEADER_LENGTH),
+    b"transfer-encoding",
+)
 COMPLETIONS = "/v1/completions"  # which is there where a language model is
 MODEL_PATH = re.compile("(/v2/models/[^/]+)/.")
+ROWS_OF_AN_ADDRESS = 1000.0  # a second, where anyone may ask a model with memory and no rate is set
 READY_FOR = 0.5  # seconds that an answer about readiness is kept
 
 
@@ -61,31 +65,34 @@ class Gateway:
         self.routes = route_table(config.models)
         self._buckets = buckets
         self._clients = {client.name: client for client in config.auth.clients}
+        self.warnings = config.warnings
         self.held = Held(config.limits.bytes_in_flight)
         self._ready = (-math.inf, False)
         self._asking = asyncio.Lock()
 
-    def limit_requests(self, client: str) -> None:
-        self._limit(client, "requests", 1)
+    def limit_requests(self, exchange: Exchange) -> None:
+        self._limit(exchange, "requests", 1)
 
-    def limit_rows(self, client: str, rows: int) -> None:
-        self._limit(client, "rows", rows)
+    def limit_rows(self, exchange: Exchange, rows: int) -> None:
+        self._limit(exchange, "rows", rows)
 
     def epsilon_limit(self, client: str) -> float:
         """What all fresh answers to the client may add up to; 0: no limit."""
-        return self._of_client(client, "epsilon")
+        return self._of_client(client, "epsilon") or 0.0
 
-    def _of_client(self, client: str, key: str) -> float:
+    def _of_client(self, client: str, key: str) -> float | None:
         """A client's own limit, or that of all."""
-        own = getattr(self._clients.get(client), key, None)
-        found: float = getattr(self.config.limits, key) if own is None else own
-        return found
+        own: float | None = getattr(self._clients.get(client), key, None)
+        return getattr(self.config.limits, key) if own is None else own
 
-    def _limit(self, client: str, what: str, count: int) -> None:
-        """Take tokens, or refuse with 429 and the time to wait."""
-        rate = self._of_client(client, f"{what}_per_second")
+    def _limit(self, exchange: Exchange, what: str, count: int) -> None:
+        """Take tokens, or refuse with 429 and the time to wait. Without keys, each address is a client."""
+        rate = self._of_client(exchange.client, f"{what}_per_second")
+        if rate is None:
+            rate = ROWS_OF_AN_ADDRESS if self.warnings else 0.0
         if rate:
-            wait = self._buckets.take(f"{what}\0{client}", rate, count)
+            name = exchange.client if self.config.has_keys else exchange.address
+            wait = self._buckets.take(f"{what}\0{name}", rate, count)
             if wait:
                 message = f"You may send {rate:g} {what} a second; wait {wait:.1f} seconds."
                 raise Refusal(429, message, "rate", {"retry-after": str(int(wait) + 1)})
@@ -122,7 +129,8 @@ class App:
         start = time.perf_counter()
         gateway = self._worker.gateway
         route = gateway.routes.get(scope["path"])
-        exchange = Exchange(receive, {}, ANONYMOUS, gateway, "" if route is None else route.model)
+        address = scope["client"][0] if scope["client"] else ""
+        exchange = Exchange(receive, {}, ANONYMOUS, address, gateway, "" if route is None else route.model)
         try:
             exchange.headers = _headers(scope["headers"])
             if route is None or not route.open:
@@ -133,7 +141,7 @@ class App:
                 message = f"This path takes {route.method} alone."
                 raise Refusal(405, message, "method", {"allow": route.method})
             if not route.open:
-                gateway.limit_requests(exchange.client)
+                gateway.limit_requests(exchange)
             answer = await _handled(route, exchange)
             if answer.parts is not None:
                 await _stream(send, receive, answer.parts)
@@ -163,6 +171,8 @@ def _headers(given: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
         for name in ONCE:
             if names.count(name) > 1:
                 raise bad_request(f"The header {name.decode()} came twice; send it once.")
+    if headers.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
+        raise bad_request("The only Transfer-Encoding is chunked, and a Content-Length is better.")
     if b"authorization" in headers and b"x-api-key" in headers:
         raise bad_request("The request has both Authorization and X-API-Key; send one of them.")
     return headers

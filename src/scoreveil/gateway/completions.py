@@ -4,11 +4,8 @@ Both are allow-lists. What a request may hold is named here; what is not is refu
 text, a reason to stop and counts of tokens: nothing else of a model server's answer is read.
 """
 
-import functools
-import re
 import secrets
 import time
-import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
@@ -20,14 +17,12 @@ from msgspec import Meta
 from scoreveil.gateway.labels import NoLabel
 from scoreveil.inference_protocol.messages import Name, check_parts, fitted, parsed
 from scoreveil.inference_protocol.refusals import Refusal, bad_request, not_allowed
+from scoreveil.texts import normal_form
 
 MOST_TOP = 20  # of top_logprobs
 FINISHED = ("stop", "length", "content_filter")
 COUNTS = ("prompt_tokens", "completion_tokens")  # not cached_tokens, which tell what others have asked
 LONGEST_NAME = 40
-LONGEST = 1 << 15  # characters of a prompt whose words are looked at: near-duplicates of longer ones are the same text
-TAGS = range(0xE0000, 0xE0200)
-SELECTORS = frozenset(map(chr, (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))))  # of how a sign is drawn
 UNREADABLE = "\ufffd"
 UNLIKELY = -9999.0  # the logprob of what has no probability, as OpenAI writes it
 
@@ -321,21 +316,4 @@ def likeness(prompt: Any) -> str:
     It is no number, whatever the prompt is: numbers would be compared as such.
     """
     text = prompt if isinstance(prompt, str) else " ".join(said["content"] for said in prompt)
-    return f"words {_words(text)}"
-
-
-def _words(text: str) -> str:
-    if len(text) > LONGEST:  # it would keep others waiting
-        return text
-    plain = unicodedata.normalize("NFKC", text).casefold()
-    between, hidden = _signs()
-    return between.sub(" ", hidden.sub("", plain)).strip() or text
-
-
-@functools.cache
-def _signs() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """What stands between words, and what nobody sees. The rare signs beyond these two ranges are taken for letters."""
-    kinds = [(chr(i), unicodedata.category(chr(i))) for i in (*range(0xD800), *range(0xE000, 0x10000), *TAGS)]
-    between = "".join(sign for sign, kind in kinds if kind[0] in "PZ" or kind == "Cc")
-    hidden = "".join(sign for sign, kind in kinds if kind == "Cf" or sign in SELECTORS)
-    return re.compile(f"[{re.escape(between)}]+"), re.compile(f"[{re.escape(hidden)}]+")
+    return f"words {normal_form(text)}"

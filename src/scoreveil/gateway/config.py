@@ -7,7 +7,6 @@
 Field names are the file's keys. `config_file` reads it.
 """
 
-import hashlib
 import ipaddress
 import math
 import re
@@ -24,44 +23,20 @@ from scoreveil import accounting, shapes
 from scoreveil.gateway.labels import check_labels
 from scoreveil.gateway.probabilities import Outputs
 from scoreveil.inference_protocol.tensors import TensorSpec
-from scoreveil.ledger.charges import MOST_UNITS
-from scoreveil.ledger.releases import MOST_OUTCOME
+from scoreveil.ledger.ledger import Horizon
+from scoreveil.ledger.releases import MAX_OUTCOME, MAX_UNITS, Repeat
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.shapes import ManyLabels, MoreAxes, OneColumn, Shape, TopK
 from scoreveil.veil import Veil
 
 SQLITE = "sqlite:///"
 BILLION = 10**9  # units of the ledger in an ε
-MOST_RELEASES = MOST_OUTCOME // 2  # of one answer, where the ledger keeps two bytes of each
+MOST_RELEASES = MAX_OUTCOME // 2  # of one answer, where the ledger keeps two bytes of each
+NO_KEYS = "Clients have no keys, so anyone can use up the answers that records have; set auth.mode."
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 NAME_WORDS = "begins with a letter or digit and goes on with letters, digits, '.', '_' or '-', 128 at most"
 SYMMETRIC = {"HS256", "HS384", "HS512"}
 ALGORITHMS = SYMMETRIC | {f"{family}{bits}" for family in ("RS", "ES", "PS") for bits in (256, 384, 512)} | {"EdDSA"}
-# what people write where a key belongs, the empty key first, which who sends no key would show
-GUESSES = (
-    *(
-        "",
-        " ",
-        "\n",
-        "0",
-        "1",
-        "a",
-        "x",
-        "foo",
-        "bar",
-        "foobar",
-        "hello",
-        "hello world",
-        "Hello, World!",
-        "hello, world",
-    ),
-    *("test", "testing", "test123", "test-key", "test_key", "testkey", "demo", "example", "sample", "default", "none"),
-    *("key", "my-key", "my_key", "mykey", "apikey", "api-key", "api_key", "your-api-key", "your_api_key", "sv_"),
-    *("secret", "my-secret", "mysecret", "token", "bearer", "changeme", "change-me", "change_me", "replace-me"),
-    *("password", "Password", "password1", "password123", "passw0rd", "pass", "letmein", "qwerty", "abc123", "abc"),
-    *("admin", "administrator", "root", "user", "guest", "client", "scoreveil", "gateway", "null", "undefined"),
-    *("12345", "123456", "1234567", "12345678", "123456789", "1234567890", "123", "1234", "111111", "000000"),
-)
 
 Port = Annotated[int, Meta(ge=1, le=65535)]
 Count = Annotated[int, Meta(ge=1)]
@@ -117,16 +92,16 @@ class Server(ConfigTable, frozen=True):
 
 
 class Limits(ConfigTable, frozen=True):
-    """What one request, and one client, may ask for. 0 for a rate: no limit."""
+    """What one request, and one client, may ask for. 0 for a rate or for ε: no limit."""
 
     body_bytes: Count = 16 * 2**20
     rows: Count = 4096
     seconds: Annotated[float, Meta(gt=0)] = 30.0  # for the model's answer
     requests_per_second: Rate = 0.0  # for each client
-    rows_per_second: Rate = 0.0
+    rows_per_second: Rate | None = None  # none given: no limit; but where a model has memory and clients no keys, 1,000
     upstream_bytes: Count = 64 * 2**20  # of an upstream's answer
     bytes_in_flight: Count = 256 * 2**20  # of all requests that a worker holds at a time
-    epsilon: Rate = 100_000.0  # what all fresh answers of one model to one client may add up to; 0: no limit
+    epsilon: Rate = 0.0  # what all answers of one model to one client may add up to, where the model has memory
 
     def __post_init__(self) -> None:
         fits = self.bytes_in_flight >= self.body_bytes
@@ -149,9 +124,6 @@ class Client(ConfigTable, frozen=True):
         _require(re.fullmatch(r"[0-9a-f]{64}", self.sha256), f"{known} is not 64 hex digits; {makes}")
         # a hash has 8 different digits or fewer once in 10^15
         _require(len(set(self.sha256)) > 8, f"{known} is a placeholder and no hash; {makes}")
-        guesses = (*GUESSES, self.name, self.name.lower())
-        guessed = any(hashlib.sha256(guess.encode()).hexdigest() == self.sha256 for guess in guesses)
-        _require(not guessed, f"{known} is that of a key which anyone can guess; {makes}")
 
 
 class Jwt(ConfigTable, frozen=True):
@@ -194,9 +166,21 @@ class Secrets(ConfigTable, frozen=True):
 
 
 class LedgerSettings(ConfigTable, frozen=True):
+    """Where models with memory keep it, and how long."""
+
     url: str = f"{SQLITE}scoreveil-ledger.db"  # relative to the file, as all paths are
+    records: int = Horizon.records  # of all models; the oldest are forgotten beyond that
+    days: int = Horizon.days  # that a record is remembered; 0: however old it is
+
+    @property
+    def horizon(self) -> Horizon:
+        return Horizon(self.records, self.days)
 
     def __post_init__(self) -> None:
+        try:
+            Horizon(self.records, self.days)
+        except ValueError as error:
+            raise ConfigError(f"ledger.{error}") from None
         known = self.url.startswith(("sqlite:", "postgresql:", "postgres:"))
         _require(known, "ledger.url begins with neither sqlite:/// nor postgresql://")
 
@@ -236,6 +220,23 @@ class Upstream(ConfigTable, frozen=True):
         _require(not extra, "the url has a user, a query or a fragment, which are not sent; a token goes to token_file")
 
 
+class Memory(ConfigTable, frozen=True):
+    """How many fresh answers a record and its near-duplicates get together: a number, or what they add up to."""
+
+    answers: Count | None = None
+    epsilon: Annotated[float, Meta(gt=0)] | None = None
+    repeat: Repeat = "same"  # when none is left: the last answer again, or a refusal
+    rule: accounting.ClosedForm = "pure"  # how answers add up to epsilon
+    delta: float | None = None
+    typical: Path | None = None  # inputs as clients send them, .npy: they tell how near a near-duplicate is
+
+    def __post_init__(self) -> None:
+        words = "memory has one of answers, a number of fresh answers for each record, and epsilon, what they add up to"
+        _require((self.answers is None) != (self.epsilon is None), words)
+        idle = self.answers is not None and (self.rule, self.delta) != ("pure", None)
+        _require(not idle, "memory.rule and memory.delta say how answers add up to epsilon; remove them beside answers")
+
+
 class Model(ConfigTable, frozen=True):
     """One model: where its scores come from, and what may be told of them.
 
@@ -258,12 +259,7 @@ class Model(ConfigTable, frozen=True):
     parameters: tuple[str, ...] = ()  # request parameters that the upstream may see
     inputs: tuple[TensorSpec, ...] = ()
     labels: tuple[str, ...] = ()  # a language model's answers; without them its texts pass, and no logprobs
-    repeats: Literal["sticky", "budget"] = "sticky"
-    total: float | None = None  # budget: the ε that the releases of one record may add up to
-    rule: accounting.ClosedForm = "pure"
-    delta: float | None = None
-    exhausted: Literal["replay", "refuse"] = "refuse"
-    typical: Path | None = None  # inputs as clients send them, .npy: they tell how near a near-duplicate is
+    memory: Memory | None = None
 
     def __post_init__(self) -> None:
         sources = sum(source is not None for source in (self.onnx, self.skops, self.python, self.upstream))
@@ -290,15 +286,11 @@ class Model(ConfigTable, frozen=True):
             _require(len(self.scores) == 1, "a list of the largest is one output of scores, with its labels in passes")
             known = self.outputs == "scores" or self.classes is None
             _require(known, "logits of a list do not tell what the rest has; remove classes")
-        if self.budgeted:
-            _require(self.total is not None, "repeats = 'budget' needs total: the ε that all releases may add up to")
-            _require(self.knows_records, "repeats = 'budget' needs inputs here, so that a record is one")
-        _require(self.typical is None or self.knows_records, "typical needs inputs here, so that a record is one")
-        if not self.budgeted:
-            _require((self.total, self.delta) == (None, None), "total and delta are only used with repeats = 'budget'")
+        words = "memory needs inputs here, the name, datatype and shape of each, so that a record is one"
+        _require(self.memory is None or self.knows_records, words)
 
     def _check_language(self) -> None:
-        idle: dict[str, Any] = {"inputs": self.inputs, "parameters": self.parameters, "typical": self.typical}
+        idle: dict[str, Any] = {"inputs": self.inputs, "parameters": self.parameters}
         idle |= {"shape": self.shape, "threshold": self.threshold, "classes": self.classes, "releases": self.releases}
         given = [key for key, value in idle.items() if value]
         _require(not given, f"a language model takes prompts alone; remove {', '.join(given)}")
@@ -310,26 +302,27 @@ class Model(ConfigTable, frozen=True):
                 raise ConfigError(str(error)) from None
         else:
             words = "without labels a language model's texts pass, and there is nothing to veil"
-            spare = {**self.veil, **({"repeats": self.repeats} if self.budgeted else {})}
+            spare = {**self.veil, **({} if self.memory is None else {"memory": self.memory})}
             _require(not spare, f"{words}: name labels, or remove {', '.join(spare)}")
 
     @property
-    def budgeted(self) -> bool:
-        return self.repeats == "budget"
-
-    @property
-    def remembers(self) -> bool:
-        """Whether records, their answers and what they spent are kept in the ledger: where they are known, and a
-        release has a price. A veil without ε has none."""
-        return self.is_veiled and self.knows_records and math.isfinite(self.bare_veil.guarantee.epsilon)
+    def kept_memory(self) -> Memory | None:
+        """The memory that it has. A fitted veil needs none and gets none unasked; one that was not fitted promises
+        nothing about a record that is asked about again and again, so such a record is answered once."""
+        if not self.is_veiled or not self.knows_records:
+            return None
+        veil = self.bare_veil
+        if not math.isfinite(veil.guarantee.epsilon):
+            return None
+        return self.memory or (None if veil.mechanism.is_fitted else Memory(answers=1))
 
     @property
     def needs_secret(self) -> bool:
-        """Whether answers are drawn, or records named. A fitted veil without ε is a function of the scores."""
+        """Whether answers are drawn, or records remembered. A fitted veil without ε is a function of the scores."""
         if not self.is_veiled:
             return False
         mechanism = self.bare_veil.mechanism
-        return self.remembers or mechanism.classes is None or mechanism.draws(mechanism.classes) > 0
+        return self.kept_memory is not None or mechanism.classes is None or mechanism.draws(mechanism.classes) > 0
 
     @property
     def is_v2(self) -> bool:
@@ -449,28 +442,29 @@ class Model(ConfigTable, frozen=True):
         return isinstance(self.bare_veil.shape, TopK)
 
     def allowed_answers(self, releases: int) -> int:
-        """b: how many answers about one record, each of so many releases, stay within `total`."""
-        assert self.total is not None  # a budget has one
-        each = accounting.query_bound(self.bare_veil.guarantee, self.total, self.rule, self.delta)
-        return each // releases
+        """How many fresh answers about one record there are, each of so many releases; 0 without memory."""
+        memory = self.kept_memory
+        if memory is None or memory.epsilon is None:
+            return 0 if memory is None else memory.answers or 0
+        return accounting.query_bound(self.bare_veil.guarantee, memory.epsilon, memory.rule, memory.delta) // releases
 
-    def check_price(self, releases: int) -> None:
-        """Refuse a budget that bears no answer of so many releases, and an answer that the ledger cannot count."""
-        _require(
-            not self.budgeted or math.isfinite(self.bare_veil.guarantee.epsilon),
-            "repeats = 'budget' counts ε, and this veil promises none: memory means nothing without an ε. "
-            "Remove repeats and total, or use a veil that was fitted with ε",
-        )
-        if self.budgeted and self.allowed_answers(releases) < 1:
+    def check_memory(self, releases: int) -> None:
+        """Refuse memory without an ε, too little for one answer of so many releases, and what cannot be counted."""
+        memory = self.kept_memory
+        words = "memory means nothing without an ε: the veil answers the same however often it is asked. Remove memory"
+        _require(self.memory is None or memory is not None, f"{words}, or use a veil with ε")
+        if memory is None:
+            return
+        if self.allowed_answers(releases) < 1:
             held = "" if releases == 1 else f" An answer holds {releases} releases."
-            raise ConfigError(f"total = {self.total:g} allows no release; raise it, or lower epsilon.{held}")
-        if self.remembers:
-            self.client_price(releases)
+            raise ConfigError(f"memory.epsilon = {memory.epsilon:g} allows no answer; raise it, or lower ε.{held}")
+        self.client_price(releases)
 
     @property
     def unit(self) -> str:
         """What the ledger counts a record's releases in: ε, or ρ under the rule "zcdp"."""
-        return "rho" if self.budgeted and self.rule == "zcdp" else "epsilon"
+        memory = self.kept_memory
+        return "rho" if memory is not None and memory.rule == "zcdp" else "epsilon"
 
     def price(self, releases: int, promise: Guarantee | None = None) -> int:
         """What an answer of so many releases costs its record, in billionths of the unit.
@@ -483,6 +477,19 @@ class Model(ConfigTable, frozen=True):
     def client_price(self, releases: int, promise: Guarantee | None = None) -> int:
         """What it costs the client: ε, in billionths."""
         return _billionths((promise or self.bare_veil.guarantee).epsilon * releases)
+
+
+def memory_words(model: Model) -> str:
+    """What becomes of a record that is asked about again, in words."""
+    memory = model.kept_memory
+    if memory is None:
+        return "the same question always gets the same answer; nothing is remembered"
+    then = "the last one again" if memory.repeat == "same" else "none"
+    if memory.answers is not None:
+        count = "one answer" if memory.answers == 1 else f"{memory.answers} answers"
+    else:
+        count = f"answers of {'ρ' if model.unit == 'rho' else 'ε'} = {memory.epsilon:g} in all"
+    return f"{count} for a record and its near-duplicates, then {then}"
 
 
 def _labels(veil: Veil) -> int | None:
@@ -503,10 +510,8 @@ def _shape_words(shape: Shape | None) -> str:
 def _billionths(amount: float) -> int:
     """Rounded up, as decimals: 0.1 is exactly a tenth."""
     units = max(1, math.ceil(Fraction(repr(float(amount))) * BILLION))
-    most = MOST_UNITS // BILLION
-    _require(
-        units <= MOST_UNITS, f"an answer would spend {amount:g}, and the ledger counts up to {most:,} for a record"
-    )
+    most = MAX_UNITS // BILLION
+    _require(units <= MAX_UNITS, f"an answer would spend {amount:g}, and the ledger counts up to {most:,} for a record")
     return units
 
 
@@ -532,15 +537,28 @@ class Config(ConfigTable, frozen=True):
             self.auth.mode is not None or self.server.local,
             f"others can connect to server.host {self.server.host}: set auth.mode, to 'none' if all of them may ask",
         )
+        limited = self.limits.epsilon or any(client.epsilon for client in self.auth.clients)
+        _require(not limited or self.has_keys, "limits.epsilon is the limit of one client, and clients have no keys")
+        _require(not limited or self.has_memory, "limits.epsilon counts answers of models with memory; none has one")
 
     @property
     def language_models(self) -> list[str]:
         return [name for name, model in self.models.items() if model.is_language]
 
     @property
-    def remembers(self) -> bool:
+    def has_keys(self) -> bool:
+        """Whether clients can be told apart."""
+        return self.auth.mode in ("keys", "jwt")
+
+    @property
+    def has_memory(self) -> bool:
         """Whether a ledger is needed."""
-        return any(model.remembers for model in self.models.values())
+        return any(model.kept_memory is not None for model in self.models.values())
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What whoever runs the gateway should know."""
+        return (NO_KEYS,) if self.has_memory and not self.has_keys and not self.server.local else ()
 
     @property
     def needs_secret(self) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from msgspec import structs
 
 from scoreveil import typed
-from scoreveil.gateway.config import NAME, NAME_WORDS, SQLITE, Config, ConfigError, LedgerSettings, Model, Secrets
+from scoreveil.gateway.config import NAME, NAME_WORDS, SQLITE, Config, ConfigError, Model, Secrets
 from scoreveil.mechanisms.mechanism import named, names
 from scoreveil.typed import LONGEST_NAME
 
@@ -57,7 +57,7 @@ def parse(tree: Mapping[str, Any], base: Path = Path()) -> Config:
     url, secret = config.ledger.url, base.absolute() / config.secrets.file
     if url.startswith(SQLITE):
         url = f"{SQLITE}{base.absolute() / url.removeprefix(SQLITE)}"
-    return structs.replace(config, ledger=LedgerSettings(url), secrets=Secrets(secret))
+    return structs.replace(config, ledger=structs.replace(config.ledger, url=url), secrets=Secrets(secret))
 
 
 def _model(name: str, table: Any, base: Path) -> Model:
@@ -81,7 +81,7 @@ def _model(name: str, table: Any, base: Path) -> Model:
             if releases is None and model.upstream is not None:
                 words = "in front of a server, say how many labels or places a record has"
                 raise ConfigError(f"releases is missing: {words}.")
-            model.check_price(releases or 1)
+            model.check_memory(releases or 1)
     except ValueError as error:
         raise ConfigError(f"{place}: {error}") from None
     return model

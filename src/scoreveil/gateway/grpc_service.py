@@ -9,6 +9,7 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import grpc
 import numpy as np
@@ -216,7 +217,7 @@ class Service:
             "query_string": b"",
             "root_path": "",
             "headers": [*_headers(context), *headers.items()],
-            "client": None,
+            "client": (unquote(context.peer()).rpartition(":")[0], 0),
             "server": None,
         }
         sent: list[dict[str, Any]] = []

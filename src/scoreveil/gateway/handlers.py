@@ -12,7 +12,8 @@ from scoreveil import __version__
 from scoreveil.gateway import completions
 from scoreveil.gateway.completions import CompletionForm
 from scoreveil.gateway.language import TextUpstream
-from scoreveil.gateway.served import Asker, ServedModel, request_digest
+from scoreveil.gateway.memory import Asker
+from scoreveil.gateway.served import ServedModel, request_digest
 from scoreveil.inference_protocol.messages import HEADER_LENGTH, LARGE
 from scoreveil.inference_protocol.refusals import Refusal, bad_request
 
@@ -47,6 +48,7 @@ class Exchange:
     receive: Receive
     headers: Headers
     client: str
+    address: str  # where it comes from
     gateway: "Gateway"
     model: str  # its name, on the routes of models; on those for several, once the request was read
 
@@ -67,8 +69,10 @@ async def live(exchange: Exchange) -> Answer:
 
 
 async def server_ready(exchange: Exchange) -> Answer:
-    ready = await exchange.gateway.ready()
-    return Answer(orjson.dumps({"ready": ready}), status=200 if ready else 503)
+    ready, warnings = await exchange.gateway.ready(), exchange.gateway.warnings
+    return Answer(
+        orjson.dumps({"ready": ready, **({"warnings": warnings} if warnings else {})}), status=200 if ready else 503
+    )
 
 
 async def metadata(exchange: Exchange) -> Answer:
@@ -82,7 +86,7 @@ async def model_ready(exchange: Exchange) -> Answer:
 
 async def _is_ready(gateway: "Gateway", served: ServedModel) -> bool:
     ready = await served.source.ready()
-    if ready and served.remembers and gateway.ledger is not None:
+    if ready and served.memory is not None and gateway.ledger is not None:
         ready = await gateway.ledger.ready()
     return ready
 
@@ -185,7 +189,7 @@ async def _read(exchange: Exchange, body: bytes) -> Any:
         query = source.read(body, header)
     else:  # beside the loop, so that the others are not kept waiting
         query = await asyncio.get_running_loop().run_in_executor(READERS, source.read, body, header)
-    exchange.gateway.limit_rows(exchange.client, query.rows)
+    exchange.gateway.limit_rows(exchange, query.rows)
     return query
 
 

@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from scoreveil.gateway import logs, secrets
-from scoreveil.gateway.config import SQLITE, Config, Model
+from scoreveil.gateway.config import SQLITE, Config, LedgerSettings, Model
 from scoreveil.gateway.secrets import Keys
-from scoreveil.ledger import Ledger, LedgerUnavailable, open_ledger
+from scoreveil.ledger import Ledger, LedgerUnavailable, open_books, open_ledger
+from scoreveil.ledger.releases import unit_fact
 
 OTHER_SECRET = (
     "The ledger was begun with another secret, so it would know no record again. Put the secret file of its backup "
@@ -34,8 +35,8 @@ class LedgerMismatch(ValueError):
 class LedgerLink:
     """A ledger at an address, and the attempt to reach it."""
 
-    def __init__(self, url: str) -> None:
-        self._url = url
+    def __init__(self, settings: LedgerSettings) -> None:
+        self._settings = settings
         self._ledger: Ledger | None = None
         self._opening = asyncio.Lock()
         self._required: tuple[Keys, Mapping[str, Model]] | None = None
@@ -68,7 +69,7 @@ class LedgerLink:
             async with self._opening:
                 if self._ledger is None:
                     try:
-                        ledger = await open_ledger(self._url)
+                        ledger = await open_ledger(self._settings.url, self._settings.horizon)
                     except (OSError, ValueError, ModuleNotFoundError) as error:
                         logs.failure("ledger_not_opened", error)
                         raise LedgerUnavailable("it cannot be opened") from None
@@ -87,11 +88,12 @@ class LedgerLink:
         keys, models = self._required
         if (await ledger.bind({"secret": keys.fingerprint}))["secret"] != keys.fingerprint:
             raise LedgerMismatch(OTHER_SECRET)
-        for name, model in models.items():
-            if model.remembers:
-                held = await ledger.convert(name, model.unit, model.price(model.answer_releases or 1))
-                if held != model.unit:
-                    raise LedgerMismatch(OTHER_UNIT.format(model=name, held=held, asked=model.unit))
+        asked = {name: model.unit for name, model in models.items() if model.kept_memory is not None}
+        facts = await ledger.bind({unit_fact(name): unit for name, unit in asked.items()})
+        for name, unit in asked.items():
+            held = facts[unit_fact(name)]
+            if held != unit:
+                raise LedgerMismatch(OTHER_UNIT.format(model=name, held=held, asked=unit))
 
 
 def load_keys(config: Config) -> Keys | None:
@@ -103,9 +105,9 @@ def load_keys(config: Config) -> Keys | None:
     if not config.needs_secret:
         return None
     path = config.secrets.file
-    if config.remembers and not secrets.is_there(path):
+    if config.has_memory and not secrets.is_there(path):
         try:
-            is_used = asyncio.run(_is_used(config.ledger.url))
+            is_used = asyncio.run(_is_used(config.ledger))
         except LedgerUnavailable as error:
             why = f"There is no secret file {path}, and whether the ledger was begun with one cannot be told"
             raise ValueError(f"{why}: {error.reason}.") from None
@@ -114,11 +116,7 @@ def load_keys(config: Config) -> Keys | None:
     return secrets.load(path)
 
 
-async def _is_used(url: str) -> bool:
-    if url.startswith(SQLITE) and not Path(url.removeprefix(SQLITE)).exists():
+async def _is_used(settings: LedgerSettings) -> bool:
+    if settings.url.startswith(SQLITE) and not Path(settings.url.removeprefix(SQLITE)).exists():
         return False
-    ledger = await open_ledger(url)
-    try:
-        return bool(await ledger.bind({}) or await ledger.books.totals())
-    finally:
-        await ledger.close()
+    return bool(await (await open_books(settings.url)).facts())

@@ -40,8 +40,8 @@ class Metrics:
         self.requests = counter("requests", "Requests, by status.", "status")
         self.rows = counter("rows", "Score vectors released.")
         self.refusals = counter("refusals", "Refusals, by reason.", "reason")
-        self.charged = counter("charged", "Releases charged to records.")
-        self.replayed = counter("replayed", "Answers replayed, their budget spent.")
+        self.charged = counter("charged", "Fresh answers, charged to their records.")
+        self.repeated = counter("repeated", "Earlier answers that were given again.")
         self.seconds = Histogram(
             "scoreveil_seconds", "Time from a request's first byte.", ["model"], buckets=BUCKETS, registry=registry
         )
@@ -63,7 +63,7 @@ class ModelMetrics:
         self._rows = metrics.rows.labels(model)
         self._seconds = metrics.seconds.labels(model)
         self.charged = metrics.charged.labels(model)
-        self.replayed = metrics.replayed.labels(model)
+        self.repeated = metrics.repeated.labels(model)
 
     def answered(self, rows: int, seconds: float) -> None:
         self._ok.inc()
@@ -101,7 +101,7 @@ class ModelState:
     refusals: dict[str, int]
     rows: int
     charged: int
-    replayed: int
+    repeated: int
     latency: dict[str, float]  # milliseconds by quantile
 
 
@@ -130,7 +130,7 @@ def _state(model: str, samples: list[Any]) -> ModelState:
         refusals={reason: int(count) for reason, count in by_label("refusals_total", "reason").items()},
         rows=int(total("rows")),
         charged=int(total("charged")),
-        replayed=int(total("replayed")),
+        repeated=int(total("repeated")),
         latency={f"p{q:g}": quantile(buckets, q / 100) * 1000 for q in (50, 95, 99)},
     )
 

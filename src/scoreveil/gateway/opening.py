@@ -31,12 +31,14 @@ from scoreveil.inference_protocol.refusals import Refusal
 from scoreveil.inference_protocol.tensors import Array, TensorSpec
 from scoreveil.ledger import LedgerUnavailable, open_books, open_ledger
 from scoreveil.mechanisms.scores import check_rows
+from scoreveil.neighbourhood import few_numbers, typical_inputs
 from scoreveil.shapes import ManyLabels, OneColumn, Shape
 from scoreveil.veil import NOTHING, Veil
 
 # this process has no threads yet, so that it can be copied, which is fastest; macOS cannot bear that
 CHILD = "fork" if sys.platform == "linux" else "spawn"
 MOST_NAMED = 12  # classes that are named
+FEW_NUMBERS = "Its records have so few numbers that strangers are taken for each other; give memory.typical."
 NEGATIVES = (
     "has two columns that are each other's negatives, [-z, z]: one logit written twice, of which softmax would make "
     "the probability of 2z. Serve probabilities: convert the model without raw scores (skl2onnx: raw_scores=False), or "
@@ -74,10 +76,12 @@ def here(config: Config) -> list[str]:
         with said_of(f"models.{name}"):
             if model.is_veiled:
                 model.make_veil()
+                if model.memory is not None and model.memory.typical is not None:
+                    typical_inputs(model.memory.typical)
             if model.upstream is None:
                 opened = embedded.load(name, model)
                 counted = embedded.counted(model, opened)
-                counted.check_price(counted.answer_releases or 1)
+                counted.check_memory(counted.answer_releases or 1)
                 lines += _describe(name, counted, opened)
     return lines
 
@@ -88,7 +92,7 @@ async def everything(config: Config) -> list[str]:
     if config.needs_secret:
         with said_of("secrets"):
             lines.append(_secret(config.secrets.file))
-    if config.remembers:
+    if config.has_memory:
         with said_of("ledger"):
             lines.append(await _ledger(config.ledger.url))
             await _check_fingerprint(config.ledger.url, config.secrets.file)
@@ -130,6 +134,9 @@ def _describe(name: str, model: Model, opened: LoadedModel) -> list[str]:
         else:
             words = _passed(model) if spec.name in model.passes else f"not served (passes = [{spec.name!r}] would)"
         lines.append(f"  output  {_shape(spec)}: {words}")
+    memory = model.kept_memory
+    if memory is not None and memory.typical is None and few_numbers(spec.shape for spec in opened.inputs):
+        lines.append(f"  {FEW_NUMBERS}")
     return [*lines, *_spends(model)]
 
 
@@ -247,7 +254,7 @@ def kept(config: Config) -> list[str]:
     lines = [f"Secret   {_found(path)}"] if config.needs_secret else []
     if lines and secrets.VARIABLE in os.environ:
         lines = [f"Secret   that of {secrets.VARIABLE} in the environment"]
-    if config.remembers:
+    if config.has_memory:
         # the address of a database may hold a password
         place = _found(Path(url.removeprefix(SQLITE))) if url.startswith(SQLITE) else "PostgreSQL, as ledger.url says"
         lines.append(f"Ledger   {place}")
@@ -275,7 +282,7 @@ async def _ledger(url: str) -> str:
         _check_writable(path)
         return f"Ledger {path} is not there; it is made at the first start."
     totals = await (await open_books(url)).totals()
-    return f"Ledger {path}: {sum(total.releases for total in totals):,} releases so far."
+    return f"Ledger {path}: {sum(total.records for total in totals):,} records."
 
 
 async def _check_fingerprint(url: str, secret: Path) -> None:
@@ -285,7 +292,7 @@ async def _check_fingerprint(url: str, secret: Path) -> None:
     books = await open_books(url)
     begun = (await books.facts()).get("secret")
     if not secrets.is_there(secret):
-        if begun or await books.totals():
+        if begun:
             raise ValueError(NO_SECRET.format(path=secret))
     elif begun and begun != secrets.load(secret, create=False).fingerprint:
         raise ValueError(OTHER_SECRET)

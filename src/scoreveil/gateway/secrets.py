@@ -2,10 +2,9 @@
 
 The file holds one secret a line, 64 hex digits each, oldest first.
 
-- The first line keys the ledger: record keys, and the draws of budgeted answers. It stays, because another one would
-  forget what has been spent.
-- The last line keys sticky answers. `rotate` adds a line; SIGHUP makes it count. Every answer is then drawn anew, so
-  each rotation is one more release for every record: n lines promise n·ε in all.
+- The first line keys the marks by which the ledger knows records. It stays, because another one would forget them all.
+- The last line keys the draws. `rotate` adds a line; SIGHUP makes it count. Every answer is then drawn anew, so each
+  rotation is one more answer for every record: n lines promise n·ε in all.
 """
 
 import hmac
@@ -22,7 +21,7 @@ VARIABLE = "SCOREVEIL_SECRET"
 
 @dataclass(frozen=True, repr=False)
 class Keys:
-    """`records` for the ledger, `answers` for sticky draws, and how many times those were drawn anew."""
+    """`records` for the ledger's marks, `answers` for draws, and how many times these were drawn anew."""
 
     records: bytes
     answers: bytes
@@ -60,7 +59,7 @@ def load(path: Path, create: bool = True) -> Keys:
 
 
 def rotate(path: Path) -> int:
-    """Add a secret for sticky answers, in one atomic step; the number of lines now."""
+    """Add a secret for the draws, in one atomic step; the number of lines now."""
     load(path)
     lines = [*path.read_text(encoding="ascii").split(), secrets.token_hex(32)]
     atomic.write(path, "\n".join(lines) + "\n", mode=0o600)

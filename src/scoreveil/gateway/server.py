@@ -33,13 +33,15 @@ from scoreveil.gateway.app import App
 from scoreveil.gateway.config import Config, ConfigError, Server
 from scoreveil.gateway.ledger_link import load_keys
 from scoreveil.gateway.shared_config import SharedConfig
-from scoreveil.gateway.worker import Worker, leave_with
+from scoreveil.gateway.worker import Worker, heartbeat, leave_with
 
 CONNECTIONS = 16_384  # of clients, for each worker
 LASTING = 10  # seconds after which the death of a worker is not one of a row
 LONGEST_PAUSE = 30  # seconds before a worker is started again
 OTHER_FILES = 512  # descriptors that a worker needs for all else
 IDLE = 10  # seconds
+SILENCE = 10  # seconds without a sign after which a worker hangs
+WATCH = 1.0  # seconds between two looks at the workers
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ def run(setup: Setup, ready: Callable[[], None]) -> None:
     load_keys(config)  # which makes the secret
     # workers start from nothing: threads of this process, such as the admin port's, do not survive a fork
     multiprocessing.set_start_method("spawn", force=True)
-    folder = Path(tempfile.mkdtemp(prefix="scoreveil-"))
+    folder = _scratch()
     shared = SharedConfig.of(config)
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")  # workers are what runs in parallel; their threads would only contend
@@ -84,6 +86,17 @@ def run(setup: Setup, ready: Callable[[], None]) -> None:
     finally:
         admin.stop()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _scratch() -> Path:
+    """A folder in memory or on disk for what the processes count together; also where the file system is read-only."""
+    try:
+        return Path(tempfile.mkdtemp(prefix="scoreveil-"))
+    except FileNotFoundError:  # no place for temporary files can be written
+        tempfile.tempdir = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="scoreveil-", dir="/dev/shm")
+        # numba's cache too: else workers would do without kernels
+        os.environ.setdefault("NUMBA_CACHE_DIR", tempfile.tempdir)
+        return Path(tempfile.tempdir)
 
 
 def _connections() -> dict[str, Any]:
@@ -167,7 +180,7 @@ def _check_free(host: str, port: int) -> None:
 
 
 class Supervisor(MPServer):
-    """Granian's main process, which replaces workers that died, and says why they did.
+    """Granian's main process, which replaces workers that died or hang, and says why they did.
 
     Granian itself gives up after two deaths within seconds. Here a worker that cannot start ends the gateway only while
     none has ever served; later it is tried again, after a pause that grows, and the others serve meanwhile.
@@ -177,12 +190,18 @@ class Supervisor(MPServer):
         super().__init__(*arguments, **options)
         self._folder = folder
         self._failures: dict[int, int] = {}  # of each worker, in a row
+        self._heartbeats = Heartbeats(folder)
 
     def _serve_loop(self, spawn_target: Any, target_loader: Any) -> None:
         due: dict[int, float] = {}  # which worker is started again, and when
         while not self.interrupt_signal:
-            self.main_loop_interrupt.wait(max(0.0, min(due.values()) - time.monotonic()) if due else None)
+            next_start = max(0.0, min(due.values()) - time.monotonic()) if due else WATCH
+            self.main_loop_interrupt.wait(min(next_start, WATCH))
             self.main_loop_interrupt.clear()
+            for process in self._heartbeats.silent([worker.inner.pid for worker in self.wrks]):
+                logs.event("worker_hangs", message=f"It gave no sign for {SILENCE} seconds and is ended.")
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
             while self.interrupt_children and not self.interrupt_signal:
                 index = self.interrupt_children.pop()
                 pause = self._pause(index)
@@ -210,9 +229,30 @@ class Supervisor(MPServer):
         return pause
 
 
+class Heartbeats:
+    """Which workers have given no sign for so long that they hang: others would wait for answers from them."""
+
+    def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._folder, self._clock = folder, clock
+        self._last: dict[int, tuple[int, float]] = {}  # of each worker, its last sign, and when it was first seen
+        self._looked = clock()
+
+    def silent(self, processes: list[int]) -> list[int]:
+        now = self._clock()
+        # after a pause of this process, or of the whole machine, signs are waited for anew
+        paused, self._looked = now - self._looked > SILENCE / 2, now
+        before, self._last = {} if paused else self._last, {}
+        for process in processes:
+            with contextlib.suppress(FileNotFoundError):  # one that is still starting
+                sign = heartbeat(self._folder, process).stat().st_mtime_ns
+                seen = before.get(process, (sign, now))
+                self._last[process] = seen if seen[0] == sign else (sign, now)
+        return [process for process, (_, since) in self._last.items() if now - since > SILENCE]
+
+
 def served(folder: Path, process: int) -> bool:
     """Whether a worker came as far as serving."""
-    return (folder / f"worker-{process}").exists()
+    return heartbeat(folder, process).exists()
 
 
 def _reason(status: int | None) -> str:

@@ -32,10 +32,10 @@ class Query(Protocol):
     def rows(self) -> int: ...
 
     def records(self) -> list[bytes]:
-        """Each row's inputs, as the bytes that tell a record."""
+        """Each row's inputs, as bytes that are the same for the same values."""
 
     def inputs(self) -> list[Any]:
-        """What the model is asked, a row for each record."""
+        """What the model is asked, a row for each record: near-duplicates are told by it."""
 
 
 Q = TypeVar("Q", bound=Query)
@@ -114,10 +114,12 @@ class TensorSource(Source[TensorQuery]):
         self._most = limits.rows
         self._shape, self._lists, self._places = model.bare_veil.shape, model.lists, model.has_places
         # of a list all is asked for: what the client does not want to see says how it is ordered
-        self._asks_all = model.remembers or self._lists
-        # the gateway itself needs the inputs to run a model, to know or smooth a record, and to write tensors in binary
-        smooths = model.is_veiled and model.bare_veil.smoothing is not None
-        self._reads_numbers = model.knows_records or smooths or model.upstream is None or model.upstream.binary
+        self._asks_all = model.kept_memory is not None or self._lists
+        # the gateway itself needs the inputs to run a model, to tell or smooth a record, and to write tensors in binary
+        veil = model.bare_veil
+        asks_about_records = veil.smoothing is not None or (veil.mechanism.is_fitted and model.needs_secret)
+        writes_binary = model.upstream is None or model.upstream.binary
+        self._reads_numbers = model.knows_records or asks_about_records or writes_binary
 
     def read(self, body: bytes, header: bytes | None) -> TensorQuery:
         request = messages.read_request(body, header, self._passed, self._most, self._reads_numbers, self.inputs)

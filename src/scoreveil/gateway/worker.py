@@ -1,6 +1,7 @@
 """The life of one worker: it opens what the configuration names, reloads on SIGHUP, and closes what it opened."""
 
 import asyncio
+import contextlib
 import gc
 import os
 import shutil
@@ -28,6 +29,7 @@ from scoreveil.mechanisms import loading
 
 LISTENING = ("host", "port", "grpc_port", "admin_host", "admin_port")
 READ_AT_START = (*LISTENING, "tls_cert", "tls_key", "tls_client_ca", "workers", "drain_seconds")  # of `Server`
+HEARTBEAT = 1.0  # seconds
 CATCH_UP = 1.0  # seconds from the end of the start, when the server runs the event loop again
 
 
@@ -60,7 +62,7 @@ class Worker:
             return
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGHUP, lambda: self._begin(self._reload()))
-        (self._folder / f"worker-{os.getpid()}").touch()  # from now on SIGHUP may come
+        heartbeat(self._folder, os.getpid()).touch()  # from now on SIGHUP may come
         self._catch_up()  # it may have come while this one was starting,
         loop.call_later(CATCH_UP, self._catch_up)  # or between two runs of the event loop, which hear no signal
         # what was loaded stays: the garbage collector need not look at it again and again
@@ -69,6 +71,7 @@ class Worker:
         gc.set_threshold(20_000, 20, 50)
         await send({"type": "lifespan.startup.complete"})
         self._begin(self._warm())
+        self._begin(self._beat())
         await receive()
         if grpc is not None:
             await grpc.stop(self._started.drain_seconds)
@@ -85,6 +88,14 @@ class Worker:
             return self.gateway.authenticate(headers) is not None
 
         return await grpc_service.start(App(self), known, self._started, self.gateway.config.limits)
+
+    async def _beat(self) -> None:
+        """Show the main process that this worker answers."""
+        sign = heartbeat(self._folder, os.getpid())
+        while True:
+            await asyncio.sleep(HEARTBEAT)
+            with contextlib.suppress(OSError):
+                os.utime(sign)
 
     async def _warm(self) -> None:
         """Wait for the kernels, and say so to the main process. Connections are accepted meanwhile."""
@@ -108,9 +119,9 @@ class Worker:
         if self._metrics is None:
             self._metrics = Metrics()
         ledger = None
-        if config.remembers:  # one that is open stays open, with all that was charged
-            assert keys is not None  # who remembers needs a secret
-            ledger = self._ledgers.setdefault(config.ledger.url, LedgerLink(config.ledger.url))
+        if config.has_memory:  # one that is open stays open, with all that was charged
+            assert keys is not None  # whoever remembers needs a secret
+            ledger = self._ledgers.setdefault(config.ledger.url, LedgerLink(config.ledger))
             await ledger.require(keys, config.models)
         models = {}
         for name, model in config.models.items():
@@ -159,6 +170,11 @@ class Worker:
         for ledger in self._ledgers.values():
             await ledger.close()
         self._buckets.close()
+
+
+def heartbeat(folder: Path, process: int) -> Path:
+    """The file that a worker touches while it lives."""
+    return folder / f"worker-{process}"
 
 
 def needs_restart(started: Server, read: Server) -> str:

@@ -1,53 +1,53 @@
-"""The ledger: how often each record may still be asked, kept through crashes, for any number of workers.
+"""The ledger: how often each record may still be answered, kept through crashes, for any number of workers.
 
-    ledger = await open_ledger("sqlite:///ledger.db")                  # or "postgresql://…"
-    key = record_key(secret, "digits", "1", record)                    # the record itself is never stored
-    [grant] = await ledger.charge("digits", [key], limit=5)            # on disk when this returns
-    grant.granted, grant.number                                        # True, 1: draw from (record, number), release
+    ledger = await open_ledger("sqlite:///ledger.db")                   # or "postgresql://…"
+    asked = Questions("digits", settings, marks, outcomes, units=1)     # what was drawn, should a fresh answer be due
+    answers = await ledger.answer(asked)                                # on disk when this returns
+    answers.refused, answers.outcomes                                   # "", and what to release
 
-Charge, then draw, then release: a crash in between may over-charge what was under way, it never under-charges. Where
-the ledger cannot promise that, it raises LedgerUnavailable, and nothing may be released.
+Records are told by their marks (`neighbourhood.py`), never stored. Draw, ask, then release what the ledger says: a
+crash in between may charge too much, never too little. Where the ledger cannot promise that, it raises
+LedgerUnavailable, and nothing may be released.
 """
 
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote
 
-from scoreveil.ledger.books import Books, Forgotten, Head, Record, Scope, Total, Verification
-from scoreveil.ledger.charges import Grant, record_key
+from scoreveil.ledger.books import Books, Forgotten, Head, Scope, Total, Verification
 from scoreveil.ledger.errors import IdempotencyConflict, LedgerUnavailable
-from scoreveil.ledger.ledger import Ledger
-from scoreveil.ledger.releases import Answered, Questions, Repeats
+from scoreveil.ledger.ledger import Horizon, Ledger
+from scoreveil.ledger.releases import Answers, Questions, Repeat
 
 __all__ = [
-    "Answered",
+    "Answers",
     "Books",
     "Forgotten",
-    "Grant",
     "Head",
+    "Horizon",
     "IdempotencyConflict",
     "Ledger",
     "LedgerUnavailable",
     "Questions",
-    "Record",
-    "Repeats",
+    "Repeat",
     "Scope",
     "Total",
     "Verification",
     "open_books",
     "open_ledger",
-    "record_key",
 ]
 
 TIMEOUT = 10.0  # seconds after which a call that the storage does not answer fails
+HORIZON = Horizon()
 SQLITE, POSTGRES = "sqlite:///", ("postgresql://", "postgres://")
 
 
-async def open_ledger(url: str, timeout: float = TIMEOUT) -> Ledger:
+async def open_ledger(url: str, horizon: Horizon = HORIZON, timeout: float = TIMEOUT) -> Ledger:
     """The ledger at an address, made where there is none. Open it in the process that uses it: after a fork.
 
     Args:
         url: `sqlite:///relative.db`, `sqlite:////absolute.db` or `postgresql://…`.
+        horizon: When records end.
         timeout: Seconds after which a call that the storage does not answer fails.
 
     Raises:
@@ -59,12 +59,12 @@ async def open_ledger(url: str, timeout: float = TIMEOUT) -> Ledger:
         _needs_asyncpg()
         from scoreveil.ledger.postgres import PostgresLedger
 
-        postgres = PostgresLedger(url, timeout)
+        postgres = PostgresLedger(url, horizon, timeout)
         await postgres.open()
         return postgres
     from scoreveil.ledger.sqlite import SqliteLedger
 
-    sqlite = SqliteLedger(_path(url), timeout)
+    sqlite = SqliteLedger(_path(url), horizon, timeout)
     await sqlite.open()
     return sqlite
 

@@ -1,53 +1,43 @@
-"""What the ledger's books say: who spent what, whether it all adds up, and how to forget.
+"""What the ledger's books say: who spent what, whether the log is whole, and how to forget.
 
-`verify` reads everything and finds
-- damage to the file (SQLite's own integrity check; PostgreSQL looks after its pages itself),
-- a journal entry that was altered, by its checksum,
-- a counter that is lower or higher than the journal's entries add up to, or that is missing,
-- with an earlier `head`: whether the journal still begins with what it held then.
-It needs no secret, so it cannot find what someone does who rewrites journal, checksums and counters to agree with each
-other, nor an older copy put back: unless an earlier head, kept elsewhere, is given.
+`verify` reads the whole log. In SQLite each row continues the digest of the one before it, and the last digest is kept
+beside the log: a row that was altered, removed or cut off shows, and so does damage to the file. In PostgreSQL, which
+looks after its pages itself, each row has a digest of its own, and each record must have spent what the log says.
+
+It needs no secret. So it cannot find what someone does who makes all digests anew, nor an older copy put back, unless
+it is given an earlier `head` that was kept elsewhere.
 """
 
-import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
-from typing import Any
-
-from scoreveil.ledger.charges import short
-
-START = hashlib.sha256(b"scoreveil journal 1").digest()
-MOST_NAMED = 10  # faults of one kind that are named
-SUMS = "count(*), CAST(sum(releases) AS bigint), CAST(sum(spent) AS bigint), count(*) FILTER (WHERE room < 1)"
 
 
 @dataclass(frozen=True)
 class Total:
-    """What was spent on a model, by everyone or by one client. Exhausted: no room for one more of its last releases."""
+    """What the calls about a model came to, everyone's or one client's, as far as the log still has them.
+
+    Attributes:
+        model: The model's name.
+        client: None: everyone.
+        calls: That were charged.
+        records: That they began.
+        answers: Fresh ones, which were charged to records.
+        units: What these cost the records.
+        price: What the calls cost the client. Its odometer has those that the log has dropped as well.
+    """
 
     model: str
-    client: str | None  # None: everyone
+    client: str | None
+    calls: int
     records: int
-    releases: int
+    answers: int
     units: int
-    exhausted: int
-
-
-@dataclass(frozen=True)
-class Record:
-    """One record's counter; of its key only as much as may be shown."""
-
-    model: str
-    record: str
-    releases: int
-    units: int
-    room: int
+    price: int
 
 
 @dataclass(frozen=True)
 class Head:
-    """How far the journal goes, and a hash over all of it: `12:9f3c…`. Give it to a later `verify`."""
+    """How far the log goes, and a digest over all of it: `12:9f3c…`. Give it to a later `verify`."""
 
     entry: int
     digest: bytes
@@ -59,23 +49,30 @@ class Head:
     def parse(cls, text: str) -> "Head":
         entry, _, digest = text.partition(":")
         try:
-            found = cls(int(entry), bytes.fromhex(digest))
+            head = cls(int(entry), bytes.fromhex(digest))
         except ValueError:
-            found = cls(-1, b"")
-        if found.entry < 0 or len(found.digest) != 32:
+            head = cls(-1, b"")
+        if head.entry < 0 or len(head.digest) != 32:
             raise ValueError("A head is a number, a colon and 64 hex digits, as verify prints it.")
-        return found
+        return head
 
 
 @dataclass(frozen=True)
 class Verification:
-    """What `verify` found. Intact when `faults` is empty."""
+    """What `verify` found. Intact when `faults` is empty.
+
+    Attributes:
+        head: How far the log goes.
+        calls: Rows of the log.
+        answers: Fresh ones, in all of them.
+        forgotten: How often something was forgotten on purpose.
+        faults: What is wrong.
+    """
 
     head: Head
-    records: int
-    entries: int
-    releases: int
-    forgotten: int  # times that journal entries were deleted or made anonymous on purpose
+    calls: int
+    answers: int
+    forgotten: int
     faults: tuple[str, ...]
 
     @property
@@ -86,7 +83,7 @@ class Verification:
 @dataclass(frozen=True)
 class Scope:
     """What to forget: a model's records (all versions of `name` that are called `name/…` too), a client's name, or the
-    answers to requests of long ago. Exactly one of them."""
+    idempotency keys of long ago. Exactly one of them."""
 
     model: str | None = None
     client: str | None = None
@@ -104,10 +101,9 @@ class Scope:
 
 @dataclass(frozen=True)
 class Forgotten:
-    """How much was forgotten. A client's releases stay spent: the budget is the record's, not the client's."""
+    """How much was forgotten: calls that were deleted or made anonymous, and idempotency keys."""
 
-    records: int = 0
-    entries: int = 0
+    calls: int = 0
     requests: int = 0
 
 
@@ -116,11 +112,7 @@ class Books(ABC):
 
     @abstractmethod
     async def totals(self, by_client: bool = False) -> list[Total]:
-        """What was spent on each model, by everyone, or by each client (which reads everything)."""
-
-    @abstractmethod
-    def records(self) -> AsyncIterator[Record]:
-        """Every record's counter."""
+        """What was spent on each model, by everyone, or by each client."""
 
     @abstractmethod
     async def facts(self) -> dict[str, str]:
@@ -128,78 +120,27 @@ class Books(ABC):
 
     @abstractmethod
     async def verify(self, earlier: Head | None = None) -> Verification:
-        """Whether the books are intact, as told above; `earlier` is the head of an earlier `verify`."""
+        """Whether the log is whole, as told above; `earlier` is the head of an earlier `verify`."""
 
     @abstractmethod
     async def forget(self, scope: Scope) -> Forgotten:
-        """Delete a model's records, a client's name, or old requests."""
+        """Delete a model's records, a client's name, or old idempotency keys."""
+
+    @abstractmethod
+    async def compact(self) -> int:
+        """Delete what has ended at once, and give its space back; how many rows of the log that were."""
 
 
-# What both stores are asked, in the SQL that both speak. `records` is their table of counters, `released` has a row for
-# each release in the journal.
+def not_met(earlier: Head, base: int) -> str:
+    """What is wrong where the log does not pass through an earlier head."""
+    if earlier.entry < base:
+        return "the given head is older than the log, whose beginning has ended since"
+    return "the log does not begin with what it held at the given head"
 
 
-def sql_by_model(records: str) -> str:
-    return f"SELECT model, NULL, {SUMS} FROM {records} GROUP BY model"
-
-
-def sql_by_client(records: str, released: str) -> str:
-    return f"""
-    WITH counters AS (SELECT model, key, room FROM {records}),
-    spent AS (
-        SELECT model, client, key, count(*) AS releases, sum(units) AS spent FROM {released} GROUP BY model, client, key
-    )
-    SELECT model, client, {SUMS} FROM spent JOIN counters USING (model, key) GROUP BY model, client
-    """
-
-
-def sql_differences(records: str, released: str) -> str:
-    """Model, key, units by the counter and units by the journal of records where the two differ."""
-    return f"""
-    WITH sides AS (
-        SELECT model, key, releases AS counted, spent AS counted_units, 0 AS noted, 0 AS noted_units FROM {records}
-        UNION ALL SELECT model, key, 0, 0, 1, units FROM {released}
-    )
-    SELECT model, key, CAST(sum(counted_units) AS bigint), CAST(sum(noted_units) AS bigint)
-    FROM sides GROUP BY model, key
-    HAVING sum(counted_units) <> sum(noted_units) OR sum(counted) <> sum(noted) LIMIT {MOST_NAMED + 1}
-    """
-
-
-def totals(rows: Iterable[Iterable[Any]]) -> list[Total]:
-    return sorted((Total(*row) for row in rows), key=lambda total: (total.model, total.client or ""))
-
-
-class JournalHash:
-    """The head, entry by entry; and whether the journal passed through an earlier one."""
-
-    def __init__(self, earlier: Head | None) -> None:
-        self._earlier = earlier
-        self.head = Head(0, START)
-        self.entries = 0
-        self.met = earlier is None or earlier == self.head
-
-    def add(self, entry: int, digest: bytes) -> None:
-        self.head = Head(entry, hashlib.sha256(self.head.digest + digest).digest())
-        self.entries += 1
-        self.met = self.met or self.head == self._earlier
-
-    def faults(self) -> Iterable[str]:
-        if not self.met:
-            yield "the journal does not begin with what it held at the given head"
-
-
-def counter_faults(wrong: list[tuple[str, bytes, int, int]]) -> Iterable[str]:
-    """What is wrong with each row of `sql_differences`."""
-    for model, key, counted, journaled in wrong[:MOST_NAMED]:
-        way = "less than" if counted < journaled else "more than" if counted > journaled else "not"
-        yield f"record {short(key)}… of model {model}: its counter is {way} what the journal adds up to"
-    if len(wrong) > MOST_NAMED:
-        yield "more such records"
-
-
-def entry_faults(wrong: list[int]) -> Iterable[str]:
-    for entry in wrong[:MOST_NAMED]:
-        yield f"journal entry {entry}: its checksum does not fit"
-    if len(wrong) > MOST_NAMED:
-        yield f"{len(wrong) - MOST_NAMED:,} more such entries"
+def sql_totals(by_client: bool) -> str:
+    """In the SQL that both stores speak; %s is the log's table."""
+    client = "client" if by_client else "NULL"
+    sums = ", ".join(f"CAST(sum({column}) AS bigint)" for column in ("begun", "fresh", "fresh * units", "price"))
+    groups = "model, client" if by_client else "model"
+    return f"SELECT model, {client}, count(*), {sums} FROM %s GROUP BY {groups} ORDER BY {groups}"

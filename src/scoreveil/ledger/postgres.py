@@ -1,82 +1,66 @@
-"""The ledger for many machines: PostgreSQL, one statement per charge.
+"""The ledger for many machines: PostgreSQL, one statement to find what a call needs, one to write what it came to.
 
-Rows are locked in the order of their keys, so that charges that share records wait for each other and never in a
-circle. A statement is a transaction; a charge with an idempotency key takes more than one, and so do questions that
-begin a neighbourhood: where another was faster, they look again. Why this loses no
-charge and makes none twice: docs/derivations/ledger-postgres.md.
+The rule is the same compiled pass as in the embedded ledger, over a small index of the records that were found. They
+are locked in the order of their numbers, and what a client has spent last, so that calls wait for each other and never
+in a circle. Where another call was faster to begin a record, they look again. Why this loses no charge and makes none
+twice: docs/derivations/ledger-postgres.md.
 """
 
 import asyncio
 import contextlib
-from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from typing import Any
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import asyncpg
+import numpy as np
+from numpy.typing import NDArray
 
-from scoreveil.ledger import wire
+from scoreveil.ledger import kernel
 from scoreveil.ledger.books import Books
-from scoreveil.ledger.charges import Charge, Grant, entry_digest
-from scoreveil.ledger.errors import IdempotencyConflict, LedgerUnavailable
-from scoreveil.ledger.ledger import Ledger
-from scoreveil.ledger.releases import (
-    Answered,
-    Found,
-    Known,
-    Questions,
-    Settlement,
-    client_hash,
-    settle,
-    unit_fact,
-)
+from scoreveil.ledger.errors import LedgerUnavailable
+from scoreveil.ledger.index import Index, client_hash, hashed
+from scoreveil.ledger.ledger import Horizon, Ledger
+from scoreveil.ledger.log import BASE, COLUMNS, Body, Entry, link
+from scoreveil.ledger.releases import Answers, Questions
 
-VERSION = 2
+VERSION = 3
 LOCK = 0x53636F7665696C  # the advisory lock under which tables are made: "Scoveil"
 CONNECTIONS = 8  # of one worker
-TRIES = 5  # of a statement that the server gave up for another's sake, and surely undid
+TRIES = 5  # of a transaction that the server gave up for another's sake, or that was too late
+ENDING_EVERY = 1.0  # seconds
+ENDING_TAKES = 0.2  # seconds, at most
+TOGETHER = 2000  # rows that are deleted together
 
-# the same tables as in the embedded ledger, told there; `lately`: releases granted by the last statement
-SCHEMA = """
-CREATE TABLE scoreveil_records (
-    model text NOT NULL,
-    key bytea NOT NULL,
-    releases bigint NOT NULL,
-    spent bigint NOT NULL,
-    room bigint NOT NULL,
-    lately bigint NOT NULL,
-    PRIMARY KEY (model, key)
-) WITH (fillfactor = 80);
-CREATE TABLE scoreveil_journal (
-    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    at timestamptz NOT NULL DEFAULT now(),
+SCHEMA = f"""
+CREATE TABLE scoreveil_log (
+    id bigint PRIMARY KEY,
+    at bigint NOT NULL,
     model text NOT NULL,
     client text NOT NULL,
+    settings bytea NOT NULL,
     units bigint NOT NULL,
-    most bigint NOT NULL,
-    keys bytea NOT NULL,
+    price bigint NOT NULL,
+    fresh bigint NOT NULL,
+    begun bigint NOT NULL,
+    next bigint NOT NULL,
+    ident bigint,  -- of the embedded ledger only
+    request bytea UNIQUE,
+    fingerprint bytea NOT NULL,
+    body bytea NOT NULL,
     digest bytea NOT NULL
 );
-CREATE TABLE scoreveil_requests (
-    request bytea PRIMARY KEY,
-    at timestamptz NOT NULL DEFAULT now(),
+CREATE TABLE scoreveil_records (
+    id bigint PRIMARY KEY,
+    at bigint NOT NULL,
     model text NOT NULL,
-    client text NOT NULL,
-    fingerprint bytea NOT NULL,
-    grants bytea
-);
-CREATE TABLE scoreveil_forgotten (
-    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    at timestamptz NOT NULL DEFAULT now(),
-    what text NOT NULL
-);
-CREATE TABLE scoreveil_version (version integer NOT NULL);
-INSERT INTO scoreveil_version VALUES (1);
-"""
-SINCE_1 = f"""
-ALTER TABLE scoreveil_records ADD COLUMN settings bytea NOT NULL DEFAULT '';
-ALTER TABLE scoreveil_records ADD COLUMN outcome bytea NOT NULL DEFAULT '';
-CREATE TABLE scoreveil_marks (mark bigint PRIMARY KEY, key bytea NOT NULL, born bigint NOT NULL);
-CREATE SEQUENCE scoreveil_born;
+    settings bytea NOT NULL,  -- of the last answer
+    answers bigint NOT NULL,  -- under these settings
+    spent bigint NOT NULL,
+    outcome bytea NOT NULL,
+    marks bytea NOT NULL
+) WITH (fillfactor = 80);
+CREATE TABLE scoreveil_marks (mark bigint PRIMARY KEY, record bigint NOT NULL);
 CREATE TABLE scoreveil_clients (
     model text NOT NULL,
     client bytea NOT NULL,
@@ -84,89 +68,35 @@ CREATE TABLE scoreveil_clients (
     PRIMARY KEY (model, client)
 ) WITH (fillfactor = 50);
 CREATE TABLE scoreveil_facts (name text PRIMARY KEY, value text NOT NULL);
-UPDATE scoreveil_version SET version = {VERSION};
+CREATE TABLE scoreveil_state (version integer, forgotten bigint, base bigint, base_digest bytea);
+INSERT INTO scoreveil_state VALUES ({VERSION}, 0, 0, '\\x{BASE.hex()}');
+CREATE SEQUENCE scoreveil_call;
+CREATE SEQUENCE scoreveil_record;
 """
-
-
-def _little(number: str) -> str:
-    """A bigint as 8 bytes, little-endian, as `charges` writes it."""
-    places = (f"set_byte('\\x00'::bytea, 0, (({number}) >> {8 * i} & 255)::int)" for i in range(8))
-    return "||".join(places)
-
-
-def _part(expression: str) -> str:
-    return f"{_little(f'octet_length({expression})::bigint')}||{expression}"
-
-
-def digest(model: str, client: str, units: str, most: str, keys: str) -> str:
-    """`charges.entry_digest`, in SQL."""
-    numbers = f"({_little(units)}||{_little(most)})"
-    texts = (f"convert_to({text}, 'UTF8')" for text in ("'scoreveil entry 1'", model, client))
-    return f"sha256({'||'.join(_part(part) for part in (*texts, numbers, keys))})"
-
-
-# $1 model, $2 keys (sorted, each once), $3 how often each, $4 limit, $5 units, $6 client
-GRANTED = "least(excluded.lately, ($4 - r.spent) / $5)"
-CHARGE = f"""
-WITH charged AS (
-    INSERT INTO scoreveil_records AS r (model, key, releases, spent, room, lately)
-    SELECT $1::text, key, n, n * $5::bigint, $4::bigint / $5 - n, n
-    FROM (
-        SELECT key, least(often, $4::bigint / $5::bigint) AS n
-        FROM unnest($2::bytea[], $3::bigint[]) AS asked (key, often) ORDER BY key
-    ) AS wanted
-    ON CONFLICT (model, key) DO UPDATE SET
-        releases = r.releases + {GRANTED},
-        spent = r.spent + {GRANTED} * $5,
-        room = ($4 - r.spent) / $5 - {GRANTED},
-        lately = {GRANTED}
-    WHERE r.spent + $5 <= $4
-    RETURNING key, releases, spent, lately
-), entry AS (
-    SELECT string_agg(key, ''::bytea ORDER BY key) AS keys FROM charged CROSS JOIN generate_series(1, lately)
-), noted AS (
-    INSERT INTO scoreveil_journal (model, client, units, most, keys, digest)
-    SELECT $1, $6::text, $5, $4, keys, {digest("$1", "$6", "$5", "$4", "keys")} FROM entry WHERE keys IS NOT NULL
+FIND = """
+SELECT r.id, r.settings, r.answers, r.spent, r.outcome, hits.marks
+FROM (
+    SELECT record, array_agg(mark) AS marks FROM scoreveil_marks WHERE mark = ANY($1::bigint[]) GROUP BY record
+) AS hits
+JOIN scoreveil_records AS r ON r.id = hits.record ORDER BY r.id
+"""
+HOLD = f"{FIND} FOR UPDATE OF r"
+NUMBERS = """
+SELECT nextval('scoreveil_call'), extract(epoch FROM now())::bigint,
+    array(SELECT nextval('scoreveil_record') FROM generate_series(1, $1))
+"""
+WRITE = f"""
+WITH changed AS (
+    INSERT INTO scoreveil_records (id, answers, spent, outcome, marks, settings, model, at)
+    SELECT *, $6, $7, $8 FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bytea[], $5::bytea[]) ORDER BY 1
+    ON CONFLICT (id) DO UPDATE SET
+        answers = excluded.answers, spent = excluded.spent, outcome = excluded.outcome, settings = excluded.settings
+), marked AS (
+    INSERT INTO scoreveil_marks SELECT * FROM unnest($9::bigint[], $10::bigint[]) ORDER BY 1
 )
-SELECT key, releases, spent, lately FROM charged
+INSERT INTO scoreveil_log ({COLUMNS}) VALUES ({", ".join(f"${n}" for n in range(11, 26))})
 """
-CONVERT_JOURNAL = f"""
-UPDATE scoreveil_journal SET units = units * $1::bigint, most = most * $1::bigint,
-    digest = {digest("model", "client", "units * $1::bigint", "most * $1::bigint", "keys")} WHERE model = $2
-"""
-CONVERT_RECORDS = "UPDATE scoreveil_records SET spent = spent * $1::bigint WHERE model = $2"
-COUNTERS = "SELECT key, releases, spent, 0 FROM scoreveil_records WHERE model = $1 AND key = ANY($2::bytea[])"
-ANSWERED = "SELECT fingerprint, grants FROM scoreveil_requests WHERE request = $1"
-RESERVE = """
-INSERT INTO scoreveil_requests (request, model, client, fingerprint) VALUES ($1, $2, $3, $4)
-ON CONFLICT DO NOTHING RETURNING true
-"""
-ANSWER = "UPDATE scoreveil_requests SET grants = $2 WHERE request = $1"
-FREE = "DELETE FROM scoreveil_requests WHERE request = $1"
-KNOWN = "r.key, r.releases, r.spent, r.settings, r.outcome"
-OF_MARKS = f"""
-SELECT m.mark, m.born, {KNOWN} FROM scoreveil_marks AS m JOIN scoreveil_records AS r ON r.model = $1 AND r.key = m.key
-WHERE m.mark = ANY($2::bigint[])
-UNION ALL
-SELECT NULL, 0, {KNOWN} FROM scoreveil_records AS r WHERE r.model = $1 AND r.key = ANY($3::bytea[])
-"""
-HOLD = "SELECT 1 FROM scoreveil_records WHERE model = $1 AND key = ANY($2::bytea[]) ORDER BY key FOR UPDATE"
-MARKED = """
-INSERT INTO scoreveil_marks (mark, key, born)
-SELECT * FROM unnest($1::bigint[], $2::bytea[], $3::bigint[]) AS begun (mark, key, born) ORDER BY mark
-ON CONFLICT DO NOTHING
-"""
-RECORDED = """
-INSERT INTO scoreveil_records (model, key, releases, spent, room, lately, settings, outcome)
-SELECT $1, key, releases, spent, room, 1, settings, outcome
-FROM unnest($2::bytea[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bytea[], $7::bytea[])
-    AS changed (key, releases, spent, room, settings, outcome) ORDER BY key
-ON CONFLICT (model, key) DO UPDATE SET
-    releases = excluded.releases, spent = excluded.spent, room = excluded.room, lately = 1,
-    settings = excluded.settings, outcome = excluded.outcome
-WHERE scoreveil_records.releases = excluded.releases - 1
-"""
-ENTERED = "INSERT INTO scoreveil_journal (model, client, units, most, keys, digest) VALUES ($1, $2, $3, $4, $5, $6)"
+EARLIER = f"SELECT {COLUMNS} FROM scoreveil_log WHERE request = $1"
 SPENT = "SELECT coalesce((SELECT spent FROM scoreveil_clients WHERE model = $1 AND client = $2), 0)"
 # last in its transaction: everyone else with this client's name waits for it
 PAY = """
@@ -174,15 +104,31 @@ INSERT INTO scoreveil_clients AS c (model, client, spent) VALUES ($1, $2, $3)
 ON CONFLICT (model, client) DO UPDATE SET spent = c.spent + excluded.spent
 WHERE $4::bigint = 0 OR c.spent + excluded.spent <= $4 RETURNING true
 """
+ENDED = """
+SELECT id, marks FROM scoreveil_records
+WHERE id IN (SELECT id FROM scoreveil_records ORDER BY id LIMIT $1)
+    AND (id <= (SELECT last_value FROM scoreveil_record) - $2 OR at < extract(epoch FROM now()) - $3)
+ORDER BY id FOR UPDATE SKIP LOCKED
+"""
 WRITABLE = "SELECT current_setting('transaction_read_only') = 'off' AND to_regclass('scoreveil_records') IS NOT NULL"
 
-UNDONE = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
+
+class _Overtaken(LedgerUnavailable):
+    """Another call was faster to spend the last that the client had left: look again."""
+
+    def __init__(self) -> None:
+        super().__init__("too many ask the same at once")
+
+
+# the server has undone the transaction; a mark that is there already was begun by another call meanwhile
+UNDONE = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.UniqueViolationError, _Overtaken)
 
 
 class PostgresLedger(Ledger):
-    def __init__(self, url: str, timeout: float) -> None:
-        self._url, self._timeout = url, timeout
+    def __init__(self, url: str, horizon: Horizon, timeout: float) -> None:
+        self._url, self._horizon, self._timeout = url, horizon, timeout
         self._pool: Any = None
+        self._next_ending = 0.0
 
     async def open(self) -> None:
         with unavailable():
@@ -208,20 +154,16 @@ class PostgresLedger(Ledger):
                     "idle_in_transaction_session_timeout": str(int(self._timeout * 1000)),
                 },
             )
+        await asyncio.to_thread(Index.warm_up)
 
-    async def grant(self, charge: Charge) -> list[Grant]:
-        once = _charge if charge.request is None else _charge_once
+    async def answer(self, asked: Questions) -> Answers:
         async with self._connection() as connection:
             for left in reversed(range(TRIES)):
-                with contextlib.suppress(*(UNDONE if left else ())):
-                    return await once(connection, charge)
-        raise AssertionError("the last try returns or raises")
-
-    async def answer(self, asked: Questions) -> list[Answered]:
-        async with self._connection() as connection:
-            for left in reversed(range(TRIES)):
-                with contextlib.suppress(*((*UNDONE, _Overtaken) if left else ())):
+                try:
                     return await _answer(connection, asked)
+                except UNDONE:
+                    if not left:
+                        raise _Overtaken from None
         raise AssertionError("the last try returns or raises")
 
     async def bind(self, facts: Mapping[str, str]) -> dict[str, str]:
@@ -232,26 +174,18 @@ class PostgresLedger(Ledger):
                 names,
                 [facts[name] for name in names],
             )
-            found = await connection.fetch("SELECT name, value FROM scoreveil_facts")
-        return dict(tuple(row) for row in found)
-
-    async def convert(self, model: str, unit: str, price: int) -> str:
-        name = unit_fact(model)
-        async with self._connection() as connection, connection.transaction():
-            new = "INSERT INTO scoreveil_facts VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING true"
-            if await connection.fetchval(new, name, unit):
-                await connection.execute("LOCK TABLE scoreveil_records, scoreveil_journal IN SHARE ROW EXCLUSIVE MODE")
-                altered = await connection.execute(CONVERT_JOURNAL, price, model)
-                await connection.execute(CONVERT_RECORDS, price, model)
-                if altered != "UPDATE 0":
-                    await connection.execute("INSERT INTO scoreveil_forgotten (what) VALUES ('releases became units')")
-            held: str = await connection.fetchval("SELECT value FROM scoreveil_facts WHERE name = $1", name)
-        return held
+            return dict(await connection.fetch("SELECT name, value FROM scoreveil_facts"))
 
     async def ready(self) -> bool:
         try:
             async with self._connection() as connection:
-                return bool(await connection.fetchval(WRITABLE))
+                is_writable = await connection.fetchval(WRITABLE)
+                started = time.monotonic()
+                if is_writable and started >= self._next_ending:
+                    self._next_ending = started + ENDING_EVERY
+                    while await end_some(connection, self._horizon) and time.monotonic() < started + ENDING_TAKES:
+                        pass
+            return bool(is_writable)
         except LedgerUnavailable:
             return False
 
@@ -279,7 +213,7 @@ class PostgresLedger(Ledger):
 
 
 async def _nothing_to_reset(connection: Any) -> None:
-    """Charges leave no state in a session; asking the server to clear it would cost each a round trip."""
+    """Calls leave no state in a session; asking the server to clear it would cost each a round trip."""
 
 
 async def connect(url: str, timeout: float) -> Any:
@@ -289,137 +223,113 @@ async def connect(url: str, timeout: float) -> Any:
         raise ValueError("The ledger's address is not one that PostgreSQL's clients can read.") from None
 
 
-async def _charge(connection: Any, charge: Charge) -> list[Grant]:
-    keys = charge.split()
-    often = sorted(Counter(keys).items())
-    counters = {}
-    if charge.units <= charge.limit:
-        asked = [key for key, _ in often], [count for _, count in often]
-        rows = await connection.fetch(CHARGE, charge.model, *asked, charge.limit, charge.units, charge.client)
-        counters = {key: tuple(rest) for key, *rest in rows}
-    # Refused outright: read after the charge, which waited for whoever spent the rest. Never in one statement with it,
-    # which would see the records as they were before that wait.
-    if refused := [key for key, _ in often if key not in counters]:
-        rows = await connection.fetch(COUNTERS, charge.model, refused)
-        counters |= {key: tuple(rest) for key, *rest in rows}
-    return list(_in_order(keys, counters, charge))
+class _Found(NamedTuple):
+    """The records of a call, by age, and the rule's index, which knows them as 1, 2, …"""
+
+    numbers: list[int]
+    rule: Index
 
 
-def _in_order(keys: list[bytes], counters: dict[bytes, tuple[int, int, int]], charge: Charge) -> Iterable[Grant]:
-    """A grant for each row: the first of a record's rows get what there was, one by one."""
-    limit, units = charge.limit, charge.units
-    ungranted = {key: lately for key, (_, _, lately) in counters.items()}
-    for key in keys:
-        releases, spent, _ = counters.get(key, (0, 0, 0))
-        if left := ungranted.get(key, 0):
-            ungranted[key] = left - 1
-            yield Grant(key, releases - left + 1, True, spent - (left - 1) * units, limit)
-        else:
-            yield Grant(key, releases, False, spent, limit)
-
-
-async def _charge_once(connection: Any, charge: Charge) -> list[Grant]:
-    """With an idempotency key: whoever comes first charges, everyone else waits for its commit and reads its grants."""
-    found = await connection.fetchrow(ANSWERED, charge.request)
-    if found is None:
-        async with connection.transaction():
-            fingerprint = charge.fingerprint()
-            if await connection.fetchval(RESERVE, charge.request, charge.model, charge.client, fingerprint):
-                grants = await _charge(connection, charge)
-                if any(grant.granted for grant in grants):
-                    await connection.execute(ANSWER, charge.request, wire.grants_body(grants, charge.limit))
-                else:  # a refusal writes nothing, or anyone could fill the disk with them
-                    await connection.execute(FREE, charge.request)
-                return grants
-            found = await connection.fetchrow(ANSWERED, charge.request)
-    if found is None:  # forgotten just now
-        raise LedgerUnavailable("the request was forgotten while it was asked for")
-    if found["fingerprint"] != charge.fingerprint():
-        raise IdempotencyConflict
-    return wire.read_grants(charge, found["grants"])
-
-
-class _Overtaken(LedgerUnavailable):
-    """Another call began the same neighbourhood, or charged the same record, at the same moment: look again."""
-
-    def __init__(self) -> None:
-        super().__init__("too many ask the same at once")
-
-
-async def _answer(connection: Any, asked: Questions) -> list[Answered]:
+async def _answer(connection: Any, asked: Questions) -> Answers:
     """What was answered before is read, in one statement; what is new takes a transaction."""
-    payer = asked.model, client_hash(asked.client)
-    if asked.request is None:
-        made = settle(asked, await _found(connection, asked), 0, 0)
-        if not (made.changed or made.begun or any(answer.refused for answer in made.answers)):
-            return made.answers
+    hashes, found = hashed(asked.model, asked.marks), None
+    if asked.request is None and not asked.price:
+        found = await _find(connection, FIND, asked, hashes)
+        body = found.rule.answer(asked, hashes)
+        if isinstance(body, str):
+            return Answers(body, b"", 0)
+        if not body.fresh:
+            return Answers("", body.outcomes, 0)
+        found.rule.undo()
     async with connection.transaction():
         if asked.request is not None:
-            reserved = asked.request, asked.model, asked.client, asked.fingerprint()
-            if not await connection.fetchval(RESERVE, *reserved):  # waits for whoever is about to answer it
-                stored = await connection.fetchrow(ANSWERED, asked.request)
-                if stored is None:
-                    raise _Overtaken
-                if stored["fingerprint"] != asked.fingerprint():
-                    raise IdempotencyConflict
-                return wire.read_answers(stored["grants"])
-        held = sorted(known.key for known in _all(await _found(connection, asked)))
-        await connection.fetch(HOLD, asked.model, held)
-        born = await connection.fetchval("SELECT nextval('scoreveil_born')") << 20  # with room for a call's records
-        spent = await connection.fetchval(SPENT, *payer)
-        made = settle(asked, await _found(connection, asked), spent, born)
-        await _write(connection, asked, made, payer)
-        if asked.request is not None:
-            if any(answer.refused for answer in made.answers):
-                await connection.execute(FREE, asked.request)
-            else:
-                await connection.execute(ANSWER, asked.request, wire.answers_body(made.answers))
-        return made.answers
-
-
-def _all(found: Found) -> set[Known]:
-    return {*found.by_mark.values(), *found.by_key}
-
-
-async def _found(connection: Any, asked: Questions) -> Found:
-    keys = sorted({key for key, _, _ in asked.rows()})
-    by_mark, own = {}, []
-    for mark, *known in await connection.fetch(OF_MARKS, asked.model, sorted(set(asked.all_marks())), keys):
-        if mark is None:
-            own.append(Known(*known))
-        else:
-            by_mark[mark] = Known(*known)
-    marked = {known.key for known in by_mark.values()}
-    return Found(by_mark, [known for known in own if known.key not in marked])
-
-
-async def _write(connection: Any, asked: Questions, made: Settlement, payer: tuple[str, bytes]) -> None:
-    if made.begun:
-        done = await connection.execute(MARKED, *(list(column) for column in zip(*made.begun, strict=True)))
-        if done != f"INSERT 0 {len(made.begun)}":
+            # waits for whoever is about to answer the same
+            await connection.execute("SELECT pg_advisory_xact_lock($1)", int.from_bytes(asked.request[:7].rjust(7)))
+            if (row := await connection.fetchrow(EARLIER, asked.request)) is not None:
+                return Entry._make(tuple(row)[:-1]).answers(asked)
+        if found is None or found.numbers:
+            found = await _find(connection, HOLD, asked, hashes)
+        payer = asked.model, client_hash(asked.client)
+        if asked.client_limit:
+            found.rule.spend(*payer, await connection.fetchval(SPENT, *payer))
+        body = found.rule.answer(asked, hashes)
+        if isinstance(body, str):
+            return Answers(body, b"", 0)
+        if body.fresh or asked.price or asked.request is not None:
+            await _write(connection, asked, found, body)
+        if asked.price and not await connection.fetchval(PAY, *payer, asked.price, asked.client_limit):
             raise _Overtaken
-    if made.changed:
-        rows = [(k.key, k.number, k.spent, asked.room(k.spent), k.settings, k.outcome) for k in made.changed.values()]
-        done = await connection.execute(RECORDED, asked.model, *(list(column) for column in zip(*rows, strict=True)))
-        if done != f"INSERT 0 {len(rows)}":
-            raise _Overtaken
-        keys = b"".join(sorted(made.changed))
-        digest = entry_digest(asked.model, asked.client, asked.units, asked.limit, keys)
-        await connection.execute(ENTERED, asked.model, asked.client, asked.units, asked.limit, keys, digest)
-        if not await connection.fetchval(PAY, *payer, made.paid, asked.client_limit):
-            raise _Overtaken
+    return Answers("", body.outcomes, body.fresh)
+
+
+async def _find(connection: Any, statement: str, asked: Questions, hashes: NDArray[np.uint32]) -> _Found:
+    rows = await connection.fetch(statement, np.unique(hashes.view(np.int64)).tolist())
+    index = Index(len(rows) + len(asked), asked.marks.shape[1])
+    if not rows:
+        return _Found([], index)
+    numbers, settings, answers, spent, outcomes, marks = zip(*rows, strict=True)
+    index.load(settings, answers, spent, outcomes, marks)
+    return _Found(list(numbers), index)
+
+
+async def _write(connection: Any, asked: Questions, found: _Found, body: Body) -> None:
+    call, at, begun = await connection.fetchrow(NUMBERS, len(body.begun))
+    numbers = np.array([0, *found.numbers, *begun])[body.records]
+    fresh, width = body.kinds != kernel.SAME, 4 * body.begun.shape[1]
+    answers, spent = found.rule.standing(body.records[fresh])
+    outcomes = np.frombuffer(body.outcomes, f"V{asked.width}")[fresh].tolist()
+    marks = np.zeros(len(numbers), f"V{width}")
+    marks[body.kinds == kernel.BEGUN] = np.frombuffer(body.begun.tobytes(), f"V{width}")
+    new, first = np.unique(body.begun.view(np.int64), return_index=True)  # a record may have a mark twice
+    records = np.array(begun, np.int64)[first // asked.marks.shape[1]]
+    entry = Entry(
+        call, at, asked.model, asked.client, asked.settings, asked.units, asked.price, body.fresh, len(begun),
+        int(numbers.max()) + 1, None, asked.request, b"" if asked.request is None else asked.fingerprint(),
+        body._replace(records=numbers.astype(np.uint32)).pack(),
+    )  # fmt: skip
+    await connection.execute(
+        WRITE, numbers[fresh].tolist(), answers, spent, outcomes, marks[fresh].tolist(),
+        asked.settings, asked.model, at, new.tolist(), records.tolist(), *entry, entry.digest(b""),
+    )  # fmt: skip
+
+
+async def end_some(connection: Any, horizon: Horizon) -> int:
+    """Delete some of what has ended, unless somebody else is at it; how many records that were."""
+    async with connection.transaction():
+        if await connection.fetchval("SELECT true FROM scoreveil_state FOR UPDATE SKIP LOCKED"):
+            seconds = 86400 * horizon.days or 1 << 40
+            ended = await connection.fetch(ENDED, TOGETHER, horizon.records, seconds)
+            marks = np.frombuffer(b"".join(marks for _, marks in ended), np.int64)
+            await connection.execute("DELETE FROM scoreveil_marks WHERE mark = ANY($1::bigint[])", marks.tolist())
+            numbers = [number for number, _ in ended]
+            await connection.execute("DELETE FROM scoreveil_records WHERE id = ANY($1::bigint[])", numbers)
+            await drop_some(connection)
+            return len(ended)
+    return 0
+
+
+async def drop_some(connection: Any) -> int:
+    """Delete some rows at the log's beginning of which no record lives; how many."""
+    oldest = await connection.fetchval("SELECT coalesce(min(id), 1::bigint << 62) FROM scoreveil_records")
+    base, digest = await connection.fetchrow("SELECT base, base_digest FROM scoreveil_state FOR UPDATE")
+    count, rows = 0, "SELECT id, next, digest FROM scoreveil_log ORDER BY id LIMIT $1"
+    for row in await connection.fetch(rows, TOGETHER):
+        if row["next"] > oldest:
+            break
+        base, digest, count = row["id"], link(digest, row["digest"]), count + 1
+    if count:
+        await connection.execute("DELETE FROM scoreveil_log WHERE id <= $1", base)
+        await connection.execute("UPDATE scoreveil_state SET base = $1, base_digest = $2", base, digest)
+    return count
 
 
 async def make_tables(connection: Any) -> None:
     """Idempotent, also where many workers start at once, and without the right to make tables once they are there."""
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock($1)", LOCK)
-        if await connection.fetchval("SELECT to_regclass('scoreveil_version') IS NULL"):
+        if await connection.fetchval("SELECT to_regclass('scoreveil_state') IS NULL"):
             await connection.execute(SCHEMA)
-        version = await connection.fetchval("SELECT version FROM scoreveil_version")
-        if version == 1:
-            await connection.execute(SINCE_1)
-            version = VERSION
+        version = await connection.fetchval("SELECT version FROM scoreveil_state")
     if version != VERSION:
         raise LedgerUnavailable(f"its tables have format {version}, and this is a program for format {VERSION}")
 

@@ -1,29 +1,21 @@
 """The books of a ledger in PostgreSQL."""
 
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from scoreveil.ledger import books
+from scoreveil.ledger import books, kernel
 from scoreveil.ledger.errors import LedgerUnavailable
-from scoreveil.ledger.postgres import connect, digest, make_tables, unavailable
+from scoreveil.ledger.log import COLUMNS, Body, Entry, link
+from scoreveil.ledger.postgres import connect, drop_some, unavailable
+from scoreveil.ledger.releases import unit_fact
 
-RELEASED = """(
-    SELECT model, client, units, substring(keys FROM 32 * i + 1 FOR 32) AS key
-    FROM scoreveil_journal CROSS JOIN generate_series(0, octet_length(keys) / 32 - 1) AS i
-) AS released"""
-ENTRIES = f"""
-SELECT id, digest, digest <> {digest("model", "client", "units", "most", "keys")} AS wrong
-FROM scoreveil_journal ORDER BY id
-"""
-RECORDS = """
-SELECT model, left(encode(key, 'hex'), 8), releases, spent, room FROM scoreveil_records ORDER BY model COLLATE "C", key
-"""
-TABLES = "scoreveil_requests, scoreveil_records, scoreveil_journal"  # in the order in which charges lock them
+ROWS = f"SELECT {COLUMNS} FROM scoreveil_log ORDER BY id"
 OF_MODEL = "(model = $1 OR starts_with(model, $1 || '/'))"
-ANONYMOUS = f"""
-UPDATE scoreveil_journal SET client = '', digest = {digest("model", "''", "units", "most", "keys")} WHERE client = $1
-"""
+WITHOUT_REQUEST = "request = NULL, fingerprint = ''"
+ANONYMOUS = f"client = '', price = 0, {WITHOUT_REQUEST}"
+MAX_NAMED = 10  # faults of one kind
 
 
 class PostgresBooks(books.Books):
@@ -32,14 +24,8 @@ class PostgresBooks(books.Books):
 
     async def totals(self, by_client: bool = False) -> list[books.Total]:
         async with self._one_state() as connection:
-            if by_client:
-                return books.totals(await connection.fetch(books.sql_by_client("scoreveil_records", RELEASED)))
-            return books.totals(await connection.fetch(books.sql_by_model("scoreveil_records")))
-
-    async def records(self) -> AsyncIterator[books.Record]:
-        async with self._one_state() as connection:
-            async for row in connection.cursor(RECORDS, prefetch=10_000):
-                yield books.Record(*row)
+            rows = await connection.fetch(books.sql_totals(by_client) % "scoreveil_log")
+        return sorted((books.Total(*row) for row in rows), key=lambda total: (total.model, total.client or ""))
 
     async def facts(self) -> dict[str, str]:
         async with self._one_state() as connection:
@@ -47,56 +33,74 @@ class PostgresBooks(books.Books):
 
     async def verify(self, earlier: books.Head | None = None) -> books.Verification:
         async with self._one_state() as connection:
-            journal, wrong = books.JournalHash(earlier), []
-            async for entry, found, is_wrong in connection.cursor(ENTRIES, prefetch=10_000):
-                if is_wrong:
-                    wrong.append(entry)
-                journal.add(entry, found)
-            records, releases = await connection.fetchrow(
-                "SELECT count(*), coalesce(sum(releases), 0)::bigint FROM scoreveil_records"
-            )
-            forgotten = await connection.fetchval("SELECT count(*) FROM scoreveil_forgotten")
-            different = await connection.fetch(books.sql_differences("scoreveil_records", RELEASED))
-        faults = (*books.entry_faults(wrong), *books.counter_faults(different), *journal.faults())
-        return books.Verification(journal.head, records, journal.entries, releases, forgotten, faults)
+            state = await connection.fetchrow("SELECT base, base_digest, forgotten FROM scoreveil_state")
+            head, calls, answers = books.Head(*state[:2]), 0, 0
+            is_met, altered, spent = earlier in (None, head), [], Counter[int]()
+            async for *columns, digest in connection.cursor(ROWS, prefetch=1000):
+                entry = Entry._make(columns)
+                if digest != entry.digest(b""):
+                    altered.append(entry.id)
+                else:
+                    body = Body.read(entry.body)
+                    for number in body.numbers(entry.next)[body.kinds != kernel.SAME].tolist():
+                        spent[number] += entry.units
+                head = books.Head(entry.id, link(head.digest, digest))
+                calls, answers, is_met = calls + 1, answers + entry.fresh, is_met or head == earlier
+            rows = connection.cursor("SELECT id, spent FROM scoreveil_records", prefetch=10_000)
+            differ = [number async for number, units in rows if spent[number] != units]
+        faults = [f"row {row} of the log was altered" for row in altered[:MAX_NAMED]]
+        if differ and not altered:
+            faults.append(f"what {len(differ):,} records have spent differs from what the log says")
+        if earlier is not None and not is_met:
+            faults.append(books.not_met(earlier, state["base"]))
+        return books.Verification(head, calls, answers, state["forgotten"], tuple(faults))
 
     async def forget(self, scope: books.Scope) -> books.Forgotten:
         async with self._connected() as connection, connection.transaction():
-            # a charge between two of these statements would leave a counter without its entry
-            await make_tables(connection)  # of an earlier format
-            await connection.execute(f"LOCK TABLE {TABLES} IN SHARE ROW EXCLUSIVE MODE")
+            # calls lock them in this order; those under way are waited for, and others wait
+            await connection.execute("LOCK TABLE scoreveil_records, scoreveil_log IN EXCLUSIVE MODE")
             if scope.model is not None:
-                of_model = f"key IN (SELECT key FROM scoreveil_records WHERE {OF_MODEL})"
-                await connection.execute(f"DELETE FROM scoreveil_marks WHERE {of_model}", scope.model)
+                of_model = f"SELECT id FROM scoreveil_records WHERE {OF_MODEL}"
+                await connection.execute(f"DELETE FROM scoreveil_marks WHERE record IN ({of_model})", scope.model)
+                await connection.execute(f"DELETE FROM scoreveil_records WHERE {OF_MODEL}", scope.model)
                 await connection.execute(f"DELETE FROM scoreveil_clients WHERE {OF_MODEL}", scope.model)
-                counts = [
-                    _count(await connection.execute(f"DELETE FROM scoreveil_{table} WHERE {OF_MODEL}", scope.model))
-                    for table in ("requests", "records", "journal")
-                ]
-                done, what = books.Forgotten(requests=counts[0], records=counts[1], entries=counts[2]), "a model"
+                of_facts = OF_MODEL.replace("model", "name")
+                await connection.execute(f"DELETE FROM scoreveil_facts WHERE {of_facts}", unit_fact(scope.model))
+                gone = f"DELETE FROM scoreveil_log WHERE {OF_MODEL} RETURNING request"
+                requests = [row["request"] for row in await connection.fetch(gone, scope.model)]
+                done = books.Forgotten(len(requests), len(requests) - requests.count(None))
             elif scope.client is not None:
-                gone = await connection.execute("DELETE FROM scoreveil_requests WHERE client = $1", scope.client)
-                entries = await connection.execute(ANONYMOUS, scope.client)
-                done, what = books.Forgotten(entries=_count(entries), requests=_count(gone)), "a client"
+                of_client = "SELECT count(request) FROM scoreveil_log WHERE client = $1"
+                requests = await connection.fetchval(of_client, scope.client)
+                done = books.Forgotten(await _alter(connection, ANONYMOUS, "client = $1", scope.client), requests)
             else:
-                old = "DELETE FROM scoreveil_requests WHERE at <= now() - make_interval(days => $1)"
-                gone = await connection.execute(old, scope.requests_days)
-                done, what = books.Forgotten(requests=_count(gone)), "requests"
-            if done.entries:
-                await connection.execute("INSERT INTO scoreveil_forgotten (what) VALUES ($1)", what)
+                old = "request IS NOT NULL AND at <= extract(epoch FROM now())::bigint - 86400 * $1::bigint"
+                done = books.Forgotten(requests=await _alter(connection, WITHOUT_REQUEST, old, scope.requests_days))
+            if done != books.Forgotten():
+                await connection.execute("UPDATE scoreveil_state SET forgotten = forgotten + 1")
         return done
+
+    async def compact(self) -> int:
+        total = 0
+        async with self._connected() as connection:
+            while True:
+                async with connection.transaction():
+                    count = await drop_some(connection)
+                total += count
+                if not count:
+                    return total
 
     @asynccontextmanager
     async def _one_state(self) -> AsyncIterator[Any]:
-        """Everything that is read is of one moment, at which no charge was half done.
+        """Everything that is read is of one moment, at which no call was half written.
 
-        Entries are numbered before they are committed. The lock waits until those under way are through; so no entry
-        with a smaller number can appear after a head was taken.
+        Rows are numbered before they are committed. The lock waits until those under way are through; so no row with a
+        smaller number can appear after a head was taken.
         """
         async with self._connected() as connection, self._connected() as other:
             locking = other.transaction()
             await locking.start()
-            await other.execute("LOCK TABLE scoreveil_journal IN SHARE MODE")
+            await other.execute("LOCK TABLE scoreveil_log IN SHARE MODE")
             async with connection.transaction(isolation="repeatable_read", readonly=True):
                 await connection.execute("SELECT 1")
                 await locking.rollback()
@@ -107,13 +111,17 @@ class PostgresBooks(books.Books):
         with unavailable():
             connection = await connect(self._url, self._timeout)
             try:
-                if await connection.fetchval("SELECT to_regclass('scoreveil_version') IS NULL"):
+                if await connection.fetchval("SELECT to_regclass('scoreveil_state') IS NULL"):
                     raise LedgerUnavailable("its tables are not there")
                 yield connection
             finally:
                 await connection.close(timeout=self._timeout)
 
 
-def _count(status: str) -> int:
-    """Of "DELETE 3"."""
-    return int(status.rpartition(" ")[2])
+async def _alter(connection: Any, change: str, where: str, value: Any) -> int:
+    """Change rows of the log, and their digests with them; how many."""
+    rows = await connection.fetch(f"UPDATE scoreveil_log SET {change} WHERE {where} RETURNING {COLUMNS}", value)
+    entries = [Entry._make(tuple(row)[:-1]) for row in rows]
+    digests = [(entry.id, entry.digest(b"")) for entry in entries]
+    await connection.executemany("UPDATE scoreveil_log SET digest = $2 WHERE id = $1", digests)
+    return len(digests)

@@ -11,10 +11,9 @@ from typing import cast
 
 from scoreveil.ledger import wire
 from scoreveil.ledger.books import Books
-from scoreveil.ledger.charges import Charge, Grant
 from scoreveil.ledger.errors import IdempotencyConflict, LedgerUnavailable
-from scoreveil.ledger.ledger import Ledger
-from scoreveil.ledger.releases import Answered, Questions
+from scoreveil.ledger.ledger import Horizon, Ledger
+from scoreveil.ledger.releases import Answers, Questions
 from scoreveil.ledger.sqlite_books import SqliteBooks
 from scoreveil.ledger.writer import Writer, address, try_to_own
 
@@ -46,14 +45,14 @@ class WriterConnection(asyncio.Protocol):
                 waiting.set_exception(ConnectionResetError())
         self._waiting.clear()
 
-    async def call(self, ident: int, kind: int, body: bytes) -> tuple[int, bytes]:
+    async def call(self, ident: int, message: bytes) -> tuple[int, bytes]:
         """The writer's reply. ConnectionError: it is gone, and whether it did what was asked is not known."""
         if self.lost or self._transport is None:
             raise ConnectionResetError
         waiting: asyncio.Future[tuple[int, bytes]] = asyncio.get_running_loop().create_future()
         self._waiting[ident] = waiting
         try:
-            self._transport.write(wire.framed(ident, kind, body))
+            self._transport.write(message)
             return await waiting
         finally:
             self._waiting.pop(ident, None)
@@ -68,11 +67,11 @@ class SqliteLedger(Ledger):
     """A ledger in a file, for all workers on one machine.
 
     When the writer's owner dies, calls under way are sent again to whoever takes over, who knows those that were
-    charged already, and what they were to be told.
+    charged already, and what they were told.
     """
 
-    def __init__(self, path: Path, timeout: float) -> None:
-        self._path, self._timeout = path, timeout
+    def __init__(self, path: Path, horizon: Horizon, timeout: float) -> None:
+        self._path, self._horizon, self._timeout = path, horizon, timeout
         self._connection: WriterConnection | None = None
         self._connecting = asyncio.Lock()
         self._worker, self._calls = secrets.randbits(63 - wire.COUNTED), itertools.count()
@@ -83,28 +82,23 @@ class SqliteLedger(Ledger):
 
     async def open(self) -> None:
         try:
-            await self._call(wire.PING, b"")
+            while not await self.ready():
+                if self._writer is None or not self._writer.is_loading:  # a long log takes its time
+                    await self._call(wire.PING)
         except BaseException:
             await self.close()
             raise
         self._create = False
 
-    async def grant(self, charge: Charge) -> list[Grant]:
-        return wire.read_grants(charge, await self._call(wire.CHARGE, wire.charge_body(charge)))
-
-    async def answer(self, asked: Questions) -> list[Answered]:
+    async def answer(self, asked: Questions) -> Answers:
         return wire.read_answers(await self._call(wire.ASK, wire.ask_body(asked)))
 
     async def bind(self, facts: Mapping[str, str]) -> dict[str, str]:
         return wire.read_facts(await self._call(wire.BIND, wire.facts_body(facts)))
 
-    async def convert(self, model: str, unit: str, price: int) -> str:
-        about = wire.facts_body({"model": model, "unit": unit, "price": str(price)})
-        return (await self._call(wire.CONVERT, about)).decode()
-
     async def ready(self) -> bool:
         try:
-            await self._call(wire.PING, b"")
+            await self._call(wire.PING)
         except LedgerUnavailable:
             return False
         return True
@@ -122,7 +116,7 @@ class SqliteLedger(Ledger):
     def books(self) -> Books:
         return SqliteBooks(self._path, self._timeout)
 
-    async def _call(self, kind: int, body: bytes) -> bytes:
+    async def _call(self, kind: int, body: bytes = b"") -> bytes:
         if self._process != os.getpid():
             raise LedgerUnavailable("it was opened before this process was forked")
         status, reply = wire.UNAVAILABLE, b"no answer in time"
@@ -139,8 +133,9 @@ class SqliteLedger(Ledger):
         ident = self._worker << wire.COUNTED | next(self._calls) % (1 << wire.COUNTED)
         while True:
             try:
-                return await (await self._connected()).call(ident, kind, body)
+                return await (await self._connected()).call(ident, wire.framed(ident, kind, body))
             except ConnectionError:
+                kind |= wire.AGAIN
                 await asyncio.sleep(PAUSE)
 
     async def _connected(self) -> WriterConnection:
@@ -152,7 +147,7 @@ class SqliteLedger(Ledger):
                 if self._closed:
                     raise LedgerUnavailable("it was closed")
                 if self._writer is None or not self._writer.alive:
-                    self._writer = try_to_own(self._path, self._timeout / 2, self._create)
+                    self._writer = try_to_own(self._path, self._horizon, self._timeout / 2, self._create)
                 try:
                     with address(self._path) as where:
                         loop = asyncio.get_running_loop()

@@ -1,25 +1,23 @@
-"""The books of the embedded ledger, read beside its writer."""
+"""The books of the embedded ledger; another process may be writing to it."""
 
 import asyncio
 import contextlib
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from scoreveil.ledger import books, sqlite_file
-from scoreveil.ledger.charges import KEY, entry_digest
 from scoreveil.ledger.errors import LedgerUnavailable
+from scoreveil.ledger.index import client_hash
+from scoreveil.ledger.log import Entry, linked
+from scoreveil.ledger.releases import unit_fact
+from scoreveil.ledger.sqlite_file import ROWS_AFTER, SPEND, State
 
 T = TypeVar("T")
-PAGE = 10_000  # records read at a time
-
-RELEASED = "CREATE TEMP TABLE released (model TEXT, client TEXT, units INTEGER, key BLOB)"
-PAGE_OF_RECORDS = """
-SELECT model, key, releases, spent, room FROM records WHERE (model, key) > (?, ?) ORDER BY model, key LIMIT ?
-"""
 OF_MODEL = "(model = :name OR substr(model, 1, length(:name) + 1) = :name || '/')"
+PAGE = 1000
 
 
 class SqliteBooks(books.Books):
@@ -28,31 +26,12 @@ class SqliteBooks(books.Books):
 
     async def totals(self, by_client: bool = False) -> list[books.Total]:
         def read(connection: sqlite3.Connection) -> list[books.Total]:
-            if not by_client:
-                return books.totals(connection.execute(books.sql_by_model("records")))
-            list_releases(connection)
-            return books.totals(connection.execute(books.sql_by_client("records", "released")))
+            return [books.Total(*row) for row in connection.execute(books.sql_totals(by_client) % "log")]
 
         return await self._with("ro", read)
-
-    async def records(self) -> AsyncIterator[books.Record]:
-        last: tuple[str, bytes] = ("", b"")
-
-        def page_after_last(connection: sqlite3.Connection) -> list[Any]:
-            return connection.execute(PAGE_OF_RECORDS, (*last, PAGE)).fetchall()
-
-        while page := await self._with("ro", page_after_last):
-            for model, key, releases, spent, room in page:
-                yield books.Record(model, key[:4].hex(), releases, spent, room)
-                last = model, key
 
     async def facts(self) -> dict[str, str]:
-        def read(connection: sqlite3.Connection) -> dict[str, str]:
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
-            # a ledger of format 1 has none yet
-            return dict(connection.execute("SELECT name, value FROM facts").fetchall()) if version > 1 else {}
-
-        return await self._with("ro", read)
+        return await self._with("ro", lambda connection: dict(connection.execute("SELECT name, value FROM facts")))
 
     async def verify(self, earlier: books.Head | None = None) -> books.Verification:
         return await self._with("ro", lambda connection: verify(connection, earlier))
@@ -60,18 +39,27 @@ class SqliteBooks(books.Books):
     async def forget(self, scope: books.Scope) -> books.Forgotten:
         return await self._with("rw", lambda connection: forget(connection, scope))
 
-    async def _with(self, mode: str, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def compact(self) -> int:
+        return await self._with("rw", drop_dead, vacuum)
+
+    async def _with(
+        self,
+        mode: str,
+        work: Callable[[sqlite3.Connection], T],
+        after: Callable[[sqlite3.Connection], None] | None = None,
+    ) -> T:
         """`work` on one state of the file, in a thread; all of it or nothing."""
 
         def run() -> T:
             with contextlib.closing(sqlite_file.connect(self._path, mode, self._patience)) as connection:
                 if not sqlite_file.is_ledger(connection):
                     raise LedgerUnavailable("its file is empty")
-                if mode == "rw":
-                    sqlite_file.upgrade(connection)
+                connection.execute("PRAGMA synchronous = FULL")
                 connection.execute("BEGIN" if mode == "ro" else "BEGIN IMMEDIATE")
                 done = work(connection)
                 connection.execute("COMMIT")
+                if after is not None:
+                    after(connection)
                 return done
 
         try:
@@ -82,68 +70,82 @@ class SqliteBooks(books.Books):
             raise LedgerUnavailable(sqlite_file.reason(error)) from None
 
 
-def list_releases(connection: sqlite3.Connection) -> None:
-    """One row for each release in the journal, in a table of this connection alone."""
-    connection.execute(RELEASED)
-    entries = connection.execute("SELECT model, client, units, keys FROM journal")
-    rows = (
-        (model, client, units, keys[i : i + KEY])
-        for model, client, units, keys in entries
-        for i in range(0, len(keys), KEY)
-    )
-    connection.executemany("INSERT INTO released VALUES (?, ?, ?, ?)", rows)
-
-
 def verify(connection: sqlite3.Connection, earlier: books.Head | None) -> books.Verification:
-    if connection.execute("PRAGMA integrity_check(1)").fetchall() != [("ok",)]:
-        return books.Verification(books.Head(0, books.START), 0, 0, 0, 0, ("SQLite finds the file damaged",))
-    journal = books.JournalHash(earlier)
-    wrong = []
-    for entry, model, client, units, most, keys, digest in connection.execute(
-        "SELECT id, model, client, units, most, keys, digest FROM journal ORDER BY id"
-    ):
-        if digest != entry_digest(model, client, units, most, keys):
-            wrong.append(entry)
-        journal.add(entry, digest)
-    records, releases = connection.execute("SELECT count(*), coalesce(sum(releases), 0) FROM records").fetchone()
-    (forgotten,) = connection.execute("SELECT count(*) FROM forgotten").fetchone()
-    list_releases(connection)
-    faults = [
-        *books.entry_faults(wrong),
-        *books.counter_faults(connection.execute(books.sql_differences("records", "released")).fetchall()),
-        *journal.faults(),
-    ]
-    return books.Verification(journal.head, records, journal.entries, releases, forgotten, tuple(faults))
+    state = State.read(connection)
+    head, calls, answers, faults = books.Head(state.base, state.base_digest), 0, 0, []
+    is_met = earlier in (None, head)
+    try:
+        if connection.execute("PRAGMA integrity_check(1)").fetchall() != [("ok",)]:
+            raise sqlite3.DatabaseError
+        for entry, digest in linked(connection.execute(ROWS_AFTER, (state.base,)), state.base_digest):
+            head, calls, answers = books.Head(entry.id, digest), calls + 1, answers + entry.fresh
+            is_met = is_met or head == earlier
+        if head.digest != state.digest:
+            faults.append(f"the log ends at row {head.entry}, and went further")
+    except LedgerUnavailable:
+        faults.append(f"the log was altered after row {head.entry}, or a part of it is missing")
+    except sqlite3.DatabaseError:
+        faults.append("SQLite finds the file damaged")
+    if earlier is not None and not is_met and not faults:
+        faults.append(books.not_met(earlier, state.base))
+    return books.Verification(head, calls, answers, state.forgotten, tuple(faults))
 
 
 def forget(connection: sqlite3.Connection, scope: books.Scope) -> books.Forgotten:
     connection.execute("PRAGMA secure_delete = ON")  # what is forgotten does not stay in the file's free pages
-    connection.execute("DELETE FROM replies")
     if scope.model is not None:
         name = {"name": scope.model}
-        connection.execute(f"DELETE FROM marks WHERE key IN (SELECT key FROM records WHERE {OF_MODEL})", name)
+        (requests,) = connection.execute(f"SELECT count(request) FROM log WHERE {OF_MODEL}", name).fetchone()
+        calls = connection.execute(f"DELETE FROM log WHERE {OF_MODEL}", name).rowcount
         connection.execute(f"DELETE FROM clients WHERE {OF_MODEL}", name)
-        counts = {
-            table: connection.execute(f"DELETE FROM {table} WHERE {OF_MODEL}", name).rowcount
-            for table in ("records", "journal", "requests")
-        }
-        done, what = books.Forgotten(counts["records"], counts["journal"], counts["requests"]), "a model"
+        fact = {"name": unit_fact(scope.model)}
+        connection.execute(f"DELETE FROM facts WHERE {OF_MODEL.replace('model', 'name')}", fact)
+        done = books.Forgotten(calls, requests)
     elif scope.client is not None:
-        done, what = _forget_client(connection, scope.client), "a client"
+        of_client = "FROM log WHERE client = ?", (scope.client,)
+        (requests,) = connection.execute(f"SELECT count(request) {of_client[0]}", of_client[1]).fetchone()
+        spent = connection.execute(f"SELECT model, sum(price) {of_client[0]} GROUP BY model", of_client[1]).fetchall()
+        for model, price in spent:
+            connection.execute(SPEND, (model, client_hash(scope.client), price))
+        anonymous = "client = '', price = 0, request = NULL, fingerprint = x''"
+        calls = connection.execute(f"UPDATE log SET {anonymous} WHERE client = ?", of_client[1]).rowcount
+        done = books.Forgotten(calls, requests)
     else:
         assert scope.requests_days is not None
         before = int(time.time()) - scope.requests_days * 86400
-        gone = connection.execute("DELETE FROM requests WHERE at <= ?", (before,)).rowcount
-        done, what = books.Forgotten(requests=gone), "requests"
-    if done.entries:
-        connection.execute("INSERT INTO forgotten (at, what) VALUES (?, ?)", (int(time.time()), what))
+        old = "UPDATE log SET request = NULL, fingerprint = x'' WHERE request IS NOT NULL AND at <= ?"
+        done = books.Forgotten(requests=connection.execute(old, (before,)).rowcount)
+    if done != books.Forgotten():
+        relink(connection)
     return done
 
 
-def _forget_client(connection: sqlite3.Connection, client: str) -> books.Forgotten:
-    """The name goes; what was released stays spent, by nobody in particular."""
-    requests = connection.execute("DELETE FROM requests WHERE client = ?", (client,)).rowcount
-    entries = connection.execute("SELECT id, model, units, most, keys FROM journal WHERE client = ?", (client,))
-    anonymous = [(entry_digest(model, "", *rest), entry) for entry, model, *rest in entries.fetchall()]
-    connection.executemany("UPDATE journal SET client = '', digest = ? WHERE id = ?", anonymous)
-    return books.Forgotten(entries=len(anonymous), requests=requests)
+def relink(connection: sqlite3.Connection) -> None:
+    """Make the digests anew; whoever writes to the log sees that something was forgotten, and reads it again."""
+    state = State.read(connection)
+    row, digest = state.base, state.base_digest
+    while page := connection.execute(f"{ROWS_AFTER} LIMIT {PAGE}", (row,)).fetchall():
+        made = []
+        for *columns, _ in page:
+            entry = Entry._make(columns)
+            row, digest = entry.id, entry.digest(digest)
+            made.append((digest, row))
+        connection.executemany("UPDATE log SET digest = ? WHERE id = ?", made)
+    state._replace(digest=digest, forgotten=state.forgotten + 1).write(connection)
+
+
+def drop_dead(connection: sqlite3.Connection) -> int:
+    state = State.read(connection)
+    alive = connection.execute("SELECT id FROM log WHERE next > ? ORDER BY id LIMIT 1", (state.first,)).fetchone()
+    dead = "SELECT id, digest FROM log WHERE id < ? ORDER BY id DESC LIMIT 1"
+    last = connection.execute(dead, alive or (state.head + 1,)).fetchone()
+    if last is None:
+        return 0
+    (count,) = connection.execute("SELECT count(*) FROM log WHERE id <= ?", last[:1]).fetchone()
+    sqlite_file.drop(connection, state, *last).write(connection)
+    return int(count)
+
+
+def vacuum(connection: sqlite3.Connection) -> None:
+    connection.execute("VACUUM")
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

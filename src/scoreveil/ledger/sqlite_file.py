@@ -1,78 +1,70 @@
-"""The embedded ledger's file: one SQLite database, and what one charge does in it.
+"""The embedded ledger's file: one SQLite database. Its log is the truth; the index in memory derives from it.
 
-- `records` holds a counter for every record. Spending only ever grows.
-- `journal` has one entry for every charge that granted something, with a checksum; nothing but `forget` alters it.
-  The counters are its sums, which is what `verify` checks.
-- `requests` keeps the answers to requests that carry an idempotency key and were granted something.
-- `marks` tells which record a question belongs to, `clients` what each client has spent, under a hash of its name.
+- `log` has a row for each call that was charged (`log.py`). Rows are added at the end, and dropped at the beginning
+  once everything in them has ended. Only `forget` alters them.
+- `state` has one row: how far the log goes, where it begins, and which record is the oldest that lives.
+- `clients` has what clients have spent in calls whose rows were dropped, under a hash of their names.
 - `facts` are written once: which secret belongs here, and in which unit each model is counted.
-- `replies` has what each worker was told last: one whose reply was lost with the writer's owner asks again.
 
-A refusal writes nothing. Times are there to be read by people; nothing is decided by them.
+A refusal writes nothing. The clock decides nothing but what ends after `Horizon.days`.
 """
 
+import contextlib
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import NamedTuple
 from urllib.parse import quote
 
-from scoreveil.ledger import wire
-from scoreveil.ledger.charges import Charge, Grant, entry_digest
-from scoreveil.ledger.errors import IdempotencyConflict, LedgerUnavailable
-from scoreveil.ledger.releases import Found, Known, Questions, client_hash, settle, unit_fact
+from scoreveil.ledger.errors import LedgerUnavailable
+from scoreveil.ledger.index import Index, client_hash, hashed
+from scoreveil.ledger.ledger import Horizon
+from scoreveil.ledger.log import ALTERED, BASE, COLUMNS, Entry, linked
+from scoreveil.ledger.releases import Answers, Questions
 
-T = TypeVar("T", int, bytes)
 APPLICATION = 0x53636F76  # "Scov"
-VERSION = 2
-CACHE = 64 << 10  # KiB of pages kept in memory
-PAGE = 4096  # bytes: what a changed row may take in the log, since keys are random
-CHECKPOINT = 16384  # pages: keys are random, so the same pages come again before they need to be copied back
+VERSION = 3
+CHECKPOINT = 4096  # pages of the write-ahead log after which they are copied back
+PAGE = 4096  # bytes; what a call takes beyond its body, at least
+READ = 8 << 20  # bytes of the log that are read at once
+CHECKED = 2 << 20, 2048  # bytes and rows of the log that are read again by one heartbeat
+CHECK_EVERY = 1.0  # seconds
+DROPPED = 1024  # rows that one heartbeat drops
+LOST = "its log lost what was written to it"
 
-SCHEMA = """
-CREATE TABLE records (
-    model TEXT NOT NULL,
-    key BLOB NOT NULL,
-    releases INTEGER NOT NULL,
-    spent INTEGER NOT NULL,
-    room INTEGER NOT NULL,  -- releases that were still possible after the last one
-    PRIMARY KEY (model, key)
-) WITHOUT ROWID;
-CREATE TABLE journal (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
+SCHEMA = f"""
+CREATE TABLE log (
+    id INTEGER PRIMARY KEY,
     at INTEGER NOT NULL,
     model TEXT NOT NULL,
     client TEXT NOT NULL,
+    settings BLOB NOT NULL,
     units INTEGER NOT NULL,
-    most INTEGER NOT NULL,
-    keys BLOB NOT NULL,  -- sorted, each as often as it was granted
+    price INTEGER NOT NULL,
+    fresh INTEGER NOT NULL,
+    begun INTEGER NOT NULL,
+    next INTEGER NOT NULL,
+    ident INTEGER UNIQUE,
+    request BLOB,
+    fingerprint BLOB NOT NULL,
+    body BLOB NOT NULL,
     digest BLOB NOT NULL
 );
-CREATE TABLE requests (
-    request BLOB PRIMARY KEY,
-    at INTEGER NOT NULL,
-    model TEXT NOT NULL,
-    client TEXT NOT NULL,
-    fingerprint BLOB NOT NULL,
-    grants BLOB NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE forgotten (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    at INTEGER NOT NULL,
-    what TEXT NOT NULL
+CREATE UNIQUE INDEX log_request ON log (request) WHERE request IS NOT NULL;
+CREATE TABLE state (
+    head INTEGER NOT NULL,
+    digest BLOB NOT NULL,  -- of the row `head`
+    base INTEGER NOT NULL,  -- the last row that was dropped
+    base_digest BLOB NOT NULL,
+    first INTEGER NOT NULL,  -- record that lives
+    next INTEGER NOT NULL,  -- record
+    forgotten INTEGER NOT NULL,  -- times
+    pulse BLOB NOT NULL
 );
-CREATE TABLE pulse (beats INTEGER NOT NULL);
-INSERT INTO pulse VALUES (0);
-"""
-# what format 2 has beyond format 1
-SINCE_1 = """
-ALTER TABLE records ADD COLUMN settings BLOB NOT NULL DEFAULT x'';  -- that the last outcome was drawn with
-ALTER TABLE records ADD COLUMN outcome BLOB NOT NULL DEFAULT x'';  -- as it was released
-CREATE TABLE marks (mark INTEGER PRIMARY KEY, key BLOB NOT NULL, born INTEGER NOT NULL);
+INSERT INTO state VALUES (0, x'{BASE.hex()}', 0, x'{BASE.hex()}', 1, 1, 0, x'');
 CREATE TABLE clients (
     model TEXT NOT NULL,
     client BLOB NOT NULL,
@@ -81,242 +73,198 @@ CREATE TABLE clients (
 ) WITHOUT ROWID;
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """
-# not part of the format: what is in it counts for seconds, and whoever does not know it does without
-REPLIES = "CREATE TABLE IF NOT EXISTS replies (worker INTEGER PRIMARY KEY, at INTEGER NOT NULL, replies BLOB NOT NULL)"
-KEPT = 60  # seconds that replies are kept: longer than anyone asks for them again
-
-# statements of few sizes only, so that SQLite compiles each once
-TOGETHER = 128
-AT_ONCE = (256, 64, 8, 1)  # rows written by one statement
-COUNTER = "SELECT key, releases, spent FROM records WHERE model = ? AND key = ?"
-COUNTERS = f"SELECT key, releases, spent FROM records WHERE model = ? AND key IN ({', '.join('?' * TOGETHER)})"
-COUNT = """
-INSERT INTO records (model, key, releases, spent, room) VALUES (?, ?, ?, ?, ?)
-ON CONFLICT (model, key) DO UPDATE SET releases = excluded.releases, spent = excluded.spent, room = excluded.room
-"""
-KNOWN = "r.key, r.releases, r.spent, r.settings, r.outcome"
-OF_MARKS = f"""
-SELECT m.mark, m.born, {KNOWN} FROM marks AS m JOIN records AS r ON r.model = ? AND r.key = m.key WHERE m.mark IN (%s)
-"""
-OF_8_MARKS, OF_MANY_MARKS = (OF_MARKS % ", ".join("?" * n) for n in (8, TOGETHER))
-OF_KEYS = f"SELECT {KNOWN} FROM records AS r WHERE r.model = ? AND r.key IN (%s)"
-OF_1_KEY, OF_MANY_KEYS = (OF_KEYS % ", ".join("?" * n) for n in (1, TOGETHER))
-RECORD = """
-INSERT INTO records (model, key, releases, spent, room, settings, outcome) VALUES %s
-ON CONFLICT (model, key) DO UPDATE SET
-    releases = excluded.releases, spent = excluded.spent, room = excluded.room,
-    settings = excluded.settings, outcome = excluded.outcome
-"""
-MARKED = "INSERT INTO marks (mark, key, born) VALUES %s"
-SPENT = "SELECT spent FROM clients WHERE model = ? AND client = ?"
-PAY = """
-INSERT INTO clients (model, client, spent) VALUES %s
+ROWS_AFTER = f"SELECT {COLUMNS} FROM log WHERE id > ? ORDER BY id"
+EARLIER = f"SELECT {COLUMNS} FROM log WHERE %s = ?"
+# few sizes only, so that each is compiled once; after each statement another thread may keep us waiting
+AT_ONCE = (64, 8, 1)
+ROW = f"({', '.join('?' * len(COLUMNS.split(', ')))})"
+SPEND = """
+INSERT INTO clients (model, client, spent) VALUES (?, ?, ?)
 ON CONFLICT (model, client) DO UPDATE SET spent = clients.spent + excluded.spent
 """
-ENTRY = "INSERT INTO journal (at, model, client, units, most, keys, digest) VALUES %s"
-ANSWERED = "SELECT fingerprint, grants FROM requests WHERE request = ?"
-ANSWER = "INSERT INTO requests (request, at, model, client, fingerprint, grants) VALUES (?, ?, ?, ?, ?, ?)"
-TOLD = "SELECT replies FROM replies WHERE worker = ?"
-TELL = "INSERT OR REPLACE INTO replies (worker, at, replies) VALUES (?, ?, ?)"
 
 
-@dataclass(slots=True)
-class Draft:
-    """What some calls found of one model, as each leaves it to the next, and what is to be written for all of them."""
+class State(NamedTuple):
+    head: int
+    digest: bytes
+    base: int
+    base_digest: bytes
+    first: int
+    next: int
+    forgotten: int
 
-    marked: dict[int, Known]
-    records: dict[bytes, Known]
-    changed: dict[bytes, tuple[int, int, int, bytes, bytes]] = field(default_factory=dict)
-    begun: list[tuple[int, bytes, int]] = field(default_factory=list)
-    entries: list[tuple[int, str, str, int, int, bytes, bytes]] = field(default_factory=list)
-    spent: dict[bytes, int] = field(default_factory=dict)  # by each client, before
-    paid: dict[bytes, int] = field(default_factory=dict)  # by each client, now
+    @classmethod
+    def read(cls, connection: sqlite3.Connection) -> "State":
+        row = connection.execute(f"SELECT {', '.join(cls._fields)} FROM state").fetchone()
+        if row is None:
+            raise LedgerUnavailable(ALTERED)
+        return cls(*row)
 
-    def found(self, asked: Questions) -> Found:
-        """What one of the calls needs of it."""
-        by_mark = {mark: self.marked[mark] for mark in asked.all_marks() if mark in self.marked}
-        keys = {*asked.split(), *(known.key for known in by_mark.values())}
-        return Found(by_mark, [self.records[key] for key in keys if key in self.records])
+    def write(self, connection: sqlite3.Connection) -> None:
+        connection.execute(f"UPDATE state SET {', '.join(f'{name} = ?' for name in self._fields)}", self)
 
 
 class LedgerFile:
-    """The file, open for writing by one thread: `with file.transaction(): file.charge(…)`."""
+    """The file, open for writing by one thread: `with file: file.answer(…)` is one transaction.
 
-    def __init__(self, path: Path, patience: float, create: bool) -> None:
-        self.path, self.patience = path, patience
+    Attributes:
+        is_loading: The log is being read.
+    """
+
+    def __init__(self, path: Path, horizon: Horizon, patience: float, create: bool) -> None:
+        self.path, self.horizon, self.patience = path, horizon, patience
+        self.is_loading = False
         self._create = create
         self._connection: sqlite3.Connection | None = None
+        self._index: Index | None = None
+        self._state = State(0, BASE, 0, BASE, 1, 1, 0)  # as on disk, as far as we know
+        self._added: list[Entry] = []  # in this transaction
+        self._added_by: dict[bytes | int | None, Entry] = {}  # request, or the worker's number
+        self._oldest: tuple[int, int] | None = None  # when the first row was written, and its `next`
         self._identity: tuple[int, int] | None = None  # of the file that was opened first
-        self._changes = self._tried = 0  # rows changed before this transaction; bytes that it writes to try the disk
-        self._failed = 0  # bytes that the largest transaction which failed may have needed
-        self._born = 0  # the age of the next record; 0: not known
+        self._beside: list[tuple[int, int]] = []  # of the files that SQLite keeps beside it
+        self._wal_size = 0
+        self._is_stranded = False  # what was committed is in a file that nobody else can open
+        self._damage = ""  # why nothing is answered any more
+        self._failed = 0  # bytes of the largest transaction that failed
+        self._pulse = 0  # bytes that a heartbeat writes in this transaction
+        self._checked = 0, BASE  # up to which row the log was read again
+        self._next_check = 0.0
 
     def __enter__(self) -> None:
         """Begin a transaction; the file is opened first where an earlier trouble closed it."""
-        try:
-            # a ledger that was moved away or replaced would take charges that nobody finds again
-            if self._identity is not None and self._identity != identity(self.path):
-                raise LedgerUnavailable("its file was moved or replaced")
-            self._tried = 0
-            if self._connection is None:
-                self._connection = self._open()
-            self._connection.execute("BEGIN IMMEDIATE")
-            self._changes = self._connection.total_changes
-        except BaseException:
-            self.close()
-            raise
+        with self._closing_on_error():
+            connection = self._opened()
+            connection.execute("BEGIN IMMEDIATE")
+            state = State.read(connection)
+            if state.forgotten != self._state.forgotten:
+                connection.execute("COMMIT")
+                self._load(connection)
+                connection.execute("BEGIN IMMEDIATE")
+            elif (state.head, state.digest) != (self._state.head, self._state.digest):
+                self._damage = LOST
+                raise LedgerUnavailable(LOST)
+            else:
+                self._state = state  # `compact` may have dropped rows
+            self._pulse = 0
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         """Commit: on disk when this returns. After any error nothing is taken over, and the file is opened anew."""
         assert self._connection is not None
-        size = max(self._tried, PAGE * (self._connection.total_changes - self._changes))
+        assert self._index is not None
+        connection, index = self._connection, self._index
+        size = self._pulse + sum(PAGE + len(entry.body) for entry in self._added)
+        state = self._state
+        with self._closing_on_error():
+            try:
+                if error is not None:
+                    raise error
+                if self._added:
+                    state = self._append(connection, state._replace(next=index.next))
+                if self._added or self._pulse:
+                    state = self._drop(connection, state, 2 * len(self._added) + (DROPPED if self._pulse else 8))
+                    state._replace(first=index.first).write(connection)
+                connection.execute("COMMIT")
+            except BaseException:
+                self._failed = max(self._failed, size)
+                raise
+            index.keep()
+            self._state = state._replace(first=index.first)
+            self._forget_added()
+            if size >= self._failed:
+                self._failed = 0
+            if size:
+                self._opened()  # before anyone is answered: what was committed can be found
+
+    @contextlib.contextmanager
+    def _closing_on_error(self) -> Iterator[None]:
         try:
-            if error is None:
-                self._connection.execute("COMMIT")
-        except BaseException:
-            self._failed = max(self._failed, size)
-            self.close()
+            yield
+        except BaseException as error:
+            if getattr(error, "sqlite_errorname", "").startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+                self._damage = reason(error)
+            self._forget_added()
+            if self._index is not None:
+                self._index.undo()
+            if not self._is_stranded:
+                self.close()
+            elif self._connection is not None and self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
             raise
-        if error is not None:
-            self._failed = max(self._failed, size)
-            self.close()
-        elif size >= self._failed:
-            self._failed = 0
 
-    def charge(self, charge: Charge) -> bytes:
-        """Grant row by row, within the transaction. The grants, as `wire` writes them."""
-        assert self._connection is not None
-        if charge.request is not None:
-            found = self._connection.execute(ANSWERED, (charge.request,)).fetchall()
-            if found:
-                (fingerprint, stored) = found[0]
-                if fingerprint != charge.fingerprint():
-                    raise IdempotencyConflict
-                return bytes(stored)
-        grants = self._release(charge)
-        granted = sorted(grant.key for grant in grants if grant.granted)
-        model, client, units, limit = charge.model, charge.client, charge.units, charge.limit
-        now = int(time.time())
-        if granted:
-            keys = b"".join(granted)
-            digest = entry_digest(model, client, units, limit, keys)
-            self._insert(ENTRY, [(now, model, client, units, limit, keys, digest)])
-        body = wire.grants_body(grants, limit)
-        if charge.request is not None and granted:
-            answer = charge.request, now, model, client, charge.fingerprint(), body
-            self._connection.execute(ANSWER, answer)
-        return body
+    def answer(self, asked: Questions, ident: int, is_again: bool) -> Answers:
+        """Answer questions within the transaction.
 
-    def _release(self, charge: Charge) -> list[Grant]:
-        """Read the counters, grant, write them back: nobody else writes before this transaction's end."""
-        assert self._connection is not None
-        keys, limit, units = charge.split(), charge.limit, charge.units
-        counters = self._counters(charge.model, sorted(set(keys)))
-        changed = set()
-        grants = []
-        for key in keys:
-            number, spent = counters.get(key, (0, 0))
-            granted = spent + units <= limit
-            if granted:
-                number, spent = counters[key] = number + 1, spent + units
-                changed.add(key)
-            grants.append(Grant(key, number, granted, spent, limit))
-        rows = [(charge.model, key, *counters[key], (limit - counters[key][1]) // units) for key in sorted(changed)]
-        self._connection.executemany(COUNT, rows)
-        return grants
+        Args:
+            asked: The call.
+            ident: The worker's number of it.
+            is_again: It was sent before, so it may have been charged already.
 
-    def answer(self, calls: Sequence[Questions]) -> list[bytes | None]:
-        """Answer questions by neighbourhood, one call after the other, within the transaction.
-
-        What they need is read for all of them at once, and what comes out is written at once: many small calls cost
-        little more than one large one.
-
-        Returns:
-            The answers to each call, as `wire` writes them. None: its request came before with something else.
+        Raises:
+            IdempotencyConflict: Its request came before with something else.
         """
-        drafts = {model: self._draft(model, calls) for model in {asked.model for asked in calls}}
-        replies = [self._answer_one(asked, drafts[asked.model]) for asked in calls]
-        for model, draft in drafts.items():
-            self._write(model, draft)
-        return replies
+        assert self._index is not None
+        if (asked.request is not None or is_again) and (earlier := self._earlier(asked.request, ident)) is not None:
+            return earlier.answers(asked)
+        body = self._index.answer(asked, hashed(asked.model, asked.marks))
+        if isinstance(body, str):
+            return Answers(body, b"", 0)
+        if body.fresh or asked.price or asked.request is not None:
+            fingerprint = b"" if asked.request is None else asked.fingerprint()
+            entry = Entry(
+                self._state.head + len(self._added) + 1, int(time.time()), asked.model, asked.client, asked.settings,
+                asked.units, asked.price, body.fresh, len(body.begun), self._index.next, ident, asked.request,
+                fingerprint, body.pack(),
+            )  # fmt: skip
+            self._added.append(entry)
+            self._added_by[ident] = entry
+            if asked.request is not None:
+                self._added_by[asked.request] = entry
+        return Answers("", body.outcomes, body.fresh)
 
-    def _answer_one(self, asked: Questions, draft: Draft) -> bytes | None:
+    def _earlier(self, request: bytes | None, ident: int) -> Entry | None:
+        """The row of the same request, or of the same call."""
         assert self._connection is not None
-        execute = self._connection.execute
-        if asked.request is not None:
-            for fingerprint, stored in execute(ANSWERED, (asked.request,)).fetchall():
-                return bytes(stored) if fingerprint == asked.fingerprint() else None
-        client = client_hash(asked.client)
-        if client not in draft.spent:
-            (draft.spent[client],) = execute(SPENT, (asked.model, client)).fetchone() or (0,)
-            draft.paid[client] = 0
-        if self._born == 0:
-            (self._born,) = execute("SELECT coalesce(max(born), 0) + 1 FROM marks").fetchone()
-        made = settle(asked, draft.found(asked), draft.spent[client] + draft.paid[client], self._born)
-        for mark, key, born in made.begun:
-            draft.marked[mark] = Known(born, key)
-            self._born = born + 1
-        draft.begun += made.begun
-        draft.records |= made.changed
-        draft.paid[client] += made.paid
-        for key, known in made.changed.items():
-            draft.changed[key] = known.number, known.spent, asked.room(known.spent), known.settings, known.outcome
-        now = int(time.time())
-        if made.changed:
-            keys = b"".join(sorted(made.changed))
-            digest = entry_digest(asked.model, asked.client, asked.units, asked.limit, keys)
-            draft.entries.append((now, asked.model, asked.client, asked.units, asked.limit, keys, digest))
-        body = wire.answers_body(made.answers)
-        if asked.request is not None and not any(answer.refused for answer in made.answers):
-            execute(ANSWER, (asked.request, now, asked.model, asked.client, asked.fingerprint(), body))
-        return body
+        for name, value in (("request", request), ("ident", ident)):
+            if value in self._added_by:
+                return self._added_by[value]
+            if value is not None and (row := self._connection.execute(EARLIER % name, (value,)).fetchone()):
+                return Entry._make(row[:-1])
+        return None
 
-    def _write(self, model: str, draft: Draft) -> None:
-        # in the order of the tables, whose pages are then met once each
-        self._insert(MARKED, sorted(draft.begun))
-        self._insert(RECORD, [(model, key, *row) for key, row in sorted(draft.changed.items())])
-        self._insert(ENTRY, draft.entries)
-        self._insert(PAY, [(model, client, paid) for client, paid in draft.paid.items() if paid])
-
-    def _insert(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
-        """Many rows by few statements: after each, another thread of this process may keep us waiting."""
-        assert self._connection is not None
+    def _append(self, connection: sqlite3.Connection, state: State) -> State:
+        """Write the rows of this transaction to the log's end."""
+        digest, rows = state.digest, []
+        for entry in self._added:
+            digest = entry.digest(digest)
+            rows.append((*entry, digest))
         at = 0
         while at < len(rows):
             size = next(size for size in AT_ONCE if size <= len(rows) - at)
-            some = rows[at : at + size]
-            row = f"({', '.join('?' * len(some[0]))})"
-            self._connection.execute(statement % ", ".join([row] * size), [value for each in some for value in each])
+            values = [value for row in rows[at : at + size] for value in row]
+            connection.execute(f"INSERT INTO log ({COLUMNS}) VALUES {', '.join([ROW] * size)}", values)
             at += size
+        return state._replace(head=self._added[-1].id, digest=digest)
 
-    def _draft(self, model: str, calls: Iterable[Questions]) -> Draft:
-        assert self._connection is not None
-        execute = self._connection.execute
-        mine = [asked for asked in calls if asked.model == model]
-        marked: dict[int, Known] = {}
-        for statement, marks in _together({mark for a in mine for mark in a.all_marks()}, 8, OF_8_MARKS, OF_MANY_MARKS):
-            for mark, *known in execute(statement, (model, *marks)):
-                marked[mark] = Known(*known)
-        records = {known.key: known for known in marked.values()}
-        for statement, keys in _together(
-            {key for a in mine for key in a.split()} - set(records), 1, OF_1_KEY, OF_MANY_KEYS
-        ):
-            for known in execute(statement, (model, *keys)):
-                records[known[0]] = Known(0, *known)
-        return Draft(marked, records)
+    def _forget_added(self) -> None:
+        self._added, self._added_by = [], {}
 
-    def told(self, worker: int) -> bytes:
-        """What a worker was told last, as `tell` was given it."""
-        assert self._connection is not None
-        (replies,) = self._connection.execute(TOLD, (worker,)).fetchone() or (b"",)
-        return bytes(replies)
-
-    def tell(self, replies: Iterable[tuple[int, bytes]]) -> None:
-        """Keep what each worker is about to be told, if there is anything new in this transaction."""
-        assert self._connection is not None
-        if self._connection.total_changes != self._changes:
-            now = int(time.time())
-            self._connection.executemany(TELL, [(worker, now, told) for worker, told in replies])
+    def _drop(self, connection: sqlite3.Connection, state: State, most: int) -> State:
+        """Delete the oldest rows of which nothing lives any more; what clients have spent in them stays spent."""
+        assert self._index is not None
+        until = time.time() - 86400 * self.horizon.days if self.horizon.days else -1
+        last = None
+        if self._oldest is None or self._oldest[0] < until or self._oldest[1] <= self._index.first:
+            self._oldest = None
+            for row in connection.execute("SELECT at, next, id, digest FROM log ORDER BY id LIMIT ?", (most,)):
+                if row[0] >= until and row[1] > self._index.first:
+                    self._oldest = row[:2]
+                    break
+                last = row
+        if last is None:
+            return state
+        self._index.end(last[1])
+        return drop(connection, state, *last[2:])
 
     def bind(self, facts: dict[str, str]) -> dict[str, str]:
         """Facts that are not there yet are written; all that are there now."""
@@ -324,80 +272,149 @@ class LedgerFile:
         self._connection.executemany("INSERT OR IGNORE INTO facts (name, value) VALUES (?, ?)", list(facts.items()))
         return dict(self._connection.execute("SELECT name, value FROM facts").fetchall())
 
-    def convert(self, model: str, unit: str, price: int) -> str:
-        """Releases become units, once for each model, and the books show it."""
+    def heartbeat(self) -> None:
+        """Write something, to know that calls can be written: as much as the largest one that failed would take."""
         assert self._connection is not None
-        execute = self._connection.execute
-        name = unit_fact(model)
-        for (value,) in execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchall():
-            return str(value)
-        execute("INSERT INTO facts (name, value) VALUES (?, ?)", (name, unit))
-        entries = execute("SELECT id, client, units, most, keys FROM journal WHERE model = ?", (model,)).fetchall()
-        converted = [
-            (units * price, most * price, entry_digest(model, client, units * price, most * price, keys), entry)
-            for entry, client, units, most, keys in entries
-        ]
-        self._connection.executemany("UPDATE journal SET units = ?, most = ?, digest = ? WHERE id = ?", converted)
-        execute("UPDATE records SET spent = spent * ? WHERE model = ?", (price, model))
-        if converted:
-            execute("INSERT INTO forgotten (at, what) VALUES (?, ?)", (int(time.time()), "releases became units"))
-        return unit
+        self._pulse = max(1, self._failed)
+        self._connection.execute("UPDATE state SET pulse = zeroblob(?)", (self._pulse,))
 
-    def _counters(self, model: str, keys: list[bytes]) -> dict[bytes, tuple[int, int]]:
-        assert self._connection is not None
-        rows: list[tuple[bytes, int, int]] = []
-        for start in range(0, len(keys), TOGETHER):
-            some = keys[start : start + TOGETHER]
-            if len(some) < TOGETHER // 8:
-                for key in some:
-                    rows += self._connection.execute(COUNTER, (model, key)).fetchall()
-            else:
-                some += some[-1:] * (TOGETHER - len(some))  # which changes nothing
-                rows += self._connection.execute(COUNTERS, (model, *some)).fetchall()
-        return {key: (releases, spent) for key, releases, spent in rows}
+    def check(self) -> None:
+        """Read a part of the log again, as others would find it on the disk, and all of it in the course of time.
 
-    def beat(self) -> bytes:
-        """Write something, to know that charges can be written: as much as the largest one that failed would take."""
-        assert self._connection is not None
-        self._tried = self._failed
-        self._connection.execute(
-            "UPDATE pulse SET beats = " + ("zeroblob(?)" if self._failed else "beats + ?"), (self._failed or 1,)
-        )
-        return b""
+        Raises:
+            LedgerUnavailable: It is not what was written; nor will anything else be answered.
+        """
+        if self._connection is None or time.monotonic() < self._next_check:
+            return
+        self._next_check = time.monotonic() + CHECK_EVERY
+        with self._closing_on_error():
+            self._opened()
+            with contextlib.closing(connect(self.path, "ro", self.patience)) as fresh:
+                fresh.execute("BEGIN")
+                state = State.read(fresh)
+                if state.forgotten != self._state.forgotten:
+                    self._checked = 0, BASE
+                    return
+                try:
+                    self._check_part(fresh, state)
+                except LedgerUnavailable as error:
+                    self._damage = error.reason
+                    raise
+
+    def _check_part(self, fresh: sqlite3.Connection, state: State) -> None:
+        if state[:2] != self._state[:2]:
+            raise LedgerUnavailable(LOST)
+        if self._checked[0] < state.base:
+            self._checked = state.base, state.base_digest
+        (row, last), (size, rows) = self._checked, CHECKED
+        for entry, digest in linked(fresh.execute(ROWS_AFTER, (row,)), last):
+            last, size, rows = digest, size - len(entry.body), rows - 1
+            if size < 0 or rows == 0:
+                self._checked = entry.id, last
+                return
+        if last != state.digest:
+            raise LedgerUnavailable(ALTERED)
+        self._checked = 0, BASE  # from the beginning
 
     def close(self) -> None:
-        connection, self._connection, self._born = self._connection, None, 0
+        connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()  # rolls back what is open
 
-    def _open(self) -> sqlite3.Connection:
+    def _opened(self) -> sqlite3.Connection:
+        """The connection; where there is none, a new one, and all that the index does not know yet is read."""
+        if self._damage:
+            raise LedgerUnavailable(self._damage)
+        # a ledger that was moved away or replaced would take charges that nobody finds again
+        if self._identity is not None and self._identity != identity(self.path):
+            raise LedgerUnavailable("its file was moved or replaced")
+        self._rescue_log()
+        if self._connection is not None:
+            return self._connection
         if self._create:
             create(self.path)
-        connection = connect(self.path, "rw", self.patience)
-        try:
-            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
-            if mode != "wal":
-                raise LedgerUnavailable("its file system cannot keep a write-ahead log")
-            for pragma in (
-                "synchronous = FULL",
-                "fullfsync = ON",  # where fsync alone does not reach the disk
-                "checkpoint_fullfsync = ON",
-                f"cache_size = {-CACHE}",
-                f"wal_autocheckpoint = {CHECKPOINT}",
-            ):
-                connection.execute(f"PRAGMA {pragma}")
-            if not is_ledger(connection):
-                if not self._create:
-                    raise LedgerUnavailable("its file is empty")
-                write_schema(connection)
-            upgrade(connection)
-            connection.execute("DELETE FROM replies WHERE at < ?", (int(time.time()) - KEPT,))
-            self._create = False  # a ledger that vanishes later is trouble, not a new start
-            self._identity = self._identity or identity(self.path)
-        except BaseException:
-            connection.close()
-            raise
+        connection = self._connection = connect(self.path, "rw", self.patience)
+        (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        if mode != "wal":
+            raise LedgerUnavailable("its file system cannot keep a write-ahead log")
+        for pragma in (
+            "synchronous = FULL",
+            "fullfsync = ON",  # where fsync alone does not reach the disk
+            "checkpoint_fullfsync = ON",
+            f"wal_autocheckpoint = {CHECKPOINT}",
+        ):
+            connection.execute(f"PRAGMA {pragma}")
+        if not is_ledger(connection):
+            if not self._create:
+                raise LedgerUnavailable("its file is empty")
+            write_schema(connection)
+        self._create = False  # a ledger that vanishes later is trouble, not a new start
+        self._load(connection)
+        self._identity = self._identity or identity(self.path)
+        self._beside, self._wal_size = [identity(path) for path in self._paths_beside()], 0
         return connection
+
+    def _load(self, connection: sqlite3.Connection) -> None:
+        """Read the log, as far as it is not in the index yet."""
+        state = State.read(connection)
+        index, known = self._index, self._state[:2]
+        self._oldest = None
+        if index is None or state.forgotten != self._state.forgotten:
+            self._index = None  # before there is another: each is large
+            index, known = Index(self.horizon.records), (state.base, state.base_digest)
+            for model, client, spent in connection.execute("SELECT model, client, spent FROM clients"):
+                index.spend(model, client, spent)
+        self.is_loading = True
+        try:
+            index.warm_up()
+            index.end(state.first, state.next)
+            entries, size, last = [], 0, known[1]
+            for entry, digest in linked(connection.execute(ROWS_AFTER, known[:1]), last):
+                last = digest
+                entries.append(entry)
+                size += PAGE // 4 + len(entry.body)
+                if size >= READ:
+                    index.restore(entries)
+                    entries, size = [], 0
+            index.restore(entries)
+            if last != state.digest or state.head < known[0]:
+                raise LedgerUnavailable(ALTERED if self._index is None else LOST)
+            index.end(state.first, state.next)
+            index.keep()
+        finally:
+            self.is_loading = False
+        self._index, self._state = index, state
+
+    def _paths_beside(self) -> tuple[str, str]:
+        return f"{self.path}-wal", f"{self.path}-shm"
+
+    def _rescue_log(self) -> None:
+        """Where SQLite's log was deleted while we write to it: copy what is in it into the file, and close both.
+
+        Nobody else can open it any more, so that whatever is only there would end with this process.
+        """
+        if self._connection is None:
+            return
+        with contextlib.suppress(OSError):
+            size = os.stat(self._paths_beside()[0]).st_size
+            if size >= self._wal_size and self._beside == [identity(path) for path in self._paths_beside()]:
+                self._wal_size = size
+                return
+        self._is_stranded = True
+        busy, pages, copied = self._connection.execute("PRAGMA wal_checkpoint(FULL)").fetchone()
+        if busy or pages != copied:
+            raise LedgerUnavailable("its write-ahead log was deleted, and cannot be copied into the file yet")
+        self._is_stranded = False
+        self.close()
+
+
+def drop(connection: sqlite3.Connection, state: State, last: int, digest: bytes) -> State:
+    """Delete rows up to the last; what clients have spent in them stays spent."""
+    spent = "SELECT model, client, sum(price) FROM log WHERE id <= ? AND price > 0 GROUP BY model, client"
+    for model, client, price in connection.execute(spent, (last,)).fetchall():
+        connection.execute(SPEND, (model, client_hash(client), price))
+    connection.execute("DELETE FROM log WHERE id <= ?", (last,))
+    return state._replace(base=last, base_digest=digest)
 
 
 def create(path: Path) -> None:
@@ -423,11 +440,11 @@ def connect(path: Path, mode: str, patience: float) -> sqlite3.Connection:
 
 
 def is_ledger(connection: sqlite3.Connection) -> bool:
-    """Whether the file is a ledger of this version or an earlier one; False where it is still empty."""
+    """Whether the file is a ledger of this format; False where it is still empty."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    if application == APPLICATION and 1 <= version <= VERSION:
+    if application == APPLICATION and version == VERSION:
         return True
     if application == APPLICATION:
         raise LedgerUnavailable(f"its file has format {version}, and this is a program for format {VERSION}")
@@ -437,30 +454,13 @@ def is_ledger(connection: sqlite3.Connection) -> bool:
 
 
 def write_schema(connection: sqlite3.Connection) -> None:
-    header = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = 1;"
+    header = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
     connection.executescript(f"BEGIN IMMEDIATE; {header} {SCHEMA} COMMIT;")
 
 
-def upgrade(connection: sqlite3.Connection) -> None:
-    """Bring a ledger of an earlier format to this one; all that it holds stays."""
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version < VERSION:
-        connection.executescript(f"BEGIN IMMEDIATE; PRAGMA user_version = {VERSION}; {SINCE_1} COMMIT;")
-    connection.execute(REPLIES)
-
-
-def _together(values: set[T], few: int, of_few: str, of_many: str) -> Iterator[tuple[str, list[T]]]:
-    """Statements that ask for all the values, and what each is given: one for a few at a time, or for many."""
-    left = sorted(values)
-    while left:
-        size, statement = (few, of_few) if len(left) <= few else (TOGETHER, of_many)
-        some, left = left[:size], left[size:]
-        yield statement, some + some[-1:] * (size - len(some))  # which changes nothing
-
-
-def identity(path: Path) -> tuple[int, int]:
-    found = os.stat(path)
-    return found.st_dev, found.st_ino
+def identity(path: str | Path) -> tuple[int, int]:
+    status = os.stat(path)
+    return status.st_dev, status.st_ino
 
 
 def reason(error: BaseException) -> str:
@@ -472,10 +472,7 @@ def reason(error: BaseException) -> str:
     if isinstance(error, PermissionError):
         return "its file may not be opened"
     name = getattr(error, "sqlite_errorname", "")
-    for start, words in REASONS.items():
-        if name.startswith(start):
-            return words
-    return "its storage failed"
+    return next((words for start, words in REASONS.items() if name.startswith(start)), "its storage failed")
 
 
 REASONS = {

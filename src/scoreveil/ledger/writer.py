@@ -4,8 +4,8 @@ Whoever holds the lock on `ledger.db.lock` owns the writer and listens on `ledge
 back when its process dies, and another worker takes over. Workers talk to it through the socket, the owner's too, so
 that there is one way to charge. What arrives while a commit waits for the disk goes into the next one together.
 
-Every commit also holds the replies that are sent after it. A worker whose owner died in between sends its calls again
-to the next one, and is told what it would have been told, so that nothing is charged twice.
+A worker whose owner died sends its calls again to the next one, who finds in the log those that were charged, and
+what they were told. So nothing is charged twice.
 """
 
 import contextlib
@@ -15,12 +15,13 @@ import selectors
 import socket
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from scoreveil.ledger import wire
 from scoreveil.ledger.errors import IdempotencyConflict, LedgerUnavailable
+from scoreveil.ledger.ledger import Horizon
 from scoreveil.ledger.releases import Questions
 from scoreveil.ledger.sqlite_file import LedgerFile, reason
 
@@ -28,56 +29,24 @@ CHUNK = 1 << 20  # bytes read from one worker in one round
 LONGEST_ADDRESS = 100  # bytes of a unix socket's path, with a margin
 
 
-Work = Questions | Callable[[LedgerFile], bytes]
+Work = Questions | dict[str, str] | None  # facts, or a sign of life
 Reply = tuple[int, bytes]  # DONE, CONFLICT or UNAVAILABLE, and what goes with it
 
 
 class WriterCall(NamedTuple):
-    """What a worker asks for: questions, or something else that the file does."""
+    """What a worker asks for."""
 
     worker: "Caller"
     ident: int
     work: Work
+    is_again: bool
 
 
 def _work(kind: int, body: bytes) -> Work:
-    """What a message asks of the file. ValueError: it cannot be read."""
-    if kind == wire.CHARGE:
-        charge = wire.read_charge(body)
-        return lambda file: file.charge(charge)
+    """What a message asks for. ValueError: it cannot be read."""
     if kind == wire.ASK:
         return wire.read_ask(body)
-    if kind == wire.BIND:
-        facts = wire.read_facts(body)
-        return lambda file: wire.facts_body(file.bind(facts))
-    if kind == wire.CONVERT:
-        about = wire.read_facts(body)
-        model, unit, price = about.get("model", ""), about.get("unit", ""), int(about.get("price", ""))
-        return lambda file: file.convert(model, unit, price).encode()
-    return lambda file: file.beat()
-
-
-def _questions_together(works: Iterable[Work]) -> Iterator[list[Questions] | Callable[[LedgerFile], bytes]]:
-    """The same in the same order, questions that come one after the other in one list."""
-    asked: list[Questions] = []
-    for work in works:
-        if isinstance(work, Questions):
-            asked.append(work)
-            continue
-        if asked:
-            yield asked
-            asked = []
-        yield work
-    if asked:
-        yield asked
-
-
-def _by_worker(calls: list[WriterCall], replies: list[Reply]) -> list[tuple[int, bytes]]:
-    """What each worker is told, as it is sent."""
-    told: dict[int, list[bytes]] = {}
-    for call, (kind, body) in zip(calls, replies, strict=True):
-        told.setdefault(call.ident >> wire.COUNTED, []).append(wire.framed(call.ident, kind, body))
-    return [(worker, b"".join(messages)) for worker, messages in told.items()]
+    return wire.read_facts(body) if kind == wire.BIND else None
 
 
 class Caller:
@@ -88,10 +57,9 @@ class Caller:
         self.connection = connection
         self.messages = wire.Messages()
         self.unsent = bytearray()
-        self.told: dict[int, Reply] | None = None  # what it was told before it connected, once that was read
 
     def receive(self) -> Iterator[WriterCall]:
-        """The calls that have come. ValueError: it is none of ours.
+        """The calls that have come. ValueError: this is no worker.
 
         ConnectionError: the worker is gone. Nobody could be told what its last calls came to, so they are not charged.
         """
@@ -104,7 +72,7 @@ class Caller:
                 come += data
         for ident, kind, body in self.messages.feed(come):
             # read here, so that what cannot be read never meets the calls of others
-            yield WriterCall(self, ident, _work(kind, body))
+            yield WriterCall(self, ident, _work(kind & ~wire.AGAIN, body), bool(kind & wire.AGAIN))
 
     def send(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -130,6 +98,10 @@ class Writer:
     @property
     def alive(self) -> bool:
         return self._thread.is_alive()
+
+    @property
+    def is_loading(self) -> bool:
+        return self._file.is_loading
 
     def stop(self) -> None:
         """Finish what has come, close the file, let go of the lock. Blocks for as long as that takes."""
@@ -175,33 +147,25 @@ class Writer:
         if not calls:
             return []
         try:
+            if any(call.work is None for call in calls):
+                self._file.check()
             with self._file:
-                told = [self._told(call) for call in calls]
-                new = [call for call, reply in zip(calls, told, strict=True) if reply is None]
-                made = [self._made(work) for work in _questions_together(call.work for call in new)]
-                fresh = iter(reply for some in made for reply in some)
-                replies = [next(fresh) if reply is None else reply for reply in told]
-                self._file.tell(_by_worker(calls, replies))
+                replies = [self._answer_one(call) for call in calls]
         except Exception as error:
             return [(wire.UNAVAILABLE, reason(error).encode())] * len(calls)
         return replies
 
-    def _told(self, call: WriterCall) -> Reply | None:
-        """The reply that was lost with an owner who died, where the call is sent again."""
-        worker = call.worker
-        if worker.told is None:
-            told = wire.Messages().feed(self._file.told(call.ident >> wire.COUNTED))
-            worker.told = {ident: (kind, body) for ident, kind, body in told}
-        return worker.told.get(call.ident)
-
-    def _made(self, work: list[Questions] | Callable[[LedgerFile], bytes]) -> list[Reply]:
-        if isinstance(work, list):
-            found = self._file.answer(work)
-            return [(wire.CONFLICT, b"") if body is None else (wire.DONE, body) for body in found]
+    def _answer_one(self, call: WriterCall) -> Reply:
+        match call.work:
+            case None:
+                self._file.heartbeat()
+                return wire.DONE, b""
+            case dict():
+                return wire.DONE, wire.facts_body(self._file.bind(call.work))
         try:
-            return [(wire.DONE, work(self._file))]
+            return wire.DONE, wire.answers_body(self._file.answer(call.work, call.ident, call.is_again))
         except IdempotencyConflict:
-            return [(wire.CONFLICT, b"")]
+            return wire.CONFLICT, b""
 
     def _welcome(self) -> None:
         with contextlib.suppress(OSError):
@@ -261,7 +225,7 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def try_to_own(path: Path, patience: float, create: bool) -> Writer | None:
+def try_to_own(path: Path, horizon: Horizon, patience: float, create: bool) -> Writer | None:
     """The writer, started, if nobody owns it yet."""
     try:
         lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -269,7 +233,7 @@ def try_to_own(path: Path, patience: float, create: bool) -> Writer | None:
         raise LedgerUnavailable(reason(error)) from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return Writer(LedgerFile(path, patience, create), lock)
+        return Writer(LedgerFile(path, horizon, patience, create), lock)
     except BlockingIOError:
         os.close(lock)
         return None

@@ -243,10 +243,8 @@ function number(label, value, note = "") {
 function modelState(model) {
   const box = element("div", "model");
   const title = element("h3", "", model.model);
-  const most = model.releases === null ? "a budget for each record" : `at most ${count(model.releases)} releases a record`;
-  const repeats = model.repeats === "budget" ? most : "repeats get the same answer";
   const epsilon = model.epsilon === null ? "no ε" : `ε = ${model.epsilon}`;
-  const veil = `${epsilon}, ${model.mechanism}, ${repeats}`;
+  const veil = `${epsilon}, ${model.mechanism}, ${model.memory}`;
   title.append(element("span", "", model.mechanism === null ? "texts alone, no scores" : veil));
   const refusals = Object.entries(model.refusals).sort((a, b) => b[1] - a[1]);
   const refused = refusals.reduce((sum, [, times]) => sum + times, 0);
@@ -255,7 +253,7 @@ function modelState(model) {
     number("Requests", count(model.requests)),
     number("Rows released", count(model.rows)),
     number("Refusals", count(refused), refusals.slice(0, 3).map(([why, times]) => `${why.replaceAll("_", " ")} ${count(times)}`).join(", ")),
-    number("Budget spent", model.repeats === "budget" ? count(model.charged) : "–", model.repeats === "budget" ? `${count(model.replayed)} replayed` : "not counted"),
+    number("Fresh answers", model.remembers ? count(model.charged) : "–", model.remembers ? `${count(model.repeated)} repeated` : "not counted"),
     number("Latency", model.requests ? `${milliseconds(model.latency.p50)} ms` : "–", model.requests ? `p99 ${milliseconds(model.latency.p99)} ms` : ""),
   );
   box.append(title, numbers);

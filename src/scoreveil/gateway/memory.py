@@ -1,0 +1,132 @@
+"""A model with memory: a record and its near-duplicates get at most so many fresh answers, on every machine.
+
+    [models.x.memory]
+    answers = 1
+
+Near-duplicates are told by marks of the inputs (`neighbourhood.py`); the ledger keeps the marks, and of answers the
+outcomes that were drawn, never a score or an input. Equal scores have equal draws, so changing a feature that the model
+ignores gives a new record, and the answer of the old one.
+"""
+
+import hashlib
+import hmac
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from scoreveil import record_bytes, storage
+from scoreveil.gateway.config import BILLION, Model
+from scoreveil.gateway.ledger_link import LedgerLink, LedgerMismatch
+from scoreveil.gateway.metrics import ModelMetrics
+from scoreveil.gateway.secrets import Keys
+from scoreveil.gateway.sources import Arrays, Query
+from scoreveil.inference_protocol.refusals import Refusal, bad_request, upstream_failed
+from scoreveil.inference_protocol.tensors import Array
+from scoreveil.ledger import IdempotencyConflict, LedgerUnavailable
+from scoreveil.ledger.releases import MAX_OUTCOME, MAX_UNITS, SETTINGS, Marks, Questions
+from scoreveil.neighbourhood import Neighbourhoods, typical_inputs
+from scoreveil.veil import Veil
+
+
+class Asker(NamedTuple):
+    """Who asks, within which limit of ε, and the hash of the request's idempotency key, if it has one."""
+
+    client: str
+    epsilon: float
+    request: bytes | None
+
+
+class RecordMemory:
+    """What one model remembers, and what it allows."""
+
+    def __init__(
+        self, name: str, model: Model, veils: Mapping[str, Veil], releases: int, keys: Keys, metrics: ModelMetrics
+    ) -> None:
+        """`releases`: how many an answer holds, at most."""
+        memory = model.kept_memory
+        assert memory is not None
+        model.check_memory(releases)
+        self._name, self._model, self._veils, self._metrics = name, model, veils, metrics
+        typical = None if memory.typical is None else typical_inputs(memory.typical)
+        self._near = Neighbourhoods(keys.records, f"{name}/{model.version}".encode(), typical)
+        self._settings = _settings(veils, keys.answers)
+        self._promise = model.bare_veil.guarantee
+        self._prices: dict[int, tuple[int, int]] = {}  # of an answer, to its record and its client, by its releases
+        self._answers, self._limit, self._repeat = model.allowed_answers(releases), 0, memory.repeat
+        if memory.epsilon is not None:
+            self._limit = min(self._answers * self._price(releases)[0], MAX_UNITS)
+
+    def drawn(self, scores: Arrays, vectors: Arrays) -> dict[str, Array]:
+        """The outcomes that these scores would have, were all answers fresh: (records, numbers) for each output.
+
+        A record's fresh answers are drawn with one of as many numbers as it has answers, so that equal scores have no
+        more different answers than one record has.
+
+        Raises:
+            ValueError: These are not score vectors.
+        """
+        made = {}
+        for name, rows in scores.items():
+            veil = self._veils[name]
+            tags = veil.score_tags(vectors[name])
+            if self._answers > 1:
+                numbers = np.frombuffer(os.urandom(4 * len(tags)), dtype="<u4") % self._answers
+                tags.view("<u8")[:, 1] ^= numbers
+            made[name] = veil.outcomes(rows, tags)
+        return made
+
+    async def answered(self, outcomes: Arrays, query: Query, releases: int, link: LedgerLink, asker: Asker) -> Array:
+        """The outcomes to release, (records, numbers): those drawn now, charged durably, or earlier ones."""
+        drawn = np.hstack(list(outcomes.values())).astype("<u2")
+        if drawn.shape[1] * 2 > MAX_OUTCOME:
+            raise upstream_failed("releases")
+        price, client_price = self._price(releases)
+        limit = round(asker.epsilon * BILLION)
+        asked = Questions(
+            self._name, self._settings, self._marks(query), drawn.tobytes(), price,
+            0 if self._limit else self._answers, self._limit, self._repeat,
+            asker.client, client_price * query.rows if limit else 0, limit, asker.request,
+        )  # fmt: skip
+        try:
+            answers = await (await link.opened()).answer(asked)
+        except (LedgerUnavailable, LedgerMismatch):
+            message = "The ledger does not answer, so nothing is released; try again later."
+            raise Refusal(503, message, "ledger") from None
+        except IdempotencyConflict:
+            message = "This Idempotency-Key came with another request, or before the settings changed; use a new one."
+            raise Refusal(409, message, "idempotency") from None
+        if answers.refused == "client":
+            message = f"All answers to one client may add up to ε = {asker.epsilon:g}, and this request goes beyond."
+            raise Refusal(429, message, "odometer")
+        if answers.refused == "record":
+            message = "A record of this request, or a near-duplicate of it, has had all the answers that it may have."
+            raise Refusal(429, message, "budget")
+        if len(answers.outcomes) != drawn.nbytes:  # a neighbour's answer had more places, or fewer
+            raise upstream_failed("releases")
+        self._metrics.charged.inc(answers.fresh)
+        self._metrics.repeated.inc(query.rows - answers.fresh)
+        return np.frombuffer(answers.outcomes, dtype="<u2").reshape(drawn.shape)
+
+    def _marks(self, query: Query) -> Marks:
+        try:
+            return self._near(query.rows, query.inputs())
+        except ValueError as error:  # a record of another size than the typical inputs
+            raise bad_request(str(error)) from None
+
+    def _price(self, releases: int) -> tuple[int, int]:
+        """What an answer with so many releases costs its record and the client."""
+        if releases not in self._prices:
+            promise = self._promise
+            self._prices[releases] = self._model.price(releases, promise), self._model.client_price(releases, promise)
+        return self._prices[releases]
+
+
+def _settings(veils: Mapping[str, Veil], secret: bytes) -> bytes:
+    """A hash of all that answers depend on: an outcome is given again under the same alone."""
+    state = hashlib.sha256(hmac.digest(secret, b"scoreveil settings 1", "sha256"))
+    for veil in veils.values():
+        part: Any = storage.fingerprint(veil.mechanism, veil.model, veil.shape, veil.smoothing)
+        state.update(record_bytes.with_length(part))
+    return state.digest()[:SETTINGS]
