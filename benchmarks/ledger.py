@@ -4,6 +4,7 @@
     python benchmarks/ledger.py --rows 2000                  a few seconds: whether it works, not how fast
     python benchmarks/ledger.py --records 10000000           fills a ledger with so many records, and starts it anew
     python benchmarks/ledger.py --output FILE                writes the figures as JSON too
+    python benchmarks/ledger.py --render                     puts benchmarks/ledger.json on its page, measuring nothing
 
 `new`: records that the ledger has never seen, of 8 marks and 4 bytes each; `known`: the same ones again, which are
 answered as before. Each client has one call under way.
@@ -34,6 +35,9 @@ SINGLE = 10  # of so many rows, one is asked by itself
 MARKS, OUTCOME = 8, 4
 FILLING = 256  # rows of a call while filling
 GOALS = {"start_seconds": 20.0, "bytes_a_record": 128.0}
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS, PAGE = ROOT / "benchmarks" / "ledger.json", ROOT / "docs" / "decisions" / "ledgers.md"
+START, END = "<!-- ledger: made by `python benchmarks/ledger.py --render` -->", "<!-- end of ledger -->"
 
 
 def batches(rows: int, size: int, seed: int) -> Iterator[Questions]:
@@ -127,14 +131,50 @@ def measure_start(records: int, size: int) -> dict[str, Any]:
     return {"rows_of_a_call": size, **figures, "file_bytes_a_record": round(file / records, 1), "met": met}
 
 
+def table(results: dict[str, Any]) -> str:
+    """The results as the page shows them."""
+    about, start = results["about"], results["start"]
+    lines = [
+        f"Measured by `{about['command']}`, {about['date']}, {about['machine']}.",
+        "",
+        "| | rows of a call | clients | SQLite, rows/s | median, p99 | PostgreSQL, rows/s | median, p99 |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for sqlite, postgres in zip(results["sqlite"], results["postgresql"], strict=True):
+        cells = [
+            f"{kind['rows_per_second']:,} | {kind['median_ms']:.1f} ms, {kind['p99_ms']:.1f} ms"
+            for kind in (sqlite, postgres)
+        ]
+        lines.append(f"| {sqlite['which']} | {sqlite['batch']} | {sqlite['clients']} | {' | '.join(cells)} |")
+    lines += [
+        "",
+        f"A log of {start['records']:,} records, {start['rows_of_a_call']} to a call, is read in "
+        f"{start['start_seconds']:.1f} s (goal: {GOALS['start_seconds']:.0f} s). In memory a record takes "
+        f"{start['bytes_a_record']:.0f} bytes (goal: {GOALS['bytes_a_record']:.0f}), with all that the process needs "
+        f"beside it {start['whole_process_bytes_a_record']:.0f}, on the disk {start['file_bytes_a_record']:.0f}.",
+    ]
+    return "\n".join(lines)
+
+
+def render() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    before, _, rest = page.partition(START)
+    made = table(json.loads(RESULTS.read_text(encoding="utf-8")))
+    PAGE.write_text(f"{before}{START}\n{made}\n{END}{rest.partition(END)[2]}", encoding="utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Rows a second that the ledgers answer, and how they start.")
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--records", type=int, default=0, help="fill a ledger with so many, and start it anew")
     parser.add_argument("--batch", type=int, default=FILLING, help="rows of a call while filling")
     parser.add_argument("--output", type=Path)
+    parser.add_argument("--render", action="store_true", help="put ledger.json on its page, measuring nothing")
     parser.add_argument("--start", metavar="URL", help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.render:
+        render()
+        return
     if given.start is not None:
         print(json.dumps(asyncio.run(start(given.start, given.records))))
         return

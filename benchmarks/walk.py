@@ -1,22 +1,25 @@
-"""What does asking around a record tell of its raw score? Two attacks on the gateway: docs/decisions/neighbourhoods.md.
+"""What do many questions around a record tell of its raw score? Attacks on memory: docs/decisions/neighbourhoods.md.
 
     nice python benchmarks/walk.py               # results in benchmarks/walk.json, and the tables on the page
     python benchmarks/walk.py --render           # makes the tables from the results, and measures nothing
     python benchmarks/walk.py --data FOLDER      # where FashionMNIST/raw is, for the rates of honest questions
 
-*Border walk*: 1,500 questions on the line from a training record to one with another label, through the border where
-the label changes and as far again behind it, in random order. *Near-duplicates*: 1,000 copies, half of them moved by
-1e-6, half by the smallest number there is in a feature that is 0. The attacker knows the mechanism, where the label
-changes, and which answers were drawn anew (the gateway does not tell: it is given more than it could have). It takes
-the odds of the label to grow evenly along the line and all raw scores to be equally likely, and names the middle of
-what is then likely given all fresh answers. Against the gateway as it was it also looks for the slope at which answers
-change where bins do. Error: the mean distance to the raw top score, over records.
+A veil that was not fitted, with `answers = 1`: near-duplicates share an answer. The attacker knows the mechanism, the
+labels, where they change, and which answers were drawn anew (the gateway does not tell: it is given more than it could
+have). Error: the mean distance of its estimate to the raw top score, over records.
+
+*Walk*: 1,500 questions on the line from a training record to one with another label, through the border where the label
+changes and as far again behind it, in random order. It takes the odds of the label to grow evenly along the line.
+*Near-duplicates*: 1,000 copies, half of them moved by 1e-6, half by the smallest number there is in a feature that is 0.
+*Ignored*: 1,000 questions that differ far, in features alone that the model ignores. *Nudged*: in those that it uses as
+well, by so little that the scores stay the same within .01. *Labels alone*: no answer is looked at. How far away the
+border is tells the score, as it does of the other records, whose raw scores this attacker is given; then the same
+attacker with one answer, and with the whole walk.
 """
 
 import argparse
 import gzip
 import json
-import tempfile
 import time
 import warnings
 from collections.abc import Iterator
@@ -26,15 +29,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer, load_digits
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from scoreveil import Veil, atomic, record_bytes
-from scoreveil.ledger import Answered, Questions, record_key, wire
-from scoreveil.ledger.sqlite_file import LedgerFile
+from scoreveil import Veil, atomic
+from scoreveil.ledger.index import Index, hashed
+from scoreveil.ledger.log import Body
+from scoreveil.ledger.releases import SETTINGS, Questions
 from scoreveil.mechanisms.isotonic import Isotonic, log_probability
 from scoreveil.neighbourhood import Neighbourhoods
 
@@ -44,10 +49,11 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS, PAGE = ROOT / "benchmarks" / "walk.json", ROOT / "docs" / "decisions" / "neighbourhoods.md"
 START, END = "<!-- walk: made by `python benchmarks/walk.py --render` -->", "<!-- end of walk -->"
 SECRET = b"the secret of this measurement"
-RECORDS, QUESTIONS, COPIES, TYPICAL, TOGETHER = 30, 1500, 1000, 300, 250
+RECORDS, QUESTIONS, COPIES, TYPICAL = 30, 1500, 1000, 300
 EPSILONS = (0.5, 2.0)
 STEPS = (10, 100, QUESTIONS)
 GRID = 160  # raw scores that the attacker tells apart
+SAME, NUDGED = 1e-9, 1e-2  # the most that scores differ where a question has the same ones, and where it is nudged
 CASES = {
     "breast cancer, k = 2, logistic regression": ("cancer", 2, "linear"),
     "breast cancer, k = 2, network": ("cancer", 2, "network"),
@@ -55,6 +61,7 @@ CASES = {
     "digits, k = 2, network": ("digits", 2, "network"),
     "digits, k = 3, network": ("digits", 3, "network"),
     "digits, k = 10, network": ("digits", 10, "network"),
+    "digits, k = 10, forest": ("digits", 10, "forest"),
 }
 
 
@@ -63,87 +70,56 @@ def trained(data: str, k: int, kind: str) -> tuple[Any, Array, Array, Array]:
     x, y = (load_breast_cancer if data == "cancer" else load_digits)(return_X_y=True)
     y = y if data == "cancer" else y % k
     inside, outside, labels, _ = train_test_split(x, y, test_size=0.5, random_state=0)
-    last = (
-        LogisticRegression(C=0.05, max_iter=500)
-        if kind == "linear"
-        else MLPClassifier((32,), alpha=1.0, random_state=0)
-    )
+    last = {
+        "linear": LogisticRegression(C=0.05, max_iter=500),
+        "network": MLPClassifier((32,), alpha=1.0, random_state=0),
+        "forest": RandomForestClassifier(100, random_state=0),
+    }[kind]
     return make_pipeline(StandardScaler(), last).fit(inside, labels), inside, labels, outside
 
 
-class Gateway:
-    """What the gateway does with questions, without its protocols: answers, and which of them were drawn anew."""
+class Memory:
+    """What a gateway with `memory.answers = 1` does with questions: answers, and which of them were drawn anew."""
 
-    rng = np.random.default_rng(2)
+    def __init__(self, veil: Veil, typical: Array | None = None) -> None:
+        self.veil, self.near, self.index = veil, Neighbourhoods(SECRET, b"m/1", typical), Index(10 * QUESTIONS)
 
-    def __init__(self, folder: Path, epsilon: float, typical: Array | None = None, budget: int = 0) -> None:
-        self.veil = Veil(epsilon, secret=SECRET, model="m")
-        self.near = Neighbourhoods(SECRET, b"m/1", typical)
-        self.budget = budget
-        self.file = LedgerFile(folder / f"{time.monotonic_ns()}.db", 10.0, create=True)
-
-    def before(self, x: Array, scores: Array) -> tuple[Array, Array]:
-        """As it was: keyed by bin and fingerprint; or a budget for each exact input."""
-        if self.budget:
-            return self._fresh(scores), np.arange(len(x))
-        tags = self.veil.fingerprints(len(x), [x])
-        levels = self.veil.outcomes(scores, tags)[:, 0]
-        kept, cells = self.veil._used.cells(scores)
-        drawn = list(zip(tags, kept[:, 0].tolist(), cells[:, 0].tolist(), strict=True))
-        return levels, np.unique([drawn.index(each) for each in drawn])
-
-    def now(self, x: Array, scores: Array) -> tuple[Array, Array]:
-        levels, fresh = [], []
-        for start in range(0, len(x), TOGETHER):
-            some = slice(start, start + TOGETHER)
-            for answer in self._answers(x[some], scores[some]):
-                levels.append(int.from_bytes(answer.outcome, "little"))
-                fresh.append(answer.granted)
-        return np.array(levels), np.flatnonzero(fresh)
-
-    def _answers(self, x: Array, scores: Array) -> list[Answered]:
-        keys = [record_key(SECRET, "m", "1", record) for record in record_bytes.of_rows(x)]
-        drawn = self._fresh(scores) if self.budget else self.veil.outcomes(scores, keys)[:, 0]
-        marks, outcomes = self.near(len(x), [x]).astype("<i8").tobytes(), drawn.astype("<u2").tobytes()
-        limit, repeats = max(1, self.budget), "replay" if self.budget else "sticky"
-        asked = Questions("m", b"s" * 16, b"".join(keys), marks, outcomes, limit, 1, 1, repeats)  # type: ignore[arg-type]
-        with self.file:
-            [body] = self.file.answer([asked])
-        return wire.read_answers(body or b"")
-
-    def _fresh(self, scores: Array) -> Array:
-        return np.asarray(self.veil._used.outcomes(scores, self.rng.random((len(scores), 1)))[:, 0])
+    def __call__(self, x: Array, scores: Array) -> tuple[Array, Array]:
+        drawn = self.veil.outcomes(scores, self.veil.score_tags(scores))[:, 0].astype("<u2")
+        marks = self.near(len(x), [x])
+        body = self.index.answer(Questions("m", bytes(SETTINGS), marks, drawn.tobytes(), 1), hashed("m", marks))
+        assert isinstance(body, Body)
+        return np.frombuffer(body.outcomes, "<u2"), np.flatnonzero(body.kinds)
 
 
 class Attacker:
-    """Knows the mechanism: how likely each level is for each raw top score."""
+    """Knows the mechanism: how likely each level is for each raw top score, all of which are equally likely at first.
+    It names the middle of what is likely given all fresh answers."""
 
     def __init__(self, mechanism: Isotonic, k: int) -> None:
         self.k, self.grid = k, np.linspace(1 / k, 0.999, GRID)
         plan = mechanism.plan(k)
         rows = np.column_stack([self.grid, np.repeat((1 - self.grid)[:, None] / (k - 1), k - 1, axis=1)])
-        self.step = plan.step
         self.log = np.stack([log_probability(rows, np.full((GRID, 1), c), plan) for c in range(plan.levels)], axis=1)
 
     def at_one_place(self, levels: Array) -> float:
-        return self._middle(self.log[:, levels].sum(axis=1))
+        """Answers to questions that have one raw score; as many as differ, since equal ones may be one draw."""
+        some = levels if len(np.unique(levels)) > 1 else levels[:1]
+        return self._middle(self.log[:, some].sum(axis=1))
 
-    def on_a_line(self, away: Array, levels: Array) -> float:
+    def on_a_line(self, away: Array, levels: Array, prior: Array | float = 0.0) -> float:
         """`away`: the distance of each question from the border, that of the record being 1."""
-        return self._middle(self.log[self._nearest(self._curve(away)), levels[None]].sum(axis=1))
-
-    def by_changes(self, away: Array, levels: Array) -> float:
-        """The slope at which most answers change where bins do; `away` in the order of the line."""
-        bins = np.rint(self._curve(away) / self.step)
-        same_bin, same = np.diff(bins, axis=1) == 0, np.diff(levels.astype(int)) == 0
-        chance = np.where(same_bin, 0.98, 0.12)
-        return self._middle(np.log(np.where(same[None], chance, 1 - chance)).sum(axis=1))
-
-    def _curve(self, away: Array) -> Array:
-        """The top score at each place, for each raw score that the record may have: (GRID, n)."""
         odds = np.log(self.grid * (self.k - 1) / (1 - self.grid))
         grown = np.exp(np.clip(odds[:, None] * away[None], -700, 700))
-        return np.asarray(grown / (grown + self.k - 1))
+        return self._middle(self.log[self._nearest(grown / (grown + self.k - 1)), levels[None]].sum(axis=1) + prior)
+
+    def by_labels(self, odds: float, error: float) -> Array:
+        """How likely each raw score is, where the labels tell the log-odds with such an error."""
+        away = (_log_odds(self.grid) - odds) / error
+        return np.asarray(-(away**2) / 2 - np.log(self.grid * (1 - self.grid)))
+
+    def alone(self, prior: Array) -> float:
+        return self._middle(prior)
 
     def _nearest(self, tops: Array) -> Array:
         low, high = self.grid[0], self.grid[-1]
@@ -154,22 +130,41 @@ class Attacker:
         return float(self.grid[np.searchsorted(chance, chance[-1] / 2)])
 
 
+def by_labels(raw: Array, borders: Array) -> tuple[Array, Array]:
+    """The log-odds of each record, by a line through those of the others over the logarithm of how far the border is;
+    and how far the others are from that line."""
+    odds, far, records = _log_odds(raw), np.log(borders), np.arange(len(raw))
+    found = []
+    for record in records:
+        others = records != record
+        line = np.polyfit(far[others], odds[others], 1)
+        found.append((np.polyval(line, far[record]), np.std(odds[others] - np.polyval(line, far[others]), ddof=2)))
+    return np.array([odds for odds, _ in found]), np.array([error for _, error in found])
+
+
+def _log_odds(scores: Array) -> Array:
+    held = np.clip(scores, 1e-3, 1 - 1e-3)
+    return np.asarray(np.log(held / (1 - held)))
+
+
 def lines(
     model: Any, inside: Array, labels: Array, count: int, rng: np.random.Generator
-) -> Iterator[tuple[Array, Array]]:
+) -> Iterator[tuple[Array, Array, float]]:
     """1,500 places from a record through the border, the record first and the others in random order; how far each is
-    from the border."""
+    from the border, in parts of the record's own distance; and that distance, in spreads."""
+    spread = inside.std(axis=0).clip(1e-9)
     made = 0
     while made < count:
         record = rng.integers(len(inside))
-        other = inside[rng.choice(np.flatnonzero(labels != labels[record]))]
+        way = inside[rng.choice(np.flatnonzero(labels != labels[record]))] - inside[record]
         steps = np.linspace(0, 1, 400)
-        found = model.predict(inside[record] + steps[:, None] * (other - inside[record]))
+        found = model.predict(inside[record] + steps[:, None] * way)
         if (found == found[0]).all():
             continue
         border = steps[np.argmax(found != found[0])]
         along = np.concatenate([[0.0], rng.permutation(np.linspace(0, 2 * border, QUESTIONS)[1:])])
-        yield inside[record] + along[:, None] * (other - inside[record]), np.abs(border - along) / border
+        far = float(border * np.linalg.norm(way / spread))
+        yield inside[record] + along[:, None] * way, np.abs(border - along) / border, far
         made += 1
 
 
@@ -184,40 +179,72 @@ def copies(record: Array, rng: np.random.Generator) -> Array:
     return made
 
 
+def ignored(model: Any, record: Array, rng: np.random.Generator, nudged: bool) -> Array | None:
+    """1,000 questions with the scores of the record, the record first, that differ in features that the model ignores;
+    None where there are none. Nudged: in those that it uses as well, by a hundredth."""
+    x, scores = np.tile(record, (COPIES, 1)), model.predict_proba(record[None])
+    blank = np.flatnonzero(record == 0)
+    unused = blank[[_differ(model, _moved(record, place), scores).max() <= SAME for place in blank]]
+    if not len(unused):
+        return None
+    x[1:, unused] = -rng.uniform(0, 16, (COPIES - 1, len(unused)))
+    if nudged:
+        used = np.setdiff1d(np.arange(len(record)), unused)
+        x[1:, used] *= 1 + 1e-2 * rng.normal(size=(COPIES - 1, len(used)))
+    differ = _differ(model, x, scores)
+    held = differ <= (NUDGED if nudged else SAME)
+    held[1:] &= not nudged or differ[1:] > SAME
+    return x[held] if held.sum() > COPIES // 2 else None
+
+
+def _moved(record: Array, place: int) -> Array:
+    rows = np.tile(record, (3, 1))
+    rows[:, place] = -1.0, -8.0, -16.0
+    return rows
+
+
+def _differ(model: Any, x: Array, scores: Array) -> Array:
+    return np.asarray(np.abs(model.predict_proba(x) - scores).max(axis=1))
+
+
 def measured(name: str, epsilon: float, records: int = RECORDS) -> dict[str, Any]:
     """Errors by attack, and how many answers were fresh."""
-    model, inside, labels, outside = trained(*CASES[name])
-    k = CASES[name][1]
-    attacker = Attacker(Veil(epsilon, secret=SECRET)._used, k)  # type: ignore[arg-type]
-    rng = np.random.default_rng(1)
-    errors: dict[str, list[float]] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for line, away in lines(model, inside, labels, records, rng):
-            scores = model.predict_proba(line)
-            raw, order = float(scores[0].max()), np.argsort(away)
+    data, k, kind = CASES[name]
+    model, inside, labels, outside = trained(data, k, kind)
+    veil = Veil(epsilon, secret=SECRET, model="m")
+    attacker, rng = Attacker(veil._used, k), np.random.default_rng(1)  # type: ignore[arg-type]
+    seen: dict[str, list[float]] = {}
+    raws, borders, walks = [], [], []
+    for line, away, far in lines(model, inside, labels, records, rng):
+        scores = model.predict_proba(line)
+        raw = float(scores[0].max())
+        raws.append(raw)
+        borders.append(far)
 
-            def note(what: str, estimate: float, raw: float = raw) -> None:
-                errors.setdefault(what, []).append(abs(estimate - raw))
+        def note(what: str, estimate: float, raw: float = raw) -> None:
+            seen.setdefault(what, []).append(abs(estimate - raw))
 
-            plain = Gateway(Path(folder), epsilon)
-            levels, fresh = plain.before(line, scores)
-            note("walk before", attacker.on_a_line(away[fresh], levels[fresh]))
-            note("walk before, by changes", attacker.by_changes(away[order], levels[order]))
-            for what, typical in (("walk", None), ("walk, typical", outside[:TYPICAL])):
-                levels, fresh = Gateway(Path(folder), epsilon, typical).now(line, scores)
-                for n in STEPS:
-                    some = fresh[fresh < n]
-                    note(f"{what}, {n}", attacker.on_a_line(away[some], levels[some]))
-                errors.setdefault(f"{what}, fresh", []).append(len(fresh))
-            note("one", attacker.at_one_place(levels[:1]))
-            near = copies(line[0], rng)
-            scores = model.predict_proba(near)
-            for what, gateway in (("sticky", plain), ("budget", Gateway(Path(folder), epsilon, budget=2))):
-                for when in (gateway.before, gateway.now):
-                    levels, fresh = when(near, scores)
-                    note(f"{what} {when.__name__}", attacker.at_one_place(levels[fresh]))
-                errors.setdefault(f"{what}, fresh", []).append(len(fresh))
-    return {what: round(float(np.mean(found)), 4) for what, found in errors.items()}
+        for what, typical in (("walk", None), ("walk, typical", outside[:TYPICAL])):
+            levels, fresh = Memory(veil, typical)(line, scores)
+            for n in STEPS:
+                some = fresh[fresh < n]
+                note(f"{what}, {n}", attacker.on_a_line(away[some], levels[some]))
+            seen.setdefault(f"{what}, fresh", []).append(len(fresh))
+            if typical is None:
+                walks.append((away[fresh], levels[fresh]))
+        note("one", attacker.at_one_place(levels[:1]))
+        around = {"copies": copies(line[0], rng)}
+        around |= {what: ignored(model, line[0], rng, what == "nudged") for what in ("ignored", "nudged")}
+        for what, asked in around.items():
+            if asked is not None:
+                levels, fresh = Memory(veil)(asked, model.predict_proba(asked))
+                note(what, attacker.at_one_place(levels[fresh]))
+    for raw, walked, *known in zip(raws, walks, *by_labels(np.array(raws), np.array(borders)), strict=True):
+        prior = attacker.by_labels(*known)
+        seen.setdefault("labels", []).append(abs(attacker.alone(prior) - raw))
+        seen.setdefault("labels, one", []).append(abs(attacker.on_a_line(walked[0][:1], walked[1][:1], prior) - raw))
+        seen.setdefault("labels, walk", []).append(abs(attacker.on_a_line(*walked, prior) - raw))
+    return {what: round(float(np.mean(errors)), 4) for what, errors in seen.items() if len(errors) > records // 2}
 
 
 def honest(folder: Path | None) -> dict[str, float]:
@@ -254,31 +281,25 @@ def _taken(x: Array, typical: Array | None, seed: int) -> float:
 def tables(results: dict[str, Any]) -> str:
     """The results as the page shows them."""
     made = [f"Measured by `python benchmarks/walk.py`, {results['date']}: {RECORDS} records in each row."]
+    head = (
+        *("model", "one answer", "walk, 10 questions", "100", "1,500", "gain", "fresh answers"),
+        *("1,500, typical inputs", "gain", "fresh answers", "1,000 near-duplicates", "ignored", "nudged"),
+        *("labels alone", "labels, one answer", "labels, walk"),
+    )
     for epsilon in map(str, EPSILONS):
         made.append(f"**Isotonic, ε = {epsilon}**: the error of the raw top score")
-        head: tuple[str, ...] = (
-            "model",
-            "one answer",
-            "walk, before",
-            "walk, 10 questions",
-            "100",
-            "1,500",
-            "gain",
-            "fresh answers",
-        )
-        head += ("1,500, typical inputs", "gain", "fresh answers", "1,000 near-duplicates, before", "now")
-        rows = [f"| {' | '.join((*head, 'b = 2, before', 'now'))} |", "|---|" + "---|" * (len(head) + 1)]
+        rows = [f"| {' | '.join(head)} |", "|---|" + "---:|" * (len(head) - 1)]
         for name in CASES:
             e = results["errors"][f"{name}, {epsilon}"]
-            shown = [f"{e['one']:.3f}", f"{min(e['walk before'], e['walk before, by changes']):.3f}"]
-            shown += [f"{e[f'walk, {n}']:.3f}" for n in STEPS[:-1]]
+            shown = [f"{e[what]:.3f}" for what in ("one", *(f"walk, {n}" for n in STEPS[:-1]))]
             for what in ("walk", "walk, typical"):
                 last = e[f"{what}, {QUESTIONS}"]
                 shown += [f"{last:.3f}", f"{1 - last / e['one']:.0%}", f"{e[f'{what}, fresh']:.0f}"]
-            shown += [f"{e[f'{what} {when}']:.3f}" for what in ("sticky", "budget") for when in ("before", "now")]
+            rest = "copies", "ignored", "nudged", "labels", "labels, one", "labels, walk"
+            shown += [f"{e[what]:.3f}" if what in e else "–" for what in rest]
             rows.append(f"| {name} | {' | '.join(shown)} |")
         made.append("\n".join(rows))
-    rows = ["| honest questions | taken for near-duplicates | with typical inputs |", "|---|---|---|"]
+    rows = ["| honest questions | taken for near-duplicates | with typical inputs |", "|---|---:|---:|"]
     for name, rate in results["honest"].items():
         if not name.endswith(", typical"):
             rows.append(f"| {name} | {rate:.2%} | {results['honest'][f'{name}, typical']:.2%} |")
@@ -300,10 +321,9 @@ def main() -> None:
         results = {"date": time.strftime("%Y-%m-%d"), "errors": errors, "honest": honest(given.data)}
         atomic.write(RESULTS, json.dumps(results, indent=1) + "\n")
     made = tables(json.loads(RESULTS.read_text(encoding="utf-8")))
-    if PAGE.exists():
-        page = PAGE.read_text(encoding="utf-8")
-        head, _, rest = page.partition(START)
-        atomic.write(PAGE, f"{head}{START}\n{made}\n{END}{rest.partition(END)[2]}")
+    page = PAGE.read_text(encoding="utf-8")
+    before, _, rest = page.partition(START)
+    atomic.write(PAGE, f"{before}{START}\n{made}\n{END}{rest.partition(END)[2]}")
     print(made)
 
 

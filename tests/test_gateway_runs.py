@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def test_the_benchmark_measures_and_renders() -> None:
-    cases = {name: bench.CASES[name] for name in ("1 row, JSON", "256 rows, binary", "1 row, JSON, all different")}
+    cases = {name: bench.CASES[name] for name in ("1 row, JSON", "256 rows, binary", "1 row, JSON, with memory")}
     results = {"about": bench.about(["--quick"], True), **bench.measure(bench.Effort(0.5, 1), cases)}
     assert all(case["ratio"] > 0 for case in results["front"].values())
     # of all cases together: processor time is counted in hundredths of a second

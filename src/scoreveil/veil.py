@@ -359,7 +359,7 @@ class Veil:
         if self._score_hash is None:
             self._score_hash = KeyedDraws(self._secret.value, b"scores\0" + self._told_apart())
         with np.errstate(invalid="ignore", over="ignore"):  # what is no score is refused by whoever draws
-            rounded = np.rint(vectors.reshape(len(vectors), -1) * np.float64(SCORE_STEPS)).astype("<i4")
+            rounded = np.rint(vectors.reshape(len(vectors), -1) * np.float64(SCORE_STEPS)).astype("<i4", order="C")
         if records is not None:
             rounded = _digests([row.tobytes() + record for row, record in zip(rounded, records, strict=True)])
         elif rounded.shape[1] > LONG:

@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from scoreveil.ledger.books import Books, Forgotten, Head, Scope, Total, Verification
-from scoreveil.ledger.errors import IdempotencyConflict, LedgerUnavailable
+from scoreveil.ledger.errors import IdempotencyConflict, LedgerUnavailable, NoLedger
 from scoreveil.ledger.ledger import Horizon, Ledger
 from scoreveil.ledger.releases import Answers, Questions, Repeat
 
@@ -28,6 +28,7 @@ __all__ = [
     "IdempotencyConflict",
     "Ledger",
     "LedgerUnavailable",
+    "NoLedger",
     "Questions",
     "Repeat",
     "Scope",
@@ -70,7 +71,7 @@ async def open_ledger(url: str, horizon: Horizon = HORIZON, timeout: float = TIM
 
 
 async def open_books(url: str, timeout: float = TIMEOUT) -> Books:
-    """The books of the ledger at an address, which must exist; others may charge it meanwhile.
+    """The books of the ledger at an address; others may charge it meanwhile. They raise NoLedger where there is none.
 
     Raises:
         ValueError, ModuleNotFoundError: As `open_ledger`.

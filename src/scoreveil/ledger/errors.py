@@ -9,6 +9,10 @@ class LedgerUnavailable(Exception):
         self.reason = reason
 
 
+class NoLedger(LedgerUnavailable):
+    """At its address there is none yet."""
+
+
 class IdempotencyConflict(ValueError):
     """A request's idempotency key came again with another model, client, settings or other records."""
 

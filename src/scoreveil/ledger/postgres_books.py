@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from scoreveil.ledger import books, kernel
-from scoreveil.ledger.errors import LedgerUnavailable
+from scoreveil.ledger.errors import NoLedger
 from scoreveil.ledger.log import COLUMNS, Body, Entry, link
 from scoreveil.ledger.postgres import connect, drop_some, unavailable
 from scoreveil.ledger.releases import unit_fact
@@ -112,7 +112,7 @@ class PostgresBooks(books.Books):
             connection = await connect(self._url, self._timeout)
             try:
                 if await connection.fetchval("SELECT to_regclass('scoreveil_state') IS NULL"):
-                    raise LedgerUnavailable("its tables are not there")
+                    raise NoLedger("its tables are not there")
                 yield connection
             finally:
                 await connection.close(timeout=self._timeout)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from scoreveil.ledger import books, sqlite_file
-from scoreveil.ledger.errors import LedgerUnavailable
+from scoreveil.ledger.errors import LedgerUnavailable, NoLedger
 from scoreveil.ledger.index import client_hash
 from scoreveil.ledger.log import Entry, linked
 from scoreveil.ledger.releases import unit_fact
@@ -53,7 +53,7 @@ class SqliteBooks(books.Books):
         def run() -> T:
             with contextlib.closing(sqlite_file.connect(self._path, mode, self._patience)) as connection:
                 if not sqlite_file.is_ledger(connection):
-                    raise LedgerUnavailable("its file is empty")
+                    raise NoLedger("its file is empty")
                 connection.execute("PRAGMA synchronous = FULL")
                 connection.execute("BEGIN" if mode == "ro" else "BEGIN IMMEDIATE")
                 done = work(connection)
@@ -64,7 +64,7 @@ class SqliteBooks(books.Books):
 
         try:
             if not self._path.is_file():
-                raise LedgerUnavailable("its file is not there")
+                raise NoLedger("its file is not there")
             return await asyncio.to_thread(run)
         except (sqlite3.Error, OSError) as error:
             raise LedgerUnavailable(sqlite_file.reason(error)) from None
