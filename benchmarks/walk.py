@@ -184,7 +184,7 @@ def ignored(model: Any, record: Array, rng: np.random.Generator, nudged: bool) -
     None where there are none. Nudged: in those that it uses as well, by a hundredth."""
     x, scores = np.tile(record, (COPIES, 1)), model.predict_proba(record[None])
     blank = np.flatnonzero(record == 0)
-    unused = blank[[_differ(model, _moved(record, place), scores).max() <= SAME for place in blank]]
+    unused = blank[[_differ(model, _moved(record, int(place)), scores).max() <= SAME for place in blank]]
     if not len(unused):
         return None
     x[1:, unused] = -rng.uniform(0, 16, (COPIES - 1, len(unused)))
@@ -233,7 +233,7 @@ def measured(name: str, epsilon: float, records: int = RECORDS) -> dict[str, Any
             if typical is None:
                 walks.append((away[fresh], levels[fresh]))
         note("one", attacker.at_one_place(levels[:1]))
-        around = {"copies": copies(line[0], rng)}
+        around: dict[str, Array | None] = {"copies": copies(line[0], rng)}
         around |= {what: ignored(model, line[0], rng, what == "nudged") for what in ("ignored", "nudged")}
         for what, asked in around.items():
             if asked is not None:

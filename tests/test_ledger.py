@@ -267,6 +267,24 @@ def test_a_clock_that_jumps_changes_nothing(ledger_url, monkeypatch, jump):
     with_ledger(ledger_url, work)
 
 
+def test_answers_that_are_given_again_leave_no_row_and_count_all_the_same(ledger_url):
+    """A log that grew with every question about known records would take ever longer to read."""
+    paid = {"client": "ann", "price": 2, "client_limit": 13}
+
+    async def work(ledger):
+        for _ in range(5):
+            assert (await ledger.answer(question(1, **paid))).refused == ""
+        (total,) = await ledger.books.totals(by_client=True)
+        assert (total.client, total.calls, total.answers, total.price) == ("ann", 1, 1, 10)
+
+    with_ledger(ledger_url, work)
+
+    async def after(ledger):
+        assert [(await ledger.answer(question(1, **paid))).refused for _ in range(2)] == ["", "client"]
+
+    with_ledger(ledger_url, after)
+
+
 def test_the_oldest_records_end_and_what_clients_spent_does_not(ledger_url):
     paid = {"client": "ann", "price": 2, "client_limit": 5}
 

@@ -448,7 +448,7 @@ def alter(statement):
 DAMAGES = {
     "pages": overwrite_pages,
     "cut": cut_in_a_record,
-    "a price": alter("UPDATE log SET price = 7 WHERE id = 11"),
+    "units": alter("UPDATE log SET units = 7 WHERE id = 11"),
     "a body": alter("UPDATE log SET body = zeroblob(length(body)) WHERE id = 11"),
     "another type": alter("UPDATE log SET model = 3, units = 'x' WHERE id = 11"),
     "first row": alter("DELETE FROM log WHERE id = 1"),

@@ -2,7 +2,8 @@
 
 `verify` reads the whole log. In SQLite each row continues the digest of the one before it, and the last digest is kept
 beside the log: a row that was altered, removed or cut off shows, and so does damage to the file. In PostgreSQL, which
-looks after its pages itself, each row has a digest of its own, and each record must have spent what the log says.
+looks after its pages itself, each row has a digest of its own, and each record must have spent what the log says. What
+clients have spent is a sum beside the log, which `verify` does not cover.
 
 It needs no secret. So it cannot find what someone does who makes all digests anew, nor an older copy put back, unless
 it is given an earlier `head` that was kept elsewhere.
@@ -19,11 +20,11 @@ class Total:
     Attributes:
         model: The model's name.
         client: None: everyone.
-        calls: That were charged.
+        calls: That were charged to records.
         records: That they began.
         answers: Fresh ones, which were charged to records.
         units: What these cost the records.
-        price: What the calls cost the client. Its odometer has those that the log has dropped as well.
+        price: What all calls cost the client, those that were answered again and those that the log has dropped too.
     """
 
     model: str
@@ -138,9 +139,13 @@ def not_met(earlier: Head, base: int) -> str:
     return "the log does not begin with what it held at the given head"
 
 
-def sql_totals(by_client: bool) -> str:
-    """In the SQL that both stores speak; %s is the log's table."""
-    client = "client" if by_client else "NULL"
-    sums = ", ".join(f"CAST(sum({column}) AS bigint)" for column in ("begun", "fresh", "fresh * units", "price"))
+def sql_totals(by_client: bool, prefix: str = "") -> str:
+    """In the SQL that both stores speak; the prefix is that of their tables."""
     groups = "model, client" if by_client else "model"
-    return f"SELECT model, {client}, count(*), {sums} FROM %s GROUP BY {groups} ORDER BY {groups}"
+    sums = ", ".join(f"CAST(sum({column}) AS bigint)" for column in ("calls", "begun", "fresh", "units", "price"))
+    return f"""
+        SELECT model, {"client" if by_client else "NULL"}, {sums} FROM (
+            SELECT model, client, 1 AS calls, begun, fresh, fresh * units AS units, 0 AS price FROM {prefix}log
+            UNION ALL SELECT model, name, 0, 0, 0, 0, spent FROM {prefix}clients
+        ) AS spent GROUP BY {groups} ORDER BY {groups}
+    """

@@ -164,8 +164,6 @@ class Index:
             calls.append((at + start, rows, width, marks, entry.next, entry.units, number))
             bodies.append(entry.body)
             at += len(entry.body)
-            if entry.price:
-                self.spend(entry.model, client_hash(entry.client), entry.price)
             if width > INLINE:
                 self._restore_long(entry, width)
         if calls:

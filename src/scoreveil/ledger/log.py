@@ -1,4 +1,4 @@
-"""One row of the log is one call that was charged: who asked, at what price, and what each of its rows came to.
+"""One row of the log is one call that was charged to records: who asked, and what each of its rows came to.
 
 The rows of a call are packed into a body, little-endian:
 
@@ -25,7 +25,7 @@ BASE = hashlib.sha256(b"scoreveil log 3").digest()
 ALTERED = "its log was altered, or a part of it is missing"
 
 _body = struct.Struct("<IHB")
-_numbers = struct.Struct("<8q4H")
+_numbers = struct.Struct("<7q4H")
 
 
 class Entry(NamedTuple):
@@ -34,7 +34,7 @@ class Entry(NamedTuple):
     Attributes:
         id: Its place; they rise, with gaps where something was forgotten.
         at: Seconds since 1970.
-        model, client, settings, units, price: As they were asked.
+        model, client, settings, units: As they were asked.
         fresh: How many rows were charged to their records.
         begun: How many records it began.
         next: The number of the first record that it did not know: once that one ended, nothing in it counts any more.
@@ -50,7 +50,6 @@ class Entry(NamedTuple):
     client: str
     settings: bytes
     units: int
-    price: int
     fresh: int
     begun: int
     next: int
@@ -63,7 +62,7 @@ class Entry(NamedTuple):
         """The next link of the chain."""
         model, client, request = self.model.encode(), self.client.encode(), self.request or b""
         numbers = _numbers.pack(
-            self.id, self.at, self.units, self.price, self.fresh, self.begun, self.next, self.ident or 0,
+            self.id, self.at, self.units, self.fresh, self.begun, self.next, self.ident or 0,
             len(model), len(client), len(request), len(self.fingerprint),
         )  # fmt: skip
         parts = (before, numbers, model, client, request, self.fingerprint, self.settings, self.body)

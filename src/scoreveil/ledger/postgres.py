@@ -40,7 +40,6 @@ CREATE TABLE scoreveil_log (
     client text NOT NULL,
     settings bytea NOT NULL,
     units bigint NOT NULL,
-    price bigint NOT NULL,
     fresh bigint NOT NULL,
     begun bigint NOT NULL,
     next bigint NOT NULL,
@@ -64,6 +63,7 @@ CREATE TABLE scoreveil_marks (mark bigint PRIMARY KEY, record bigint NOT NULL);
 CREATE TABLE scoreveil_clients (
     model text NOT NULL,
     client bytea NOT NULL,
+    name text NOT NULL,  -- empty once it is forgotten
     spent bigint NOT NULL,
     PRIMARY KEY (model, client)
 ) WITH (fillfactor = 50);
@@ -94,15 +94,15 @@ WITH changed AS (
 ), marked AS (
     INSERT INTO scoreveil_marks SELECT * FROM unnest($9::bigint[], $10::bigint[]) ORDER BY 1
 )
-INSERT INTO scoreveil_log ({COLUMNS}) VALUES ({", ".join(f"${n}" for n in range(11, 26))})
+INSERT INTO scoreveil_log ({COLUMNS}) VALUES ({", ".join(f"${n}" for n in range(11, 25))})
 """
 EARLIER = f"SELECT {COLUMNS} FROM scoreveil_log WHERE request = $1"
 SPENT = "SELECT coalesce((SELECT spent FROM scoreveil_clients WHERE model = $1 AND client = $2), 0)"
 # last in its transaction: everyone else with this client's name waits for it
 PAY = """
-INSERT INTO scoreveil_clients AS c (model, client, spent) VALUES ($1, $2, $3)
-ON CONFLICT (model, client) DO UPDATE SET spent = c.spent + excluded.spent
-WHERE $4::bigint = 0 OR c.spent + excluded.spent <= $4 RETURNING true
+INSERT INTO scoreveil_clients AS c (model, client, name, spent) VALUES ($1, $2, $3, $4)
+ON CONFLICT (model, client) DO UPDATE SET name = excluded.name, spent = c.spent + excluded.spent
+WHERE $5::bigint = 0 OR c.spent + excluded.spent <= $5 RETURNING true
 """
 ENDED = """
 SELECT id, marks FROM scoreveil_records
@@ -255,9 +255,9 @@ async def _answer(connection: Any, asked: Questions) -> Answers:
         body = found.rule.answer(asked, hashes)
         if isinstance(body, str):
             return Answers(body, b"", 0)
-        if body.fresh or asked.price or asked.request is not None:
+        if body.fresh or asked.request is not None:
             await _write(connection, asked, found, body)
-        if asked.price and not await connection.fetchval(PAY, *payer, asked.price, asked.client_limit):
+        if asked.price and not await connection.fetchval(PAY, *payer, asked.client, asked.price, asked.client_limit):
             raise _Overtaken
     return Answers("", body.outcomes, body.fresh)
 
@@ -283,7 +283,7 @@ async def _write(connection: Any, asked: Questions, found: _Found, body: Body) -
     new, first = np.unique(body.begun.view(np.int64), return_index=True)  # a record may have a mark twice
     records = np.array(begun, np.int64)[first // asked.marks.shape[1]]
     entry = Entry(
-        call, at, asked.model, asked.client, asked.settings, asked.units, asked.price, body.fresh, len(begun),
+        call, at, asked.model, asked.client, asked.settings, asked.units, body.fresh, len(begun),
         int(numbers.max()) + 1, None, asked.request, b"" if asked.request is None else asked.fingerprint(),
         body._replace(records=numbers.astype(np.uint32)).pack(),
     )  # fmt: skip

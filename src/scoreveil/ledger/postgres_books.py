@@ -14,7 +14,7 @@ from scoreveil.ledger.releases import unit_fact
 ROWS = f"SELECT {COLUMNS} FROM scoreveil_log ORDER BY id"
 OF_MODEL = "(model = $1 OR starts_with(model, $1 || '/'))"
 WITHOUT_REQUEST = "request = NULL, fingerprint = ''"
-ANONYMOUS = f"client = '', price = 0, {WITHOUT_REQUEST}"
+ANONYMOUS = f"client = '', {WITHOUT_REQUEST}"
 MAX_NAMED = 10  # faults of one kind
 
 
@@ -24,7 +24,7 @@ class PostgresBooks(books.Books):
 
     async def totals(self, by_client: bool = False) -> list[books.Total]:
         async with self._one_state() as connection:
-            rows = await connection.fetch(books.sql_totals(by_client) % "scoreveil_log")
+            rows = await connection.fetch(books.sql_totals(by_client, "scoreveil_"))
         return sorted((books.Total(*row) for row in rows), key=lambda total: (total.model, total.client or ""))
 
     async def facts(self) -> dict[str, str]:
@@ -72,6 +72,7 @@ class PostgresBooks(books.Books):
             elif scope.client is not None:
                 of_client = "SELECT count(request) FROM scoreveil_log WHERE client = $1"
                 requests = await connection.fetchval(of_client, scope.client)
+                await connection.execute("UPDATE scoreveil_clients SET name = '' WHERE name = $1", scope.client)
                 done = books.Forgotten(await _alter(connection, ANONYMOUS, "client = $1", scope.client), requests)
             else:
                 old = "request IS NOT NULL AND at <= extract(epoch FROM now())::bigint - 86400 * $1::bigint"

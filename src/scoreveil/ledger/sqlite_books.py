@@ -10,10 +10,9 @@ from typing import TypeVar
 
 from scoreveil.ledger import books, sqlite_file
 from scoreveil.ledger.errors import LedgerUnavailable, NoLedger
-from scoreveil.ledger.index import client_hash
 from scoreveil.ledger.log import Entry, linked
 from scoreveil.ledger.releases import unit_fact
-from scoreveil.ledger.sqlite_file import ROWS_AFTER, SPEND, State
+from scoreveil.ledger.sqlite_file import ROWS_AFTER, State
 
 T = TypeVar("T")
 OF_MODEL = "(model = :name OR substr(model, 1, length(:name) + 1) = :name || '/')"
@@ -26,7 +25,7 @@ class SqliteBooks(books.Books):
 
     async def totals(self, by_client: bool = False) -> list[books.Total]:
         def read(connection: sqlite3.Connection) -> list[books.Total]:
-            return [books.Total(*row) for row in connection.execute(books.sql_totals(by_client) % "log")]
+            return [books.Total(*row) for row in connection.execute(books.sql_totals(by_client))]
 
         return await self._with("ro", read)
 
@@ -104,10 +103,8 @@ def forget(connection: sqlite3.Connection, scope: books.Scope) -> books.Forgotte
     elif scope.client is not None:
         of_client = "FROM log WHERE client = ?", (scope.client,)
         (requests,) = connection.execute(f"SELECT count(request) {of_client[0]}", of_client[1]).fetchone()
-        spent = connection.execute(f"SELECT model, sum(price) {of_client[0]} GROUP BY model", of_client[1]).fetchall()
-        for model, price in spent:
-            connection.execute(SPEND, (model, client_hash(scope.client), price))
-        anonymous = "client = '', price = 0, request = NULL, fingerprint = x''"
+        connection.execute("UPDATE clients SET name = '' WHERE name = ?", of_client[1])
+        anonymous = "client = '', request = NULL, fingerprint = x''"
         calls = connection.execute(f"UPDATE log SET {anonymous} WHERE client = ?", of_client[1]).rowcount
         done = books.Forgotten(calls, requests)
     else:

@@ -3,7 +3,7 @@
 - `log` has a row for each call that was charged (`log.py`). Rows are added at the end, and dropped at the beginning
   once everything in them has ended. Only `forget` alters them.
 - `state` has one row: how far the log goes, where it begins, and which record is the oldest that lives.
-- `clients` has what clients have spent in calls whose rows were dropped, under a hash of their names.
+- `clients` has what clients have spent, under a hash of their names: calls that begin or charge no record have no row.
 - `facts` are written once: which secret belongs here, and in which unit each model is counted.
 
 A refusal writes nothing. The clock decides nothing but what ends after `Horizon.days`.
@@ -13,6 +13,7 @@ import contextlib
 import os
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -43,7 +44,6 @@ CREATE TABLE log (
     client TEXT NOT NULL,
     settings BLOB NOT NULL,
     units INTEGER NOT NULL,
-    price INTEGER NOT NULL,
     fresh INTEGER NOT NULL,
     begun INTEGER NOT NULL,
     next INTEGER NOT NULL,
@@ -68,6 +68,7 @@ INSERT INTO state VALUES (0, x'{BASE.hex()}', 0, x'{BASE.hex()}', 1, 1, 0, x'');
 CREATE TABLE clients (
     model TEXT NOT NULL,
     client BLOB NOT NULL,
+    name TEXT NOT NULL,  -- empty once it is forgotten
     spent INTEGER NOT NULL,
     PRIMARY KEY (model, client)
 ) WITHOUT ROWID;
@@ -79,8 +80,8 @@ EARLIER = f"SELECT {COLUMNS} FROM log WHERE %s = ?"
 AT_ONCE = (64, 8, 1)
 ROW = f"({', '.join('?' * len(COLUMNS.split(', ')))})"
 SPEND = """
-INSERT INTO clients (model, client, spent) VALUES (?, ?, ?)
-ON CONFLICT (model, client) DO UPDATE SET spent = clients.spent + excluded.spent
+INSERT INTO clients (model, client, name, spent) VALUES (?, ?, ?, ?)
+ON CONFLICT (model, client) DO UPDATE SET name = excluded.name, spent = clients.spent + excluded.spent
 """
 
 
@@ -119,6 +120,7 @@ class LedgerFile:
         self._index: Index | None = None
         self._state = State(0, BASE, 0, BASE, 1, 1, 0)  # as on disk, as far as we know
         self._added: list[Entry] = []  # in this transaction
+        self._paid: Counter[tuple[str, str]] = Counter()  # model and client, in this transaction
         self._added_by: dict[bytes | int | None, Entry] = {}  # request, or the worker's number
         self._oldest: tuple[int, int] | None = None  # when the first row was written, and its `next`
         self._identity: tuple[int, int] | None = None  # of the file that was opened first
@@ -153,7 +155,7 @@ class LedgerFile:
         assert self._connection is not None
         assert self._index is not None
         connection, index = self._connection, self._index
-        size = self._pulse + sum(PAGE + len(entry.body) for entry in self._added)
+        size = self._pulse + sum(PAGE + len(entry.body) for entry in self._added) + PAGE * len(self._paid)
         state = self._state
         with self._closing_on_error():
             try:
@@ -161,6 +163,8 @@ class LedgerFile:
                     raise error
                 if self._added:
                     state = self._append(connection, state._replace(next=index.next))
+                paid = [(model, client_hash(name), name, price) for (model, name), price in self._paid.items()]
+                connection.executemany(SPEND, paid)
                 if self._added or self._pulse:
                     state = self._drop(connection, state, 2 * len(self._added) + (DROPPED if self._pulse else 8))
                     state._replace(first=index.first).write(connection)
@@ -209,11 +213,13 @@ class LedgerFile:
         body = self._index.answer(asked, hashed(asked.model, asked.marks))
         if isinstance(body, str):
             return Answers(body, b"", 0)
-        if body.fresh or asked.price or asked.request is not None:
+        if asked.price:
+            self._paid[asked.model, asked.client] += asked.price
+        if body.fresh or asked.request is not None:
             fingerprint = b"" if asked.request is None else asked.fingerprint()
             entry = Entry(
                 self._state.head + len(self._added) + 1, int(time.time()), asked.model, asked.client, asked.settings,
-                asked.units, asked.price, body.fresh, len(body.begun), self._index.next, ident, asked.request,
+                asked.units, body.fresh, len(body.begun), self._index.next, ident, asked.request,
                 fingerprint, body.pack(),
             )  # fmt: skip
             self._added.append(entry)
@@ -248,9 +254,10 @@ class LedgerFile:
 
     def _forget_added(self) -> None:
         self._added, self._added_by = [], {}
+        self._paid.clear()
 
     def _drop(self, connection: sqlite3.Connection, state: State, most: int) -> State:
-        """Delete the oldest rows of which nothing lives any more; what clients have spent in them stays spent."""
+        """Delete the oldest rows of which nothing lives any more."""
         assert self._index is not None
         until = time.time() - 86400 * self.horizon.days if self.horizon.days else -1
         last = None
@@ -409,10 +416,7 @@ class LedgerFile:
 
 
 def drop(connection: sqlite3.Connection, state: State, last: int, digest: bytes) -> State:
-    """Delete rows up to the last; what clients have spent in them stays spent."""
-    spent = "SELECT model, client, sum(price) FROM log WHERE id <= ? AND price > 0 GROUP BY model, client"
-    for model, client, price in connection.execute(spent, (last,)).fetchall():
-        connection.execute(SPEND, (model, client_hash(client), price))
+    """Delete rows up to the last."""
     connection.execute("DELETE FROM log WHERE id <= ?", (last,))
     return state._replace(base=last, base_digest=digest)
 
