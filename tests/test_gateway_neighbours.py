@@ -238,6 +238,38 @@ def test_other_settings_have_answers_of_their_own(tmp_path: Path) -> None:
     assert (served(configured(tmp_path, epsilon=0.6), ask) != first).any()
 
 
+def test_two_settings_in_turns_have_as_many_answers_as_two(tmp_path: Path) -> None:
+    """Replicas of which one has another veil, or has not read the new secret: who asks one after the other is not
+    answered anew each time."""
+    near = np.tile(PIXELS[:1].astype(float), (20, 1)) * (1 + np.arange(20)[:, None] * 1e-7)
+    one, other = configured(tmp_path), configured(tmp_path, epsilon=0.6)
+
+    for i in range(20):
+
+        async def ask(release: Any, i: int = i) -> int:
+            await release(near[i : i + 1], SCORES[i : i + 1])
+            (total,) = await (await open_books(one.ledger.url)).totals()
+            return int(total.answers)
+
+        assert served([one, other][i % 2], ask) <= 2
+
+
+def test_two_numbers_of_places_in_turns_have_as_many_answers_as_two(tmp_path: Path) -> None:
+    """A sign more is a token more, and the same record; who asks with it and without it is not answered anew."""
+    config = configured(tmp_path, releases=8)
+    texts = [np.array([["not good" + " " * (i // 2) + "!" * (i % 2)]], dtype=object) for i in range(20)]
+
+    async def work(release: Any) -> int:
+        for i, text in enumerate(texts):
+            places = 2 + i % 2
+            released = await release(text, SCORES[None, 3 * i % 40 : 3 * i % 40 + places])
+            assert released.shape == (1, places, 4)
+        (total,) = await (await open_books(config.ledger.url)).totals()
+        return int(total.answers)
+
+    assert served(config, work) == 2
+
+
 def test_a_rule_that_counts_otherwise_is_refused(tmp_path: Path) -> None:
     async def nothing(release: Any) -> None: ...
 
