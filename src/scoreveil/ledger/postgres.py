@@ -255,7 +255,7 @@ async def _answer(connection: Any, asked: Questions) -> Answers:
         body = found.rule.answer(asked, hashes)
         if isinstance(body, str):
             return Answers(body, b"", 0)
-        if body.fresh or asked.price or asked.request is not None:
+        if body.fresh or asked.price:
             await _write(connection, asked, found, body)
         if asked.price and not await connection.fetchval(PAY, *payer, asked.price, asked.client_limit):
             raise _Overtaken

@@ -209,7 +209,7 @@ class LedgerFile:
         body = self._index.answer(asked, hashed(asked.model, asked.marks))
         if isinstance(body, str):
             return Answers(body, b"", 0)
-        if body.fresh or asked.price or asked.request is not None:
+        if body.fresh or asked.price:
             fingerprint = b"" if asked.request is None else asked.fingerprint()
             entry = Entry(
                 self._state.head + len(self._added) + 1, int(time.time()), asked.model, asked.client, asked.settings,
