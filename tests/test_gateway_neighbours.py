@@ -11,14 +11,14 @@ import pytest
 
 from gateway_servers import PIXELS, Gateway, gateway, light_model, scores_of
 from scoreveil import Veil, fit
-from scoreveil.gateway import config_file, secrets
+from scoreveil.gateway import config_file, ledger_link, secrets
 from scoreveil.gateway.config import Config
 from scoreveil.gateway.ledger_link import LedgerLink, LedgerMismatch, load_keys
 from scoreveil.gateway.memory import Asker
 from scoreveil.gateway.metrics import Metrics
 from scoreveil.gateway.served import ServedModel
 from scoreveil.inference_protocol.refusals import Refusal
-from scoreveil.ledger import open_books
+from scoreveil.ledger import LedgerUnavailable, open_books
 from shaped_models import two_sides
 
 SCORES = np.random.default_rng(1).dirichlet(np.ones(4), 50)
@@ -332,6 +332,28 @@ def test_a_gateway_without_its_secret_does_not_start_and_one_that_is_reloaded_fo
     again = Gateway(tmp_path, toml).start(wait=False, environ={"PYTHONPATH": place})
     assert again.process.wait(timeout=60) != 0
     assert "There is no secret file" in again.log.read_text()
+
+
+def test_who_waits_for_a_ledger_that_hangs_waits_for_one_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for a database behind a network that swallows everything: each try takes ten seconds."""
+    tries = 0
+
+    async def hanging(*_: object) -> None:
+        nonlocal tries
+        tries += 1
+        await asyncio.sleep(0.1)
+        raise LedgerUnavailable("no answer in time")
+
+    link = LedgerLink(configured(tmp_path).ledger)
+    monkeypatch.setattr(ledger_link, "open_ledger", hanging)
+
+    async def work() -> None:
+        for count in (1, 2):  # whoever comes later tries again
+            refused = await asyncio.gather(*(link.opened() for _ in range(50)), return_exceptions=True)
+            assert {type(each) for each in refused} == {LedgerUnavailable}
+            assert tries == count
+
+    asyncio.run(work())
 
 
 # Answers of several releases
