@@ -18,6 +18,7 @@ from google.protobuf import descriptor_pb2
 from tritonclient.grpc import model_config_pb2, service_pb2
 
 from gateway_servers import PIXELS, Gateway, free_ports, gateway, scores_of
+from scoreveil.gateway import grpc_service
 from scoreveil.gateway.auth import key_hash
 from scoreveil.gateway.grpc_service import MESSAGES, SERVICE, Service
 from scoreveil.inference_protocol.classification import top_classes
@@ -72,6 +73,12 @@ def both(tmp_path_factory: pytest.TempPathFactory, models: Path) -> Iterator[Wit
     with gateway(folder, toml, PYTHONPATH=places) as made:
         made.grpc_port = port  # type: ignore[attr-defined]
         yield made  # type: ignore[misc]
+
+
+def test_a_caller_has_the_address_that_http_knows_it_by() -> None:
+    """Or it would have two rates, where clients have no keys."""
+    peers = ["ipv4:192.0.2.7:50123", "ipv6:%5B2001:db8::7%5D:50123", "unix:"]
+    assert [grpc_service._address(peer) for peer in peers] == ["192.0.2.7", "2001:db8::7", ""]
 
 
 def given(x: np.ndarray, kind: Any = triton) -> Any:

@@ -11,14 +11,14 @@ import pytest
 
 from gateway_servers import PIXELS, Gateway, gateway, light_model, scores_of
 from scoreveil import Veil, fit
-from scoreveil.gateway import config_file, secrets
+from scoreveil.gateway import config_file, ledger_link, secrets
 from scoreveil.gateway.config import Config
 from scoreveil.gateway.ledger_link import LedgerLink, LedgerMismatch, load_keys
 from scoreveil.gateway.memory import Asker
 from scoreveil.gateway.metrics import Metrics
 from scoreveil.gateway.served import ServedModel
 from scoreveil.inference_protocol.refusals import Refusal
-from scoreveil.ledger import open_books
+from scoreveil.ledger import LedgerUnavailable, open_books
 from shaped_models import two_sides
 
 SCORES = np.random.default_rng(1).dirichlet(np.ones(4), 50)
@@ -238,6 +238,38 @@ def test_other_settings_have_answers_of_their_own(tmp_path: Path) -> None:
     assert (served(configured(tmp_path, epsilon=0.6), ask) != first).any()
 
 
+def test_two_settings_in_turns_have_as_many_answers_as_two(tmp_path: Path) -> None:
+    """Replicas of which one has another veil, or has not read the new secret: who asks one after the other is not
+    answered anew each time."""
+    near = np.tile(PIXELS[:1].astype(float), (20, 1)) * (1 + np.arange(20)[:, None] * 1e-7)
+    one, other = configured(tmp_path), configured(tmp_path, epsilon=0.6)
+
+    for i in range(20):
+
+        async def ask(release: Any, i: int = i) -> int:
+            await release(near[i : i + 1], SCORES[i : i + 1])
+            (total,) = await (await open_books(one.ledger.url)).totals()
+            return int(total.answers)
+
+        assert served([one, other][i % 2], ask) <= 2
+
+
+def test_two_numbers_of_places_in_turns_have_as_many_answers_as_two(tmp_path: Path) -> None:
+    """A sign more is a token more, and the same record; who asks with it and without it is not answered anew."""
+    config = configured(tmp_path, releases=8)
+    texts = [np.array([["not good" + " " * (i // 2) + "!" * (i % 2)]], dtype=object) for i in range(20)]
+
+    async def work(release: Any) -> int:
+        for i, text in enumerate(texts):
+            places = 2 + i % 2
+            released = await release(text, SCORES[None, 3 * i % 40 : 3 * i % 40 + places])
+            assert released.shape == (1, places, 4)
+        (total,) = await (await open_books(config.ledger.url)).totals()
+        return int(total.answers)
+
+    assert served(config, work) == 2
+
+
 def test_a_rule_that_counts_otherwise_is_refused(tmp_path: Path) -> None:
     async def nothing(release: Any) -> None: ...
 
@@ -300,6 +332,28 @@ def test_a_gateway_without_its_secret_does_not_start_and_one_that_is_reloaded_fo
     again = Gateway(tmp_path, toml).start(wait=False, environ={"PYTHONPATH": place})
     assert again.process.wait(timeout=60) != 0
     assert "There is no secret file" in again.log.read_text()
+
+
+def test_who_waits_for_a_ledger_that_hangs_waits_for_one_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for a database behind a network that swallows everything: each try takes ten seconds."""
+    tries = 0
+
+    async def hanging(*_: object) -> None:
+        nonlocal tries
+        tries += 1
+        await asyncio.sleep(0.1)
+        raise LedgerUnavailable("no answer in time")
+
+    link = LedgerLink(configured(tmp_path).ledger)
+    monkeypatch.setattr(ledger_link, "open_ledger", hanging)
+
+    async def work() -> None:
+        for count in (1, 2):  # whoever comes later tries again
+            refused = await asyncio.gather(*(link.opened() for _ in range(50)), return_exceptions=True)
+            assert {type(each) for each in refused} == {LedgerUnavailable}
+            assert tries == count
+
+    asyncio.run(work())
 
 
 # Answers of several releases

@@ -1,11 +1,13 @@
 """The gateway's parts, one by one: configuration, secrets, answers, limits, the protocol's bytes, deployment files."""
 
+import asyncio
 import json
 import math
 import os
 import re
 import subprocess
 import textwrap
+import time
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +23,7 @@ from hypothesis.extra.numpy import arrays
 
 from gateway_servers import SCOREVEIL
 from scoreveil import Veil, fit
-from scoreveil.gateway import config_file, metrics, openapi, secrets
+from scoreveil.gateway import app, config_file, metrics, openapi, secrets
 from scoreveil.gateway.auth import authenticator, key_hash, new_key
 from scoreveil.gateway.config import Auth, Client, Config, ConfigError, Model
 from scoreveil.gateway.limits import Buckets
@@ -490,6 +492,26 @@ def test_inputs_must_be_what_the_model_declares() -> None:
     ):
         with pytest.raises(Refusal):
             messages.check_inputs(wrong, declared)
+
+
+def test_a_probe_does_not_wait_for_a_ledger_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As while the worker that writes is stopped: ten seconds, until it is replaced."""
+
+    class Hanging:
+        async def ready(self) -> bool:
+            await asyncio.sleep(60)
+            return True
+
+    monkeypatch.setattr(app, "READY_WITHIN", 0.2)
+    config = config_file.parse({"models": {"m": {"python": "a:b", "epsilon": 1.0}}}, Path())
+    gateway: Any = app.Gateway(config, {}, Hanging(), *[None] * 3)  # type: ignore[arg-type]
+
+    async def probes() -> list[bool]:
+        return await asyncio.gather(*(gateway.ready() for _ in range(20)))
+
+    start = time.monotonic()
+    assert asyncio.run(probes()) == [False] * 20
+    assert time.monotonic() - start < 2.0
 
 
 def test_a_worker_that_gives_no_sign_hangs_and_a_pause_of_all_is_none(tmp_path: Path) -> None:

@@ -213,6 +213,22 @@ def test_a_refused_request_is_not_kept(ledger_url):
     with_ledger(ledger_url, work)
 
 
+def test_a_request_that_costs_nothing_is_not_kept(ledger_url):
+    """It is told the same without; or anyone who repeats a question with fresh keys could fill the disk."""
+
+    async def work(ledger):
+        first = await ledger.answer(question(1))
+        for i in range(20):
+            again = await ledger.answer(question(1, request=bytes([i])))
+            assert (again.outcomes, again.fresh) == (first.outcomes, 0)
+        assert (await ledger.books.totals())[0].calls == 1
+        for _ in range(2):  # what costs the client is charged once
+            await ledger.answer(question(1, request=b"r", client="ann", price=1, client_limit=1))
+        assert (await ledger.books.totals())[0].calls == 2
+
+    with_ledger(ledger_url, work)
+
+
 def test_a_request_for_something_else_is_a_conflict(ledger_url):
     async def work(ledger):
         first = await ledger.answer(question(1, client="c", request=b"r"))

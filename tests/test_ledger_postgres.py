@@ -7,9 +7,10 @@ import pytest
 
 from ledger_tools import fresh, opened, question, reason, with_ledger
 from scoreveil.ledger import LedgerUnavailable, open_ledger
+from scoreveil.ledger.postgres import unavailable
 
 
-def test_a_server_that_crashes_under_load_loses_nothing_and_is_found_again(postgres, postgres_url):
+def test_a_server_that_crashes_under_load_loses_nothing_and_is_found_again(postgres, postgres_url, caplog):
     async def work(ledger):
         acknowledged = dict.fromkeys(range(20), 0)
 
@@ -25,9 +26,11 @@ def test_a_server_that_crashes_under_load_loses_nothing_and_is_found_again(postg
             for found in await asyncio.gather(*clients, return_exceptions=True):
                 assert isinstance(found, LedgerUnavailable), found
             assert await reason(ledger) == "its server is not reachable"
+            await asyncio.sleep(0.5)
             assert not await ledger.ready()
         finally:
             await asyncio.to_thread(postgres.start)
+        assert not caplog.records  # tracebacks of the pool
         assert await ledger.ready()
         assert sum(acknowledged.values()) > 0
         for i, count in acknowledged.items():
@@ -37,6 +40,12 @@ def test_a_server_that_crashes_under_load_loses_nothing_and_is_found_again(postg
         assert (await ledger.books.verify()).intact
 
     with_ledger(postgres_url, work)
+
+
+def test_a_server_that_is_killed_between_two_steps_of_a_call_is_unavailable():
+    """`kill -9` of server and sessions: 4 of 3,800 calls met this in three kills, and were internal errors."""
+    with pytest.raises(LedgerUnavailable, match="its server is not reachable"), unavailable():
+        raise asyncpg.InternalClientError("cannot switch to state 12; another operation (2) is in progress")
 
 
 def test_a_server_that_is_down_at_the_start_is_unavailable_and_its_password_is_not_told(postgres):

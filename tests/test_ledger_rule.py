@@ -1,5 +1,6 @@
 """The rule of `releases.py`: the compiled pass, the same interpreted and both stores, against a model in Python."""
 
+import copy
 import importlib.util
 import subprocess
 import sys
@@ -14,7 +15,8 @@ from ledger_tools import Model, question, with_books, with_ledger
 from scoreveil.ledger import Answers
 from scoreveil.ledger import index as compiled_index
 from scoreveil.ledger import kernel as compiled_kernel
-from scoreveil.ledger.index import Index, hashed
+from scoreveil.ledger.index import Index, client_hash, hashed
+from scoreveil.ledger.log import Entry
 
 
 def interpreted_kernel():
@@ -98,6 +100,49 @@ def test_what_is_refused_or_not_committed_is_undone_to_the_bit(kernel, batches, 
         else:
             index.undo()
             assert contents(index) == before
+
+
+def logged(call, body, following):
+    """The row of the log for a call, as far as the index reads it."""
+    begun = len(body.begun)
+    return Entry(
+        1, 0, call.model, call.client, call.settings, call.units, body.fresh, begun, following, None, None, b"",
+        body.pack(),
+    )  # fmt: skip
+
+
+STEPS = st.lists(st.tuples(st.lists(calls(), max_size=4), st.sampled_from(["keep", "undo", "restart"])), max_size=8)
+
+
+@SETTINGS
+@given(STEPS, st.sampled_from([3, 1000]))
+def test_an_index_that_is_read_from_the_log_goes_on_as_the_one_before(kernel, steps, horizon):
+    index, model, log = Index(horizon), Model(horizon), []
+    for some, then in steps:
+        before, added = copy.deepcopy(model), []
+        for call in some:
+            body, expected = index.answer(call, hashed(call.model, call.marks)), model.answer(call)
+            if isinstance(body, str):
+                assert body == expected.refused
+            else:
+                assert Answers("", body.outcomes, body.fresh) == expected
+                added.append(logged(call, body, index.next))
+        if then == "undo":
+            index.undo()
+            model = before
+            continue
+        index.keep()
+        log += added
+        if then == "restart":
+            ends = index.first, index.next
+            index = Index(horizon)
+            for (name, client), spent in model.spent.items():  # a sum beside the log
+                index.spend(name, client_hash(client), spent)
+            index.end(*ends)
+            for part in (log[: len(log) // 2], log[len(log) // 2 :]):
+                index.restore(part)
+            index.end(*ends)
+            index.keep()
 
 
 def test_both_stores_come_to_what_the_model_says_and_still_do_after_a_restart(ledger_url):

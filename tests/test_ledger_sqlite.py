@@ -168,6 +168,17 @@ def test_a_call_that_is_sent_again_is_told_the_same_and_charged_once(path, url):
     with_ledger(url, after)
 
 
+def test_more_calls_than_a_worker_can_count_are_told_apart(url, monkeypatch):
+    """2^24 of them are a few hours; what was charged before may still be in the log."""
+    monkeypatch.setattr(wire, "COUNTED", 3)
+
+    async def work(ledger):
+        assert [await fresh(ledger, n) for n in range(50)] == [1] * 50
+        assert sum(await asyncio.gather(*(fresh(ledger, n) for n in range(100)))) == 50
+
+    with_ledger(url, work)
+
+
 def test_a_worker_that_is_gone_is_not_charged():
     worker, end = socket.socketpair()
     with closing(end):

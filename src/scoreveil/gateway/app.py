@@ -45,6 +45,7 @@ COMPLETIONS = "/v1/completions"  # which is there where a language model is
 MODEL_PATH = re.compile("(/v2/models/[^/]+)/.")
 ROWS_OF_AN_ADDRESS = 1000.0  # a second, where anyone may ask a model with memory and no rate is set
 READY_FOR = 0.5  # seconds that an answer about readiness is kept
+READY_WITHIN = 3.0  # seconds; what answers later is not ready
 
 
 class Gateway:
@@ -104,7 +105,10 @@ class Gateway:
                 checks = [served.source.ready() for served in self.models.values()]
                 if self.ledger is not None:
                     checks.append(self.ledger.ready())
-                found = all(await asyncio.gather(*checks))
+                found = False
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(READY_WITHIN):
+                        found = all(await asyncio.gather(*checks))
                 self._ready = (time.monotonic(), found)
             return self._ready[1]
 

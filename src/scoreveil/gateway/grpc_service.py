@@ -217,7 +217,7 @@ class Service:
             "query_string": b"",
             "root_path": "",
             "headers": [*_headers(context), *headers.items()],
-            "client": (unquote(context.peer()).rpartition(":")[0], 0),
+            "client": (_address(context.peer()), 0),
             "server": None,
         }
         sent: list[dict[str, Any]] = []
@@ -229,6 +229,11 @@ class Service:
         return HttpAnswer(
             sent[0]["status"], dict(sent[0]["headers"]), b"".join(part.get("body", b"") for part in sent[1:])
         )
+
+
+def _address(peer: str) -> str:
+    """Who calls, as HTTP has it: whoever speaks both has one rate."""
+    return unquote(peer).partition(":")[2].rpartition(":")[0].strip("[]")
 
 
 async def _nothing() -> dict[str, Any]:

@@ -37,7 +37,7 @@ class LedgerLink:
     def __init__(self, settings: LedgerSettings) -> None:
         self._settings = settings
         self._ledger: Ledger | None = None
-        self._opening = asyncio.Lock()
+        self._opening, self._tries = asyncio.Lock(), 0
         self._required: tuple[Keys, Mapping[str, Model]] | None = None
 
     async def require(self, keys: Keys, models: Mapping[str, Model]) -> None:
@@ -65,21 +65,31 @@ class LedgerLink:
     async def opened(self) -> Ledger:
         """The ledger, or LedgerUnavailable; the next call tries again."""
         if self._ledger is None:
+            tries = self._tries
             async with self._opening:
                 if self._ledger is None:
+                    if tries != self._tries:  # it failed while we waited: or each would wait for one try more
+                        raise LedgerUnavailable("it cannot be opened")
                     try:
-                        ledger = await open_ledger(self._settings.url, self._settings.horizon)
-                    except (OSError, ValueError, ModuleNotFoundError) as error:
-                        logs.failure("ledger_not_opened", error)
-                        raise LedgerUnavailable("it cannot be opened") from None
-                    try:
-                        await self._agree(ledger)
-                    except LedgerMismatch as error:
-                        await ledger.close()
-                        logs.failure("ledger_mismatch", error, message=str(error))
-                        raise
-                    self._ledger = ledger
+                        self._ledger = await self._open()
+                    finally:
+                        self._tries += 1
         return self._ledger
+
+    async def _open(self) -> Ledger:
+        try:
+            ledger = await open_ledger(self._settings.url, self._settings.horizon)
+        except (OSError, ValueError, ModuleNotFoundError) as error:
+            logs.failure("ledger_not_opened", error)
+            raise LedgerUnavailable("it cannot be opened") from None
+        try:
+            await self._agree(ledger)
+        except BaseException as error:
+            await ledger.close()
+            if isinstance(error, LedgerMismatch):
+                logs.failure("ledger_mismatch", error, message=str(error))
+            raise
+        return ledger
 
     async def _agree(self, ledger: Ledger) -> None:
         if self._required is None:

@@ -85,7 +85,7 @@ class RecordMemory:
         price, client_price = self._price(releases)
         limit = round(asker.epsilon * BILLION)
         asked = Questions(
-            self._name, self._settings, self._marks(query), drawn.tobytes(), price,
+            self._name, self._settings, self._marks(query, drawn.shape[1]), drawn.tobytes(), price,
             0 if self._limit else self._answers, self._limit, self._repeat,
             asker.client, client_price * query.rows if limit else 0, limit, asker.request,
         )  # fmt: skip
@@ -109,11 +109,17 @@ class RecordMemory:
         self._metrics.repeated.inc(query.rows - answers.fresh)
         return np.frombuffer(answers.outcomes, dtype="<u2").reshape(drawn.shape)
 
-    def _marks(self, query: Query) -> Marks:
+    def _marks(self, query: Query, width: int) -> Marks:
         try:
-            return self._near(query.rows, query.inputs())
+            marks = self._near(query.rows, query.inputs())
         except ValueError as error:  # a record of another size than the typical inputs
             raise bad_request(str(error)) from None
+        if self._limit:  # which counts what was spent under all settings
+            return marks
+        # the ledger counts anew under other settings, or for another number of places: were it the same record, asking
+        # under two of them in turns would never end
+        own = hashlib.sha256(self._settings + width.to_bytes(4)).digest()
+        return marks ^ np.frombuffer(own, np.int64, 1)
 
     def _price(self, releases: int) -> tuple[int, int]:
         """What an answer with so many releases costs its record and the client."""

@@ -140,7 +140,7 @@ class PostgresLedger(Ledger):
                 await first.close(timeout=self._timeout)
             self._pool = await asyncpg.create_pool(
                 self._url,
-                min_size=1,
+                min_size=0,  # else it logs tracebacks while the server is down
                 max_size=CONNECTIONS,
                 timeout=self._timeout,
                 command_timeout=self._timeout,
@@ -255,7 +255,7 @@ async def _answer(connection: Any, asked: Questions) -> Answers:
         body = found.rule.answer(asked, hashes)
         if isinstance(body, str):
             return Answers(body, b"", 0)
-        if body.fresh or asked.request is not None:
+        if body.fresh or (asked.price and asked.request is not None):
             await _write(connection, asked, found, body)
         if asked.price and not await connection.fetchval(PAY, *payer, asked.client, asked.price, asked.client_limit):
             raise _Overtaken
@@ -334,6 +334,8 @@ async def make_tables(connection: Any) -> None:
         raise LedgerUnavailable(f"its tables have format {version}, and this is a program for format {VERSION}")
 
 
+# the second where the server dies between two steps of a call
+CLIENT_ERRORS = (asyncpg.InterfaceError, asyncpg.InternalClientError)
 REASONS: tuple[tuple[tuple[type[BaseException], ...], str], ...] = (
     ((TimeoutError, asyncpg.QueryCanceledError, asyncpg.LockNotAvailableError), "no answer in time"),
     ((asyncpg.DiskFullError, asyncpg.OutOfMemoryError), "the server's disk or memory is full"),
@@ -342,7 +344,7 @@ REASONS: tuple[tuple[tuple[type[BaseException], ...], str], ...] = (
         (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InsufficientPrivilegeError),
         "the server does not let us in",
     ),
-    ((asyncpg.PostgresConnectionError, asyncpg.InterfaceError, OSError), "its server is not reachable"),
+    ((asyncpg.PostgresConnectionError, *CLIENT_ERRORS, OSError), "its server is not reachable"),
     ((asyncpg.CannotConnectNowError, asyncpg.AdminShutdownError), "its server is not reachable"),
     ((asyncpg.PostgresError,), "its server failed"),
 )
@@ -353,6 +355,6 @@ def unavailable() -> Iterator[None]:
     """Trouble with the server, in fixed words: its own quote addresses and values."""
     try:
         yield
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:  # a TimeoutError is an OSError
+    except (asyncpg.PostgresError, *CLIENT_ERRORS, OSError) as error:  # a TimeoutError is an OSError
         words = next(words for kinds, words in REASONS if isinstance(error, kinds))
         raise LedgerUnavailable(words) from None

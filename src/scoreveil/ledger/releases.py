@@ -10,7 +10,8 @@ marks become that record's. Then, row by row:
 
 A record has answers left while it has fewer than `answers` under the present settings, and another one fits into
 `limit`. Other settings (another ε, secret or mechanism) begin the count of answers anew, because their draws are
-independent; `limit` counts what was spent under all of them.
+independent; `limit` counts what was spent under all of them. Where several may be asked in turns, and `limit` does not
+count them, give each marks of its own.
 
 Where one row is refused, nothing is charged and nothing is written. The client is charged `price` for the whole call,
 however many of its rows are fresh: whether the odometer moves must not tell what others have asked.

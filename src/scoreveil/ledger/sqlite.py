@@ -74,7 +74,7 @@ class SqliteLedger(Ledger):
         self._path, self._horizon, self._timeout = path, horizon, timeout
         self._connection: WriterConnection | None = None
         self._connecting = asyncio.Lock()
-        self._worker, self._calls = secrets.randbits(63 - wire.COUNTED), itertools.count()
+        self._worker, self._calls = 0, itertools.count()
         self._writer: Writer | None = None
         self._create = True
         self._process = os.getpid()
@@ -130,7 +130,10 @@ class SqliteLedger(Ledger):
         return reply
 
     async def _call_until_answered(self, kind: int, body: bytes) -> tuple[int, bytes]:
-        ident = self._worker << wire.COUNTED | next(self._calls) % (1 << wire.COUNTED)
+        count = next(self._calls) % (1 << wire.COUNTED)
+        if count == 0:  # what was counted before may still be in the log
+            self._worker = secrets.randbits(63 - wire.COUNTED)
+        ident = self._worker << wire.COUNTED | count
         while True:
             try:
                 return await (await self._connected()).call(ident, wire.framed(ident, kind, body))

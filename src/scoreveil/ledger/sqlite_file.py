@@ -215,7 +215,7 @@ class LedgerFile:
             return Answers(body, b"", 0)
         if asked.price:
             self._paid[asked.model, asked.client] += asked.price
-        if body.fresh or asked.request is not None:
+        if body.fresh or (asked.price and asked.request is not None):
             fingerprint = b"" if asked.request is None else asked.fingerprint()
             entry = Entry(
                 self._state.head + len(self._added) + 1, int(time.time()), asked.model, asked.client, asked.settings,
