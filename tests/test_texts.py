@@ -5,7 +5,7 @@ import unicodedata
 
 import pytest
 
-from scoreveil.texts import normal_form
+from scoreveil.texts import MAX_TEXT, normal_form
 
 # what a security review put into prompts to have one text asked about again and again
 IGNORABLE = "\u034f\u3164\u115f\u1160\u2800\u180b\u17b4\uffa0\u00ad\u200b\u2060\ufeff\U0001d173\U0001bca0\U000e0041"
@@ -39,9 +39,15 @@ def test_one_letter_is_one_however_it_is_composed(text: str) -> None:
     assert unicodedata.is_normalized("NFKC", form)
 
 
+def test_a_text_that_is_too_long_to_be_looked_at_is_itself() -> None:
+    text = "A! " * (MAX_TEXT // 3)
+    assert normal_form(text) == ("a " * (MAX_TEXT // 3)).strip()
+    assert normal_form(text + "A! ") == text + "A! "
+
+
 def test_no_text_keeps_the_gateway_waiting() -> None:
     for unit in ("a\u0301\u0316", "\u0301\u0316", "\u0301\u200b\u0316", "\ufdfa", "，x", "\u1100\u1161", "A! "):
-        text = unit * (300_000 // len(unit))
+        text = unit * (MAX_TEXT // len(unit))
         start = time.perf_counter()
         normal_form(text)
         assert time.perf_counter() - start < 2.0  # a fiftieth of it on a quiet machine

@@ -15,6 +15,7 @@ IGNORABLE = (
     (0xFEFF, 0xFEFF), (0xFFA0, 0xFFA0), (0xFFF0, 0xFFF8), (0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A), (0xE0000, 0xE0FFF),
 )  # fmt: skip
 MAX_LETTERS = 6  # that one character may stand for
+MAX_TEXT = 1 << 17  # characters of a text that is looked at: longer ones would keep others waiting
 MAX_MARKS = 64  # accents in a row: the time to compose them grows with the square of their number
 
 
@@ -45,9 +46,11 @@ PLAIN, MARKS = _Plain(), _Marks()
 def normal_form(text: str) -> str:
     """The words of a text: NFKC without case and ignorable characters, with one blank in place of signs and blanks.
 
-    A text without any word is taken as it is. Where more than `MAX_MARKS` accents follow each other, letters and
-    accents are not composed.
+    A text without any word, or of more than `MAX_TEXT` characters, is taken as it is. Where more than `MAX_MARKS`
+    accents follow each other, letters and accents are not composed.
     """
+    if len(text) > MAX_TEXT:
+        return text
     plain = text.translate(PLAIN)
     if not plain.isascii() and "1" * MAX_MARKS not in plain.translate(MARKS):
         plain = unicodedata.normalize("NFC", plain)

@@ -8,10 +8,11 @@ outcomes that were drawn, never a score or an input. Equal scores have equal dra
 ignores gives a new record, and the answer of the old one.
 """
 
+import asyncio
 import hashlib
 import hmac
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ from scoreveil.gateway.ledger_link import LedgerLink, LedgerMismatch
 from scoreveil.gateway.metrics import ModelMetrics
 from scoreveil.gateway.secrets import Keys
 from scoreveil.gateway.sources import Arrays, Query
+from scoreveil.inference_protocol.messages import LARGE
 from scoreveil.inference_protocol.refusals import Refusal, bad_request, upstream_failed
 from scoreveil.inference_protocol.tensors import Array
 from scoreveil.ledger import IdempotencyConflict, LedgerUnavailable
@@ -85,7 +87,7 @@ class RecordMemory:
         price, client_price = self._price(releases)
         limit = round(asker.epsilon * BILLION)
         asked = Questions(
-            self._name, self._settings, self._marks(query, drawn.shape[1]), drawn.tobytes(), price,
+            self._name, self._settings, await self._marks(query, drawn.shape[1]), drawn.tobytes(), price,
             0 if self._limit else self._answers, self._limit, self._repeat,
             asker.client, client_price * query.rows if limit else 0, limit, asker.request,
         )  # fmt: skip
@@ -109,9 +111,13 @@ class RecordMemory:
         self._metrics.repeated.inc(query.rows - answers.fresh)
         return np.frombuffer(answers.outcomes, dtype="<u2").reshape(drawn.shape)
 
-    def _marks(self, query: Query, width: int) -> Marks:
+    async def _marks(self, query: Query, width: int) -> Marks:
+        inputs = query.inputs()
         try:
-            marks = self._near(query.rows, query.inputs())
+            if _size(inputs) <= LARGE:
+                marks = self._near(query.rows, inputs)
+            else:  # beside the loop, so that the others are not kept waiting
+                marks = await asyncio.to_thread(self._near, query.rows, inputs)
         except ValueError as error:  # a record of another size than the typical inputs
             raise bad_request(str(error)) from None
         if self._limit:  # which counts what was spent under all settings
@@ -127,6 +133,11 @@ class RecordMemory:
             promise = self._promise
             self._prices[releases] = self._model.price(releases, promise), self._model.client_price(releases, promise)
         return self._prices[releases]
+
+
+def _size(inputs: Iterable[Array]) -> int:
+    """Numbers and characters of them all."""
+    return sum(sum(map(len, array.flat)) if array.dtype == object else array.size for array in inputs)
 
 
 def _settings(veils: Mapping[str, Veil], secret: bytes) -> bytes:
