@@ -26,7 +26,7 @@ from scoreveil import Veil, fit
 from scoreveil.gateway import app, config_file, metrics, openapi, secrets
 from scoreveil.gateway.auth import authenticator, key_hash, new_key
 from scoreveil.gateway.config import Auth, Client, Config, ConfigError, Model
-from scoreveil.gateway.limits import Buckets
+from scoreveil.gateway.limits import Buckets, network
 from scoreveil.gateway.routes import route_table
 from scoreveil.gateway.server import SILENCE, Heartbeats
 from scoreveil.gateway.shared_config import SharedConfig
@@ -538,6 +538,14 @@ def test_a_worker_that_gives_no_sign_hangs_and_a_pause_of_all_is_none(tmp_path: 
 
 
 # Limits and metrics
+
+
+def test_a_host_with_many_ipv6_addresses_has_one_rate() -> None:
+    given = ["2001:db8:1:2::1", "2001:db8:1:2:ffff::9", "2001:db8:1:3::1", "192.0.2.1", "::ffff:192.0.2.1", "::1", ""]
+    found = [network(address) for address in given]
+    assert found[0] == found[1]
+    assert len(set(found)) == 6
+    assert found[3:] == given[3:]
 
 
 def test_buckets_fill_at_their_rate(tmp_path: Path) -> None:

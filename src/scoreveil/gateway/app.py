@@ -21,7 +21,7 @@ from scoreveil.gateway.auth import ANONYMOUS, authenticator
 from scoreveil.gateway.config import Config
 from scoreveil.gateway.handlers import Answer, Exchange, Receive, Scope
 from scoreveil.gateway.ledger_link import LedgerLink
-from scoreveil.gateway.limits import Buckets, Held
+from scoreveil.gateway.limits import Buckets, Held, network
 from scoreveil.gateway.metrics import ModelMetrics
 from scoreveil.gateway.routes import ServedRoute, route_table
 from scoreveil.gateway.served import ServedModel
@@ -92,7 +92,7 @@ class Gateway:
         if rate is None:
             rate = ROWS_OF_AN_ADDRESS if self.warnings else 0.0
         if rate:
-            name = exchange.client if self.config.has_keys else exchange.address
+            name = exchange.client if self.config.has_keys else network(exchange.address)
             wait = self._buckets.take(f"{what}\0{name}", rate, count)
             if wait:
                 message = f"You may send {rate:g} {what} a second; wait {wait:.1f} seconds."

@@ -11,6 +11,7 @@ import hashlib
 import math
 import mmap
 import os
+import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,15 @@ from pathlib import Path
 
 PLACES, NEIGHBOURS = 16384, 8
 PLACE = struct.Struct("<16s2d")  # whose, when last used, tokens then
+
+
+def network(address: str) -> str:
+    """What an address is counted under: in IPv6 its /64, in which one host may have any number of addresses."""
+    try:
+        packed = socket.inet_pton(socket.AF_INET6, address)
+    except OSError:
+        return address
+    return packed[:8].hex() if any(packed[:8]) else address  # IPv4 written as IPv6 begins with zeros
 
 
 class Held:
