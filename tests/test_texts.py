@@ -18,7 +18,7 @@ SIGNS = "+$`´\u201c\u2026^~|€≈☺👍\x00\x7f\u3000\u2029\t"
         "NOT GOOD", "  not \n\n good\t", "(not) good!", "not\u00a0good", "not_good", "not-good",
         "ＮＯＴ　ｇｏｏｄ", "ⓃⓄⓉ ⓖⓞⓞⓓ", "𝐧𝐨𝐭 𝑔𝑜𝑜𝑑",
         *(f"not{sign}good" for sign in SIGNS), *(f"n{sign}ot good{sign}" for sign in IGNORABLE),
-        "".join(f"{letter}{IGNORABLE}" for letter in "not good"),
+        "".join(f"{letter}{IGNORABLE}" for letter in "not good"), "not\u0333 g\u033eood\u0489\u0361",
     ],
 )  # fmt: skip
 def test_case_blanks_signs_and_what_nobody_sees_make_no_other_text(text: str) -> None:

@@ -40,18 +40,29 @@ class _Marks(dict[int, str]):
         return self[code]
 
 
-PLAIN, MARKS = _Plain(), _Marks()
+class _Bare(dict[int, str]):
+    """For `str.translate`: nothing in place of an accent that made no letter with the one before it."""
+
+    def __missing__(self, code: int) -> str:
+        is_accent = unicodedata.combining(chr(code)) or unicodedata.category(chr(code)) == "Me"
+        self[code] = "" if is_accent else chr(code)
+        return self[code]
+
+
+PLAIN, MARKS, BARE = _Plain(), _Marks(), _Bare()
 
 
 def normal_form(text: str) -> str:
     """The words of a text: NFKC without case and ignorable characters, with one blank in place of signs and blanks.
 
-    A text without any word, or of more than `MAX_TEXT` characters, is taken as it is. Where more than `MAX_MARKS`
-    accents follow each other, letters and accents are not composed.
+    An accent that no letter has, as one on x, does not count. A text without any word, or of more than `MAX_TEXT`
+    characters, is taken as it is. Where more than `MAX_MARKS` accents follow each other, none counts.
     """
     if len(text) > MAX_TEXT:
         return text
     plain = text.translate(PLAIN)
-    if not plain.isascii() and "1" * MAX_MARKS not in plain.translate(MARKS):
-        plain = unicodedata.normalize("NFC", plain)
+    if not plain.isascii():
+        if "1" * MAX_MARKS not in plain.translate(MARKS):
+            plain = unicodedata.normalize("NFC", plain)
+        plain = plain.translate(BARE)
     return " ".join(plain.split()) or text
