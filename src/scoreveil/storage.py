@@ -22,8 +22,9 @@ FORMAT = 4
 # what parsing a file that is damaged, or not a veil, may raise
 DAMAGED = (
     *(ValueError, LookupError, TypeError, AttributeError, EOFError, OSError, NotImplementedError),
-    *(zipfile.BadZipFile, zlib.error, ArithmeticError, RecursionError),
+    *(zipfile.BadZipFile, zlib.error, ArithmeticError, RecursionError, MemoryError),
 )
+LARGEST, MOST_EXPANDED = 1 << 28, 200  # bytes that tables take; more only where the file is large itself
 
 
 def save(
@@ -69,6 +70,8 @@ def load(path: Path) -> Saved:
     Raises:
         ValueError: The file is damaged, or was not written by `save`.
     """
+    if path.exists() and not path.is_file():  # a pipe would be waited for, and some devices never end
+        raise ValueError(f"{path} is not a file.")
     content = path.read_bytes()
     try:
         return _parsed(content, is_npz=path.suffix == ".npz")
@@ -82,6 +85,8 @@ def load(path: Path) -> Saved:
 def _parsed(content: bytes, is_npz: bool) -> Saved:
     if is_npz:
         with np.load(io.BytesIO(content), allow_pickle=False) as saved:
+            if sum(each.file_size for each in saved.zip.infolist()) > max(LARGEST, MOST_EXPANDED * len(content)):
+                raise Malformed("Its tables are too large.")
             arrays = {name: saved[name] for name in saved.files}
         text = str(arrays.pop("veil")[()])
     else:
