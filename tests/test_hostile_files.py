@@ -239,3 +239,16 @@ def test_config_check_neither_waits_for_a_pipe_nor_reads_a_device_nor_quotes_a_f
     error = refused(tmp_path, "config", "check", "gateway.toml")
     assert "root:" not in error
     assert error.startswith("Error: models.m")
+
+
+@pytest.mark.parametrize("name", ["schema.json", "1.npy"])
+def test_a_skops_file_that_expands_to_gigabytes_is_refused(name: str, tmp_path: Path) -> None:
+    with (
+        zipfile.ZipFile(tmp_path / "m.skops", "w", zipfile.ZIP_DEFLATED) as made,
+        made.open(name, "w", force_zip64=True) as file,
+    ):
+        for _ in range(1024):
+            file.write(bytes(MIB))
+    (tmp_path / "gateway.toml").write_text('models.m = { skops = "m.skops", epsilon = 2.0 }')
+    error = refused(tmp_path, "config", "check", "gateway.toml")
+    assert error == "Error: models.m: m.skops is not opened. Its tables are too large.\n"

@@ -85,8 +85,7 @@ def load(path: Path) -> Saved:
 def _parsed(content: bytes, is_npz: bool) -> Saved:
     if is_npz:
         with np.load(io.BytesIO(content), allow_pickle=False) as saved:
-            if sum(each.file_size for each in saved.zip.infolist()) > max(LARGEST, MOST_EXPANDED * len(content)):
-                raise Malformed("Its tables are too large.")
+            check_expanded(saved.zip, len(content))
             arrays = {name: saved[name] for name in saved.files}
         text = str(arrays.pop("veil")[()])
     else:
@@ -108,6 +107,12 @@ def _parsed(content: bytes, is_npz: bool) -> Saved:
     if checksum != _checksum(mechanism, model, shape, smoothing):
         raise Malformed("It was changed after it was written.")
     return mechanism, model, shape, smoothing
+
+
+def check_expanded(file: zipfile.ZipFile, size: int) -> None:
+    """Refuse a file of a few megabytes that expands to gigabytes."""
+    if sum(each.file_size for each in file.infolist()) > max(LARGEST, MOST_EXPANDED * size):
+        raise Malformed("Its tables are too large.")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
