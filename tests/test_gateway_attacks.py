@@ -144,6 +144,100 @@ def test_no_second_request_hides_behind_two_lengths(server: Gateway) -> None:
         assert b'"live"' not in answers
 
 
+def answers_to(server: Gateway, request: bytes) -> bytes:
+    """All that comes back until the connection ends, or for a second."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=1) as connection:
+        connection.sendall(request)
+        answers = b""
+        with contextlib.suppress(TimeoutError, ConnectionError):
+            while part := connection.recv(65536):
+                answers += part
+    return answers
+
+
+CHUNKED = b"Transfer-Encoding: chunked\r\n"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        b"Transfer-Encoding: gzip, chunked\r\n",
+        b"Transfer-Encoding: chunked, gzip\r\n",
+        b"Transfer-Encoding: identity\r\n",
+        b"Transfer-Encoding: xchunked\r\nContent-Length: 12\r\n",
+        b"Transfer-Encoding: \x0bchunked\r\nContent-Length: 12\r\n",
+        b'Transfer-Encoding: "chunked"\r\nContent-Length: 12\r\n',
+        b"Transfer-Encoding : chunked\r\nContent-Length: 12\r\n",
+        b"Transfer-Encoding: \r\nContent-Length: 12\r\n",
+        b"Transfer-Encoding:\r\n chunked\r\n",
+        CHUNKED + CHUNKED,
+        CHUNKED + b"X: a\r\n b\r\n",
+        CHUNKED + b"X: a\0b\r\n",
+        CHUNKED + b"X: a\rY: b\r\n",
+        CHUNKED + b"Xfoo\r\n",
+        CHUNKED + b"Host: y\r\n",
+        b"Content-Length: 12\r\nContent-Length: 0\r\n",
+        b"Content-Length: 12, 12\r\n",
+        b"Content-Length: +12\r\n",
+        b"Content-Length: 0xc\r\n",
+        b"Content-Length: -1\r\n",
+        b"Content-Length : 12\r\n",
+        b"Content-Length: 18446744073709551628\r\n",
+    ],
+)
+def test_what_follows_a_request_of_doubtful_length_is_no_request(server: Gateway, lines: bytes) -> None:
+    head = f"POST {INFER} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\n".encode()
+    hidden = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
+    answers = answers_to(server, head + lines + b"\r\n2\r\n{}\r\n0\r\n\r\n" + hidden)
+    assert answers.startswith(b"HTTP/1.1 400 ")
+    assert answers.count(b"HTTP/1.1 ") == 1
+    assert b'"live"' not in answers
+
+
+@pytest.mark.parametrize("version", [b"1.0", b"1.2", b"2.0"])
+def test_chunks_are_for_one_version_alone(server: Gateway, version: bytes) -> None:
+    head = b"POST /v2 HTTP/%s\r\nHost: x\r\n" % version
+    answers = answers_to(server, head + CHUNKED + b"\r\n0\r\n\r\nGET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert b'"live"' not in answers
+    assert b" 200 " not in answers
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        b"2;a\n{}\r\n0\r\n\r\n",
+        b"+2\r\n{}\r\n0\r\n\r\n",
+        b"0x2\r\n{}\r\n0\r\n\r\n",
+        b"10000000000000002\r\n{}\r\n0\r\n\r\n",
+        b"2\n{}\r\n0\r\n\r\n",
+        b"2\r\n{}\n0\r\n\r\n",
+        b"2\r\n{}0\r\n\r\n",
+        b"2\r\n{}\r\n0\n\n",
+        b"2;" + b"a" * 200_000 + b"\r\n{}\r\n0\r\n\r\n",
+        b"2\r\n{}\r\n0\r\nX: " + b"a" * 200_000 + b"\r\n\r\n",
+    ],
+)
+def test_broken_chunks_end_the_connection(server: Gateway, chunks: bytes) -> None:
+    head = f"POST {INFER} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\n".encode()
+    hidden = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
+    answers = answers_to(server, head + CHUNKED + b"\r\n" + chunks + hidden)
+    assert b'"live"' not in answers
+    assert answers.count(b"HTTP/1.1 ") <= 1
+
+
+def test_trailers_are_no_headers(server: Gateway) -> None:
+    """A key that comes after the body is none."""
+    head = f"POST {INFER} HTTP/1.1\r\nHost: x\r\n".encode()
+    trailer = f"Authorization: Bearer {KEY}\r\n\r\n".encode()
+    assert answers_to(server, head + CHUNKED + b"\r\n2\r\n{}\r\n0\r\n" + trailer).startswith(b"HTTP/1.1 401 ")
+
+
+@pytest.mark.parametrize("more", [b"X: " + b"a" * 2_000_000 + b"\r\n", b"X: a\r\n" * 5000], ids=["long", "many"])
+def test_huge_headers_are_refused(server: Gateway, more: bytes) -> None:
+    answers = answers_to(server, b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n" + more + b"\r\n")
+    assert b" 200 " not in answers
+
+
 # Bodies
 
 

@@ -22,8 +22,9 @@ FORMAT = 4
 # what parsing a file that is damaged, or not a veil, may raise
 DAMAGED = (
     *(ValueError, LookupError, TypeError, AttributeError, EOFError, OSError, NotImplementedError),
-    *(zipfile.BadZipFile, zlib.error, ArithmeticError, RecursionError),
+    *(zipfile.BadZipFile, zlib.error, ArithmeticError, RecursionError, MemoryError),
 )
+LARGEST, MOST_EXPANDED = 1 << 28, 200  # bytes that tables take; more only where the file is large itself
 
 
 def save(
@@ -69,6 +70,8 @@ def load(path: Path) -> Saved:
     Raises:
         ValueError: The file is damaged, or was not written by `save`.
     """
+    if path.exists() and not path.is_file():  # a pipe would be waited for, and some devices never end
+        raise ValueError(f"{path} is not a file.")
     content = path.read_bytes()
     try:
         return _parsed(content, is_npz=path.suffix == ".npz")
@@ -82,6 +85,7 @@ def load(path: Path) -> Saved:
 def _parsed(content: bytes, is_npz: bool) -> Saved:
     if is_npz:
         with np.load(io.BytesIO(content), allow_pickle=False) as saved:
+            check_expanded(saved.zip, len(content))
             arrays = {name: saved[name] for name in saved.files}
         text = str(arrays.pop("veil")[()])
     else:
@@ -103,6 +107,12 @@ def _parsed(content: bytes, is_npz: bool) -> Saved:
     if checksum != _checksum(mechanism, model, shape, smoothing):
         raise Malformed("It was changed after it was written.")
     return mechanism, model, shape, smoothing
+
+
+def check_expanded(file: zipfile.ZipFile, size: int) -> None:
+    """Refuse a file of a few megabytes that expands to gigabytes."""
+    if sum(each.file_size for each in file.infolist()) > max(LARGEST, MOST_EXPANDED * size):
+        raise Malformed("Its tables are too large.")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

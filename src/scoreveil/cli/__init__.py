@@ -103,6 +103,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _fail(str(error))
     except OSError as error:
         _fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}.")
+    except MemoryError:
+        _fail("there is not enough memory; a file may be too large, or say that it is.")
     except (KeyboardInterrupt, typer.Abort):
         code = 130
     finally:

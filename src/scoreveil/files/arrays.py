@@ -31,6 +31,8 @@ from scoreveil.raw_columns import ENTRIES, entry_name
 
 # what zipfile and numpy raise for a file that is damaged, or none of theirs
 DAMAGED = (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError, ValueError)
+SHORT = "Expected a whole array in {name}, got a file that ends before it does."
+LARGEST_RECORD = 1 << 28  # bytes, which are in memory at once; a header can claim any number
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,13 @@ class Header:
         """Raise ValueError unless these are scores (k,), (n, k) or (n, …, k), or one column of them (n, 1)."""
         shape = (1, 2) if len(self.shape) == 2 and self.shape[1] == 1 else [min(length, 2) for length in self.shape]
         check_layout(np.empty(shape[:1] + shape[-1:] if len(shape) > 2 else shape, dtype=self.native))
+        if math.prod(self.shape[1:] or self.shape) * self.dtype.itemsize > LARGEST_RECORD:
+            raise ValueError(f"A record of the array has more than {LARGEST_RECORD >> 20} MiB; that is too large.")
+
+    def check_size(self, available: int, name: str) -> None:
+        """Raise ValueError where there are fewer bytes than the array has, before there is room made for it."""
+        if math.prod(self.shape) * self.dtype.itemsize > available:
+            raise ValueError(SHORT.format(name=name))
 
 
 def read_header(stream: IO[bytes], name: str) -> Header:
@@ -81,7 +90,7 @@ def _read(stream: IO[bytes], count: int, name: str) -> bytes:
     except DAMAGED as error:
         raise unreadable(name, error) from None
     if len(data) < count:
-        raise ValueError(f"Expected a whole array in {name}, got a file that ends before it does.")
+        raise ValueError(SHORT.format(name=name))
     return data
 
 
@@ -122,6 +131,7 @@ class NpyFile(ArrayFile):
             self._header = read_header(self._file, path.name)
             self._body = self._file.tell()
             self._header.check()
+            self._header.check_size(path.stat().st_size - self._body, path.name)
             self._opened = stack.pop_all()
         self.classes, self.places = self._header.shape[-1], self._header.shape[1:-1]
         self.is_flat = len(self._header.shape) == 1
@@ -150,6 +160,7 @@ class NpzFile(ArrayFile):
             headers = [self._member_header(member) for member in members]
             index = _chosen_array(names, headers, columns)
             headers[index].check()
+            headers[index].check_size(members[index].file_size, path.name)
             self._opened = stack.pop_all()
         self._header, self._member = headers[index], members[index]
         self._others = {name: header for i, (name, header) in enumerate(zip(names, headers, strict=True)) if i != index}

@@ -14,6 +14,7 @@ from scoreveil.extras import needs
 from scoreveil.files.score_file import unreadable
 
 CODECS = (".gz", ".zst")
+LONGEST_LINE = 1 << 24  # a few megabytes of zeros that are compressed can expand to one of gigabytes
 
 
 def suffixes(path: Path) -> tuple[str, str]:
@@ -32,11 +33,16 @@ class Text:
     name: str
 
     def readlines(self, size: int) -> list[bytes]:
-        """Lines of about so many bytes together; ValueError where the file is damaged."""
+        """Lines of about so many bytes together; ValueError where the file is damaged, or a line is very long."""
         try:
-            return self.lines.readlines(size)
+            block = self.lines.read(size)
+            block += self.lines.readline(LONGEST_LINE)
         except (OSError, EOFError, zlib.error):  # whose words may quote the file
             raise unreadable(self.name, "it is damaged, or not compressed as its name says") from None
+        lines = io.BytesIO(block).readlines()
+        if max(map(len, lines), default=0) >= LONGEST_LINE:
+            raise ValueError(f"{self.name} has a line of more than {LONGEST_LINE >> 20} MiB; a line is one row.")
+        return lines
 
     @property
     def done(self) -> float:

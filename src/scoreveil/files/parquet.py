@@ -32,6 +32,7 @@ READ_BUFFER = 1 << 20  # of each column: else whole row groups are read at once,
 GROUP_BYTES = 1 << 26  # of a row group of the output, about
 TRANSPOSED = 4096  # rows that stay in the cache while they change from columns to rows
 MAYBE = r"^[^\pL\pN]*\pN"  # a text that might begin with a number
+LARGEST_CHUNK, MOST_EXPANDED = 1 << 28, 200  # bytes of a column in a row group, and what they were compressed to
 NULL = "expected a score in every column, got null"
 
 
@@ -48,6 +49,7 @@ class ParquetFile(ScoreFile):
                 schema = self._file.schema_arrow
             except (pyarrow.ArrowException, OSError) as error:
                 raise unreadable(path.name, error) from None
+            self._check_groups()
             self._schema, self.left_behind = without_metadata(schema)
             names = self._schema.names
             self._where = self._guess() if columns is None else selected(names, columns)
@@ -56,6 +58,21 @@ class ParquetFile(ScoreFile):
             self.untouched = [name for i, name in enumerate(names) if i not in self._where]
             self.classes = self._count_classes()
             self._opened = stack.pop_all()
+
+    def _check_groups(self) -> None:
+        """Refuse a file of a few kilobytes that says that it expands to gigabytes: pages are expanded whole."""
+        about = self._file.metadata
+        for group in map(about.row_group, range(about.num_row_groups)):
+            for i, chunk in enumerate(map(group.column, range(about.num_columns))):
+                listed_bytes = 8 * chunk.num_values if about.schema.column(i).max_repetition_level else 0
+                size, most = (
+                    max(chunk.total_uncompressed_size, listed_bytes),
+                    MOST_EXPANDED * chunk.total_compressed_size,
+                )
+                if size > max(LARGEST_CHUNK, most):
+                    raise ValueError(
+                        f"{self._name} expands to {size >> 20:,} MiB in one row group; write smaller row groups."
+                    )
 
     def _guess(self) -> list[int]:
         """Every floating-point column, or the only one of lists. Both at once could leave raw scores in the other."""

@@ -7,6 +7,7 @@ separated by what the header uses: commas, semicolons, tabs or bars. A score may
 
 import math
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -212,7 +213,7 @@ def _column_names(head: bytes, separator: bytes, name: str) -> list[str]:
     # whole numbers are what pandas calls unnamed columns
     if any(_number(cell) is not None and not cell.strip().isdigit() for cell in cells):
         raise ValueError(f"Expected a header line with column names in {name}, got numbers.")
-    twice = sorted({column for column in names if names.count(column) > 1})
+    twice = sorted(column for column, times in Counter(names).items() if times > 1)
     if twice:
         raise ValueError(f"Expected distinct column names in {name}, got {listed(twice)} more than once.")
     return names

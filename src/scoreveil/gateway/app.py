@@ -39,8 +39,9 @@ EVENTS = (b"content-type", b"text/event-stream")
 BINARY = (b"content-type", b"application/octet-stream")
 ONCE = (
     *(b"authorization", b"x-api-key", b"content-length", b"content-encoding", b"idempotency-key", HEADER_LENGTH),
-    b"transfer-encoding",
+    *(b"transfer-encoding", b"host"),
 )
+CLOSED = {"connection": "close"}  # what follows such a request may be no request
 COMPLETIONS = "/v1/completions"  # which is there where a language model is
 MODEL_PATH = re.compile("(/v2/models/[^/]+)/.")
 ROWS_OF_AN_ADDRESS = 1000.0  # a second, where anyone may ask a model with memory and no rate is set
@@ -174,9 +175,10 @@ def _headers(given: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
         names = [name for name, _ in given]
         for name in ONCE:
             if names.count(name) > 1:
-                raise bad_request(f"The header {name.decode()} came twice; send it once.")
+                raise Refusal(400, f"The header {name.decode()} came twice; send it once.", "malformed", CLOSED)
     if headers.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
-        raise bad_request("The only Transfer-Encoding is chunked, and a Content-Length is better.")
+        words = "The only Transfer-Encoding is chunked, and a Content-Length is better."
+        raise Refusal(400, words, "malformed", CLOSED)
     if b"authorization" in headers and b"x-api-key" in headers:
         raise bad_request("The request has both Authorization and X-API-Key; send one of them.")
     return headers

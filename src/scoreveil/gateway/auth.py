@@ -4,6 +4,7 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Callable
+from typing import Any
 
 from scoreveil import secret_file
 from scoreveil.gateway.config import SYMMETRIC, Auth, Client, Jwt
@@ -59,9 +60,14 @@ def _by_key(clients: tuple[Client, ...]) -> Authenticate:
 def _by_token(settings: Jwt) -> Authenticate:
     import jwt
 
-    key = secret_file.read(settings.key_file)
+    key: Any = secret_file.read(settings.key_file)
     if settings.algorithms[0] in SYMMETRIC and len(key) < 32:
         raise ValueError(f"auth.jwt.key_file holds {len(key)} bytes; HS algorithms need at least 32.")
+    for name in settings.algorithms:  # a public key is no secret: everybody could sign with it
+        try:
+            key = jwt.get_algorithm_by_name(name).prepare_key(key)
+        except (jwt.PyJWTError, ValueError, TypeError):
+            raise ValueError(f"auth.jwt.key_file holds no key for {name}.") from None
 
     def authenticate(headers: dict[bytes, bytes]) -> str | None:
         try:

@@ -1,5 +1,6 @@
 """A model in memory, whatever it was loaded from; and what can be learnt of it by trying it."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ from scoreveil.gateway.sources import Arrays
 from scoreveil.inference_protocol.tensors import DTYPES, Array, TensorSpec
 
 TRIED_ROWS = 16
+MOST_TRIED = 1 << 24  # numbers of an input; a model can declare any size
 TRIED_SIZES = (1, 32, 224)  # for sizes that a model leaves open, beside its rows: one word or pixel, or a picture
 
 
@@ -38,6 +40,8 @@ def tried(run: Callable[[Arrays], Arrays], inputs: Sequence[TensorSpec]) -> Arra
 def _meaningless(spec: TensorSpec, size: int, rng: np.random.Generator) -> Array:
     rows = TRIED_ROWS if spec.shape[0] == -1 else spec.shape[0]
     shape = (rows, *(size if each == -1 else each for each in spec.shape[1:]))
+    if math.prod(shape) > MOST_TRIED:
+        raise ValueError("The model declares inputs that are too large to be tried.")
     dtype = DTYPES[spec.datatype]
     if dtype.kind == "f":
         return np.asarray(rng.normal(scale=3.0, size=shape)).astype(dtype)

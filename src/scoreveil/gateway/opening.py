@@ -10,12 +10,11 @@ import os
 import ssl
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -37,6 +36,7 @@ from scoreveil.veil import NOTHING, Veil
 
 # this process has no threads yet, so that it can be copied, which is fastest; macOS cannot bear that
 CHILD = "fork" if sys.platform == "linux" else "spawn"
+LONGEST_OPENING = 600.0  # seconds; a model may hold a loop without an end
 MOST_NAMED = 12  # classes that are named
 FEW_NUMBERS = "Its records have so few numbers that strangers are taken for each other; give memory.typical."
 NEGATIVES = (
@@ -54,12 +54,31 @@ def before_serving(config: Config) -> list[str]:
     """
     if all(model.upstream is not None for model in config.models.values()):
         return here(config)
-    # a model may take memory, start threads or crash: none of that shall happen to the process that stays
-    with ProcessPoolExecutor(1, mp_context=get_context(CHILD)) as pool:
-        try:
-            return pool.submit(here, config).result()
-        except BrokenProcessPool:
-            raise ConfigError("A model ended the process that opened it; its file may be damaged.") from None
+    # a model may take memory, start threads, crash or never end: none of that shall happen to the process that stays
+    context: Any = get_context(CHILD)
+    receiving, sending = context.Pipe(duplex=False)
+    child = context.Process(target=_open_here, args=(config, sending))
+    child.start()
+    sending.close()
+    try:
+        if not receiving.poll(LONGEST_OPENING):
+            raise ConfigError(f"The models were not opened and tried within {LONGEST_OPENING:g} seconds.")
+        found = receiving.recv()
+    except EOFError:
+        raise ConfigError("A model ended the process that opened it; its file may be damaged.") from None
+    finally:
+        child.kill()
+        child.join()
+    if isinstance(found, ConfigError):
+        raise found
+    return list(found)
+
+
+def _open_here(config: Config, sending: Any) -> None:
+    try:
+        sending.send(here(config))
+    except ConfigError as error:
+        sending.send(error)
 
 
 def here(config: Config) -> list[str]:
@@ -67,6 +86,7 @@ def here(config: Config) -> list[str]:
     with said_of("auth.jwt"):
         authenticator(config.auth)
     with said_of("server"):
+        _check_files(config.server.tls_cert, config.server.tls_key, config.server.tls_client_ca)
         _open_certificates(config.server)
         if config.server.grpc_port is not None:
             with needs("grpc"):
@@ -74,6 +94,7 @@ def here(config: Config) -> list[str]:
     lines = []
     for name, model in config.models.items():
         with said_of(f"models.{name}"):
+            _check_files(model.onnx, model.skops, *model.veil.values())
             if model.is_veiled:
                 model.make_veil()
                 if model.memory is not None and model.memory.typical is not None:
@@ -86,9 +107,9 @@ def here(config: Config) -> list[str]:
     return lines
 
 
-async def everything(config: Config) -> list[str]:
-    """As `here`, and the secret, the ledger and every upstream too."""
-    lines = here(config)
+async def _elsewhere(config: Config) -> list[str]:
+    """The secret, the ledger and every upstream."""
+    lines = []
     if config.needs_secret:
         with said_of("secrets"):
             lines.append(_secret(config.secrets.file))
@@ -101,6 +122,13 @@ async def everything(config: Config) -> list[str]:
             with said_of(f"models.{name}"):
                 lines += await _upstream(name, model, config)
     return lines
+
+
+def _check_files(*named: Any) -> None:
+    """Refuse what is there and no file: a pipe would be waited for, and some devices never end."""
+    for path in named:
+        if isinstance(path, Path) and path.exists() and not path.is_file():
+            raise ValueError(f"{path} is not a file.")
 
 
 @contextmanager
@@ -314,5 +342,5 @@ def _open_certificates(server: Server) -> None:
 
 
 def check(config: Config) -> list[str]:
-    """`everything`, for who has no event loop."""
-    return asyncio.run(everything(config))
+    """As `before_serving`, and the secret, the ledger and every upstream too."""
+    return [*before_serving(config), *asyncio.run(_elsewhere(config))]

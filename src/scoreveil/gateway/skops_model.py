@@ -12,15 +12,17 @@ at all such contents before anything is predicted, and builds neighbours' trees 
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 
+from scoreveil import storage
 from scoreveil.gateway.config import Model
 from scoreveil.gateway.loaded import LoadedModel, as_bytes, texts
 from scoreveil.gateway.sources import Arrays
 from scoreveil.inference_protocol.tensors import NAMES, Array, TensorSpec
 from scoreveil.label_columns import check_values, yes_columns
+from scoreveil.mechanisms.guarantee import Malformed
 from scoreveil.shapes import ManyLabels, OneColumn
 
 DISTANCES = (
@@ -138,7 +140,11 @@ def read(path: Path) -> Any:
     except ModuleNotFoundError:
         raise ValueError("A .skops model needs skops: pip install 'scoreveil[skops]'") from None
     try:
+        with ZipFile(path) as file:
+            storage.check_expanded(file, path.stat().st_size)
         named = get_untrusted_types(file=path)
+    except Malformed as error:
+        raise ValueError(f"{path.name} is not opened. {error}") from None
     except (BadZipFile, KeyError, UnicodeDecodeError):
         raise ValueError(f"{path.name} is not a file that skops.io.dump wrote.") from None
     foreign = sorted(set(named) - set(TRUSTED))
