@@ -5,7 +5,7 @@
 Trains classifiers and 16 shadows of each, runs our attacks here and theirs in another environment (`peer_worker.py`;
 its packages are in peers.txt), and writes peers.json and the table of docs/audit.md. LeakPro is not on PyPI (its 0.0.1
 there is empty), and Privacy Meter's package has no RMIA: both are run from checkouts of their repositories. Pictures
-are looked for where `scoreveil reproduce` puts them.
+are looked for where `python -m experiments` puts them.
 """
 
 import argparse

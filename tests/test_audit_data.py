@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from experiments.data.parts import five_way_split
 from scoreveil.audit.data import benchmarks, tables
-from scoreveil.audit.data.images import Images, five_way_split, resize
+from scoreveil.audit.data.images import Images, resize
 
 RNG = np.random.default_rng(0)
 REAL = Path(os.environ.get("SCOREVEIL_DATA") or Path(__file__).parents[2] / "shared" / "data")

@@ -1,6 +1,6 @@
 """The reports of the committed results, with every figure: they are too large to be committed too.
 
-    python benchmarks/reports.py -o reports
+    python -m experiments.paper.reports -o reports
 
 ROC curves show the best attacks on each setting, whose curves the results keep.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 from scoreveil.audit.report import page
 from scoreveil.audit.study.results import from_json
 
-RESULTS = Path(__file__).resolve().parent.parent / "results" / "standard"
+RESULTS = Path(__file__).resolve().parents[2] / "results" / "standard"
 
 
 def main() -> None:

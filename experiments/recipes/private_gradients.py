@@ -18,12 +18,11 @@ import numpy as np
 import torch
 from torch import nn
 
+from experiments.classifier import classifier_network
+from experiments.recipes.interface import DELTA, Lesson, Promise, Recipe
+from experiments.recipes.regularised import Kept, kept
 from scoreveil.audit.data.images import Images
-from scoreveil.audit.networks.classifier import classifier_network
 from scoreveil.audit.networks.training import TrainingRun, TrainSettings, device, tensor
-from scoreveil.audit.recipes.interface import DELTA, Lesson, Promise, Recipe
-from scoreveil.audit.recipes.regularised import Kept, kept
-from scoreveil.extras import needs
 
 GROUPS = 8
 LARGE = 32  # the side of a picture
@@ -71,8 +70,8 @@ class PrivateGradients(Recipe):
         return kept(lesson.trained(self.run(own, _PrivateRun, Kept, recipe=self, images=images)))
 
     def promise(self, records: int, settings: TrainSettings) -> Promise:
-        with needs("defenses"):
-            from opacus.accountants import create_accountant
+        from opacus.accountants import create_accountant
+
         accountant = create_accountant(ACCOUNTANT)
         rate, steps = self.drawing(records)
         accountant.history = [(self.noise(records), rate, steps)]
@@ -95,8 +94,8 @@ class PrivateGradients(Recipe):
 
 @lru_cache
 def _noise(epsilon: float, rate: float, steps: int) -> float:
-    with needs("defenses"):
-        from opacus.accountants.utils import get_noise_multiplier
+    from opacus.accountants.utils import get_noise_multiplier
+
     with _quiet():
         found = get_noise_multiplier(
             target_epsilon=epsilon,
@@ -129,7 +128,7 @@ class _PrivateRun(TrainingRun):
     images: Images | None = None
 
     def optimizer(self, network: nn.Module) -> Any:
-        with needs("defenses"), _quiet():
+        with _quiet():
             from opacus.grad_sample import GradSampleModule
             from opacus.optimizers import DPOptimizer
         assert isinstance(network, Kept), "made by PrivateGradients"

@@ -12,20 +12,21 @@ import pytest
 from sklearn.datasets import load_digits
 from typer.testing import CliRunner
 
+from experiments import classifier as models
+from experiments.__main__ import app
+from experiments.paper import figures as paper_figures
+from experiments.paper import folder as folders
+from experiments.paper import reproduction, tables
+from experiments.paper.printed import TABLE_2
+from experiments.paper.reproduction import DATASETS, PROFILES, parts_of, reproduce
 from scoreveil.audit.data import benchmarks
-from scoreveil.audit.networks import classifier as models
 from scoreveil.audit.networks.inverter import InversionSettings
 from scoreveil.audit.networks.training import TrainingRun, TrainSettings
-from scoreveil.audit.paper import experiments as reproduction
-from scoreveil.audit.paper import figures as paper_figures
-from scoreveil.audit.paper import folder as folders
-from scoreveil.audit.paper import tables
-from scoreveil.audit.paper.experiments import DATASETS, PROFILES, parts_of, reproduce
-from scoreveil.audit.paper.printed import TABLE_2
 from scoreveil.audit.study.results import best, from_json, to_json
-from scoreveil.cli import app
 
 pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parent.parent
 
 GOALS = tables.GOALS["mnist"]
 
@@ -77,7 +78,7 @@ def place(tmp_path_factory):
 def made(place, tmp_path_factory):
     """The study, and the cache that it left."""
     cache = tmp_path_factory.mktemp("cache")
-    return reproduce(TINY, "mnist", place, cache, "scoreveil reproduce", jobs=1), cache
+    return reproduce(TINY, "mnist", place, cache, "python -m experiments", jobs=1), cache
 
 
 def test_every_row_of_the_plan_is_there(made):
@@ -104,13 +105,13 @@ def test_from_the_cache_it_is_the_same_without_training(made, place, monkeypatch
         raise AssertionError("everything was trained before")
 
     monkeypatch.setattr(TrainingRun, "train", train)
-    again = reproduce(TINY, "mnist", place, cache, "scoreveil reproduce", jobs=1)
+    again = reproduce(TINY, "mnist", place, cache, "python -m experiments", jobs=1)
     assert to_json(again) == to_json(study)
 
 
 def test_tables_put_ours_beside_the_papers(made):
     study, _ = made
-    text = tables.markdown({"mnist": study}, "scoreveil reproduce")
+    text = tables.markdown({"mnist": study}, "python -m experiments")
     cost = {(d.defense, d.epsilon): d for d in study.defenses}
     shown = f"| {100 * cost['published', 0.1].test_accuracy:.1f} (99.63) |"
     row = next(line for line in text.splitlines() if line.startswith("| published, ε = 0.1 |"))
@@ -157,8 +158,8 @@ def test_figures_show_both_attackers(made):
 
 def test_a_folder_holds_reports_figures_and_tables(made, tmp_path):
     study, _ = made
-    tables_file = folders.write({"mnist": study}, tmp_path / "out", "scoreveil reproduce")
-    assert tables_file.read_text(encoding="utf-8") == tables.markdown({"mnist": study}, "scoreveil reproduce")
+    tables_file = folders.write({"mnist": study}, tmp_path / "out", "python -m experiments")
+    assert tables_file.read_text(encoding="utf-8") == tables.markdown({"mnist": study}, "python -m experiments")
     for name in ("report.html", "results.json", "figures/epsilon.svg", "figures/reconstructions-all.svg"):
         assert (tmp_path / "out" / "mnist" / name).stat().st_size > 1000
     kept = from_json((tmp_path / "out" / "mnist" / "results.json").read_text(encoding="utf-8"))
@@ -205,18 +206,17 @@ def test_killed_in_training_it_loses_one_epoch_at_most(place, tmp_path):
     """The checkpoint of the last whole epoch is what it goes on from, and the end is the same."""
     images = benchmarks.load("mnist", place).take(slice(400))
     settings = TrainSettings(width=4, epochs=30, bf16=False)
-    script = tmp_path / "train.py"
-    script.write_text(
-        "import sys\nfrom scoreveil.audit.data import benchmarks\n"
-        "from scoreveil.audit.networks import classifier as models\n"
+    script = (
+        "import sys\n"
+        "from experiments import classifier as models\n"
+        "from scoreveil.audit.data import benchmarks\n"
         "from scoreveil.audit.networks.training import TrainSettings\n"
         "images = benchmarks.load('mnist', sys.argv[1]).take(slice(400))\n"
         "models.cached_classifier(images, TrainSettings(width=4, epochs=30, bf16=False), sys.argv[2],\n"
         "    lambda done: print(round(done * 30), flush=True))\n"
     )
-    process = subprocess.Popen(
-        [sys.executable, str(script), str(place), str(tmp_path / "cache")], stdout=subprocess.PIPE, text=True
-    )
+    command = [sys.executable, "-c", script, str(place), str(tmp_path / "cache")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     told = [int(process.stdout.readline()) for _ in range(3)]
     process.kill()
     process.wait()
@@ -240,7 +240,7 @@ def test_wrong_input_is_one_line(tmp_path, monkeypatch):
         (["--data-dir", str(tmp_path)], "--download"),
         (["--epochs", "0"], "epochs >= 1"),
     ):
-        found = runner.invoke(app, ["reproduce", *given])
+        found = runner.invoke(app, given)
         assert found.exit_code != 0
         assert message in str(found.exception) + found.output
 
@@ -248,7 +248,7 @@ def test_wrong_input_is_one_line(tmp_path, monkeypatch):
 def test_the_command_writes_everything(place, tmp_path, monkeypatch):
     monkeypatch.setitem(reproduction.PROFILES, "quick", replace(TINY, datasets=("mnist",), shadows={}))
     out = tmp_path / "out"
-    given = ["reproduce", "-o", str(out), "--data-dir", str(place), "--cache", str(tmp_path / "cache"), "--jobs", "1"]
+    given = ["-o", str(out), "--data-dir", str(place), "--cache", str(tmp_path / "cache"), "--jobs", "1"]
     found = CliRunner().invoke(app, given)
     assert found.exit_code == 0, found.output
     assert "tables.md" in found.output

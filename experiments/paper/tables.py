@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from experiments.paper.printed import TABLE_2, PrintedRow
 from scoreveil.audit.attacks import COMPARISONS
-from scoreveil.audit.paper.printed import TABLE_2, PrintedRow
 from scoreveil.audit.report.wording import NOTHING, attack, attack_list, number, seconds, setting_in_words, words
 from scoreveil.audit.study.results import (
     UNDEFENDED,

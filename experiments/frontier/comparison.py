@@ -1,6 +1,6 @@
 """The whole field on one frontier: what each defense leaks, against what it leaves, as tables, claims and figures.
 
-    write(rows, Path("results/defenses"), "scoreveil reproduce …")
+    write(rows, Path("results/defenses"), "python -m experiments …")
 
 Rows are those of `training.study_recipe`. A leak is told beside that of the label alone, which no defense that keeps
 the label can go below. What the defenses of the scores are compared by is computed here, from the rows alone.
@@ -13,11 +13,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from experiments.frontier.training import PLAIN, VEILED, Leak, Row
+from experiments.paper.tables import NAMES, Claim, claim_table, grid
+from experiments.recipes import RECIPES
 from scoreveil import atomic
 from scoreveil.audit.defenses import DEFENSES
-from scoreveil.audit.paper.tables import NAMES, Claim, claim_table, grid
-from scoreveil.audit.paper.training import PLAIN, VEILED, Leak, Row
-from scoreveil.audit.recipes import RECIPES
 from scoreveil.audit.report.charts.panel import SHAPES, TONES, Axis, Panel, Series, sheet
 from scoreveil.audit.report.charts.svg import svg
 from scoreveil.audit.report.wording import NOTHING, number, setting_in_words, words
@@ -242,7 +242,7 @@ ACCURACY: Place = ("accuracy in % (further right is better)", lambda row: 100 * 
 LEAK: Place = ("best attack, AUC (lower is better)", lambda row: row.everyone.auc)
 FOUND: Place = ("members found at 1 % false alarms, in %", lambda row: 100 * row.everyone.tpr_at_1pct)
 FOUND_OF_EXPOSED: Place = ("members found at 1 % false alarms, in %", lambda row: 100 * row.exposed.tpr_at_1pct)
-NOTE = "The best of all attacks, each fitted on answers under the same defense. Made by scoreveil reproduce."
+NOTE = "The best of all attacks, each fitted on answers under the same defense. Made by python -m experiments."
 
 
 def _of_scores(rows: Sequence[Row], dataset: str) -> list[Drawn]:

@@ -11,19 +11,19 @@ from dp_accounting.pld import PLDAccountant
 from scipy.stats import entropy
 from torch import nn
 
+from experiments import classifier
+from experiments.data.parts import split
+from experiments.recipes import RECIPES, Lesson, cached
+from experiments.recipes.ensembles import kept_out
+from experiments.recipes.interface import DELTA
+from experiments.recipes.linear import STEEPEST, OnFeatures, minimiser
+from experiments.recipes.losses import Reordered, surest
+from experiments.recipes.private_elsewhere import gaussian
+from experiments.recipes.private_gradients import _PrivateRun
+from experiments.recipes.regularised import Kept
 from scoreveil.audit import cache
 from scoreveil.audit.data.benchmarks import load
-from scoreveil.audit.data.images import split
-from scoreveil.audit.networks import classifier
 from scoreveil.audit.networks.training import TrainSettings, evaluate, tensor
-from scoreveil.audit.recipes import RECIPES, Lesson, cached
-from scoreveil.audit.recipes.ensembles import kept_out
-from scoreveil.audit.recipes.interface import DELTA
-from scoreveil.audit.recipes.linear import STEEPEST, OnFeatures, minimiser
-from scoreveil.audit.recipes.losses import Reordered, surest
-from scoreveil.audit.recipes.private_elsewhere import gaussian
-from scoreveil.audit.recipes.private_gradients import _PrivateRun
-from scoreveil.audit.recipes.regularised import Kept
 
 pytestmark = pytest.mark.slow
 

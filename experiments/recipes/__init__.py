@@ -1,18 +1,18 @@
 """Every way to train by name: the plain one, and the defenses in training. Adding one is a class and a line here.
 
-from scoreveil.audit.recipes import RECIPES, cached
+from experiments.recipes import RECIPES, cached
 
 model = cached(RECIPES["relaxloss"], images, settings, public, cache_dir)      # an ImageClassifier
 RECIPES["dp_sgd"].promise(len(images), settings)                               # its (ε, δ); None for most
 """
 
-from scoreveil.audit.recipes.ensembles import Selena, Stacking
-from scoreveil.audit.recipes.interface import Lesson, Promise, Recipe, cached
-from scoreveil.audit.recipes.losses import ConvexConcave, Hamp, RelaxLoss
-from scoreveil.audit.recipes.minmax import MinMax
-from scoreveil.audit.recipes.private_elsewhere import PrivateInputs, PrivateLoss, PrivateVotes, PrivateWeights
-from scoreveil.audit.recipes.private_gradients import PrivateGradients
-from scoreveil.audit.recipes.regularised import Dropout, EarlyStopping, LabelSmoothing, WeightDecay
+from experiments.recipes.ensembles import Selena, Stacking
+from experiments.recipes.interface import Lesson, Promise, Recipe, cached
+from experiments.recipes.losses import ConvexConcave, Hamp, RelaxLoss
+from experiments.recipes.minmax import MinMax
+from experiments.recipes.private_elsewhere import PrivateInputs, PrivateLoss, PrivateVotes, PrivateWeights
+from experiments.recipes.private_gradients import PrivateGradients
+from experiments.recipes.regularised import Dropout, EarlyStopping, LabelSmoothing, WeightDecay
 
 __all__ = ["RECIPES", "Lesson", "Promise", "Recipe", "cached"]
 

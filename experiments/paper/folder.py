@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from experiments.paper import figures, tables
+from experiments.paper.printed import TABLE_2
 from scoreveil import atomic
-from scoreveil.audit.paper import figures, tables
-from scoreveil.audit.paper.printed import TABLE_2
 from scoreveil.audit.report import page
 from scoreveil.audit.report.charts.svg import svg
 from scoreveil.audit.study.results import Study, lean, to_json

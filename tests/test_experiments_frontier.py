@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from experiments.__main__ import app
+from experiments.frontier import comparison, training
+from experiments.paper.reproduction import PROFILES
+from experiments.recipes import RECIPES
 from scoreveil.audit.data.benchmarks import load
 from scoreveil.audit.networks.training import TrainingRun
-from scoreveil.audit.paper import frontier, training
-from scoreveil.audit.paper.experiments import PROFILES
-from scoreveil.audit.recipes import RECIPES
-from scoreveil.cli import app
 from test_adult import write
 
 pytestmark = pytest.mark.slow
@@ -75,10 +75,10 @@ def test_from_the_cache_it_is_the_same_without_training(made, monkeypatch):
 
 def test_the_files_hold_every_row(made, tmp_path):
     rows, _, _ = made
-    text = frontier.write(rows, tmp_path / "out", "scoreveil reproduce").read_text()
+    text = comparison.write(rows, tmp_path / "out", "python -m experiments").read_text()
     assert "## Adult" in text
     assert sum(line.startswith("| label smoothing |") for line in text.splitlines()) == 1
-    assert frontier.read(tmp_path / "out") == list(rows)
+    assert comparison.read(tmp_path / "out") == list(rows)
     picture = (tmp_path / "out" / "adult.svg").read_text()
     assert "Adult: ways to train" in picture
     assert "defenses of the scores" not in picture + text  # those are rows of plain training
@@ -90,8 +90,8 @@ def test_the_field_may_be_run_in_parts(made, tmp_path):
     first = [replace(row, recipe=name) for name in ("pate", "l2") for row in rows]
     again = [replace(row, recipe="pate", nll=1.0) for row in rows]
     for part in (first, rows, again):
-        text = frontier.write(part, tmp_path, "scoreveil reproduce").read_text()
-    assert frontier.read(tmp_path) == [*first[len(rows) :], *rows, *again]
+        text = comparison.write(part, tmp_path, "python -m experiments").read_text()
+    assert comparison.read(tmp_path) == [*first[len(rows) :], *rows, *again]
     shown = [line.split(" | ")[0] for line in text.splitlines()]
     assert [name for name in shown if name in ("| L2", "| label smoothing", "| PATE")] == [
         *("| L2", "| label smoothing", "| PATE"),
@@ -115,7 +115,7 @@ def test_what_cannot_be_compared_is_refused_before_the_work(made):
         (["--profile", "defenses", "--dataset", "iris"], "adult or all, got 'iris'"),
     ):
         place = ["--data-dir", str(data)] + (["--dataset", "adult"] if "--dataset" not in arguments else [])
-        answer = CliRunner().invoke(app, ["reproduce", *arguments, *place])
+        answer = CliRunner().invoke(app, [*arguments, *place])
         assert answer.exit_code != 0
         assert message in str(answer.exception) + answer.output
 
@@ -146,23 +146,23 @@ def test_the_spread_of_usefulness_is_that_of_simulated_records():
         right, wrong = rng.normal(1, 1, 160), rng.normal(0, 1, 40)
         found.append((right[:, None] > wrong).mean())
     made = replace(row("none", useful=float(np.mean(found))), records=200, test_accuracy=0.8)
-    assert frontier.spread(made) == pytest.approx(np.std(found), rel=0.15)
+    assert comparison.spread(made) == pytest.approx(np.std(found), rel=0.15)
 
 
 def test_a_rival_must_surely_leak_less_and_leave_more():
     ours = row("regions", 4.0, auc=0.60, useful=0.70)
-    assert frontier.beats(row("memguard", auc=0.58, useful=0.80), ours, frontier.everyone)
-    assert not frontier.beats(row("memguard", auc=0.595, useful=0.80), ours, frontier.everyone)  # within the error
-    assert not frontier.beats(row("memguard", auc=0.58, useful=0.71), ours, frontier.everyone)
-    assert not frontier.beats(row("memguard", auc=0.70, useful=0.80), ours, frontier.everyone)
+    assert comparison.beats(row("memguard", auc=0.58, useful=0.80), ours, comparison.everyone)
+    assert not comparison.beats(row("memguard", auc=0.595, useful=0.80), ours, comparison.everyone)  # within the error
+    assert not comparison.beats(row("memguard", auc=0.58, useful=0.71), ours, comparison.everyone)
+    assert not comparison.beats(row("memguard", auc=0.70, useful=0.80), ours, comparison.everyone)
 
 
 def test_a_claim_names_the_rival_that_wins():
     rows = [row("none", auc=0.7, useful=0.9), row("regions"), row("label_constant", auc=0.55, useful=0.5)]
-    told, alone = frontier.claims_of(rows, "adult")
+    told, alone = comparison.claims_of(rows, "adult")
     assert told.met
     assert alone.met
-    told, alone = frontier.claims_of([*rows, row("memguard", auc=0.5, useful=0.9)], "adult")
+    told, alone = comparison.claims_of([*rows, row("memguard", auc=0.5, useful=0.9)], "adult")
     assert told.measured == alone.measured == "MemGuard (beside fitted veil)"
     assert not told.met
 
@@ -176,7 +176,7 @@ def test_an_attacker_who_may_choose_takes_the_better_of_each():
 
 def test_without_plain_training_nothing_is_claimed_of_defenses_of_the_scores():
     rows = [row("none", recipe="dp_sgd"), row("regions", recipe="dp_sgd")]
-    (only,) = frontier.claims_of(rows, "adult")
+    (only,) = comparison.claims_of(rows, "adult")
     assert only.what == "DP-SGD behind the veil, beside DP-SGD"
     assert only.met is None, "three figures, of which one may be better and another worse"
     assert all(name in only.measured for name in ("leak", "log-loss", "AUROC"))
@@ -187,5 +187,5 @@ def test_what_an_attack_gains_beyond_the_label_is_told_of_the_same_recipe():
         *(row("none", auc=0.7), row("label_constant", auc=0.55)),
         *(row("none", auc=0.7, recipe="l2"), row("label_constant", auc=0.4, recipe="l2")),
     ]
-    gains = [frontier.beyond_label(rows[i], rows, frontier.everyone) for i in (0, 2)]
+    gains = [comparison.beyond_label(rows[i], rows, comparison.everyone) for i in (0, 2)]
     assert gains == pytest.approx([0.15, 0.2])  # nobody does worse than guessing

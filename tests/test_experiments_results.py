@@ -1,16 +1,16 @@
 """The committed results are what the tables and the pages say."""
 
-import importlib.util
 import re
 import sys
 from pathlib import Path
 
 import pytest
 
+from experiments.frontier import comparison, page, training
+from experiments.paper import reports, tables, which_veil
+from experiments.paper.reproduction import DATASETS, PROFILES
+from experiments.recipes import RECIPES
 from scoreveil.audit.attacks import ATTACKS, COMPARISONS
-from scoreveil.audit.paper import frontier, tables, training
-from scoreveil.audit.paper.experiments import DATASETS, PROFILES
-from scoreveil.audit.recipes import RECIPES
 from scoreveil.audit.report.wording import number
 from scoreveil.audit.study.results import LABEL, UNDEFENDED, VEIL, from_json
 
@@ -44,30 +44,22 @@ def test_the_page_shows_what_was_measured(results, folder):
     assert shown.strip() == tables.claims(results[folder])
 
 
-def script_of(name):
-    spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    return script
-
-
 def generated(script):
     """What a script has written into its page."""
     return script.PAGE.read_text(encoding="utf-8").partition(script.START)[2].partition(script.END)[0].strip()
 
 
 def test_which_veil_shows_what_was_measured(results):
-    script = script_of("which_veil")
-    assert generated(script) == tables.worth(results["standard"])
+    assert generated(which_veil) == tables.worth(results["standard"])
 
 
 @pytest.mark.slow
 def test_reports_are_made_from_the_committed_results(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["reports.py", "-o", str(tmp_path), "--dataset", "mnist"])
-    script_of("reports").main()
-    page = (tmp_path / "mnist" / "report.html").read_text(encoding="utf-8")
-    assert "optimal, ε" in page
-    assert page.count("<svg") > 5
+    reports.main()
+    report = (tmp_path / "mnist" / "report.html").read_text(encoding="utf-8")
+    assert "optimal, ε" in report
+    assert report.count("<svg") > 5
 
 
 # The frontier
@@ -75,29 +67,28 @@ def test_reports_are_made_from_the_committed_results(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def rows():
-    return frontier.read(RESULTS / "defenses")
+    return comparison.read(RESULTS / "defenses")
 
 
 def test_the_page_of_the_frontier_shows_what_was_measured(rows):
-    script = script_of("frontier_page")
-    assert generated(script) == script.section(rows)
+    assert generated(page) == page.section(rows)
     for dataset in {row.dataset for row in rows}:
-        drawn = frontier.figure(rows, dataset)
+        drawn = comparison.figure(rows, dataset)
         assert (RESULTS / "defenses" / f"{dataset}.svg").read_text(encoding="utf-8") == drawn
-        assert (ROOT / "docs" / script.picture(dataset)).read_text(encoding="utf-8") == drawn
+        assert (ROOT / "docs" / page.picture(dataset)).read_text(encoding="utf-8") == drawn
 
 
 def test_the_tables_of_the_frontier_are_made_from_its_rows(rows):
     said = (RESULTS / "defenses" / "tables.md").read_text(encoding="utf-8")
     command = said.partition("Made by `")[2].partition("`")[0]
-    assert said == frontier.markdown(rows, command)
+    assert said == comparison.markdown(rows, command)
 
 
 def test_every_way_to_train_has_its_rows_and_the_page_names_those_that_were_not_run(rows):
-    page = script_of("frontier_page").PAGE.read_text(encoding="utf-8")
+    text = page.PAGE.read_text(encoding="utf-8")
     for dataset in {row.dataset for row in rows}:
         there = {row.recipe for row in rows if row.dataset == dataset}
-        named = page.partition(f"- Not run on {tables.NAMES[dataset]}:")[2].partition("\n")[0]
+        named = text.partition(f"- Not run on {tables.NAMES[dataset]}:")[2].partition("\n")[0]
         assert set(re.findall(r"`(\w+)`", named)) == set(RECIPES) - there
         assert {training.PLAIN, "dp_sgd"} <= there
         # the fitted veil is another one today than when these rows were made

@@ -9,8 +9,8 @@ import torch
 from scipy.optimize import brentq
 from torch import nn
 
+from experiments.recipes.interface import Lesson, Recipe, plain_network
 from scoreveil.audit.networks.training import device, evaluate
-from scoreveil.audit.recipes.interface import Lesson, Recipe, plain_network
 
 RANDOM_INPUTS = 1_000  # that HAMP takes scores from
 

@@ -1,6 +1,6 @@
 """The paper's experiments: one study for each dataset, on the paper's classifier, at the size of a profile.
 
-    found = reproduce(PROFILES["standard"], "cifar10", data_dir, cache_dir, "scoreveil reproduce …")
+    found = reproduce(PROFILES["standard"], "cifar10", data_dir, cache_dir, "python -m experiments …")
 
 The paper trains on 60,000 of 70,000 images and attacks with 60,000 more, so its attacker's sets overlap the target's.
 Here the sets are disjoint, except in the profile "paper", which is as large as the paper's and says so.
@@ -17,16 +17,17 @@ import joblib
 import numpy as np
 from numpy.typing import NDArray
 
-from scoreveil.audit import attacks, cache, recipes
+from experiments import classifier, recipes
+from experiments.classifier import ImageClassifier
+from experiments.data.parts import Parts, five_way_split, split
+from experiments.recipes import Recipe
+from scoreveil.audit import attacks, cache
 from scoreveil.audit.data import benchmarks
-from scoreveil.audit.data.images import Images, Parts, five_way_split, split
+from scoreveil.audit.data.images import Images
 from scoreveil.audit.data.records import Floats, Integers, Membership, Records
 from scoreveil.audit.defenses import DEFENSES, timed
-from scoreveil.audit.networks import classifier
-from scoreveil.audit.networks.classifier import ImageClassifier
 from scoreveil.audit.networks.inverter import InversionSettings
 from scoreveil.audit.networks.training import TrainSettings
-from scoreveil.audit.recipes import Recipe
 from scoreveil.audit.study import run as study
 from scoreveil.audit.study.pictures import Pictures
 from scoreveil.audit.study.results import UNDEFENDED, VEIL, Setting, Study, setting_name

@@ -6,9 +6,9 @@ from typing import ClassVar
 import torch
 from torch import nn
 
+from experiments.recipes.interface import Lesson, Recipe
 from scoreveil.audit.data.images import Images
 from scoreveil.audit.networks.training import TrainingRun, device, tensor
-from scoreveil.audit.recipes.interface import Lesson, Recipe
 
 
 @dataclass(frozen=True)

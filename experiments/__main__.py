@@ -1,22 +1,37 @@
-"""`scoreveil reproduce`: the paper's experiments, run again, with its tables and figures beside ours."""
+"""`python -m experiments`: the paper's experiments, run again, with its tables and figures beside ours."""
 
 import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-import typer
+try:
+    import opacus  # noqa: F401 - missed before the work, not after hours of it
+    import typer
 
-from scoreveil.cli.terminal import err, progress_bar, progress_steps
-from scoreveil.extras import needs
-
-if TYPE_CHECKING:
-    from scoreveil.audit.paper.experiments import Profile
+    from experiments.data import download as downloads
+    from experiments.frontier import comparison, training
+    from experiments.paper import folder as folders
+    from experiments.paper.reproduction import PROFILES, Profile, reproduce
+    from scoreveil.audit import cache as caches
+    from scoreveil.audit.data import benchmarks
     from scoreveil.audit.study.results import Study
+    from scoreveil.cli import main
+    from scoreveil.cli.terminal import err, progress_bar, progress_steps
+except ModuleNotFoundError as error:
+    raise SystemExit(f"Error: the experiments need {error.name}: pip install -e '.[dev]', in the clone.") from None
+
+app = typer.Typer(
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 
 
-def reproduce(
+@app.command(epilog="Example: python -m experiments --profile quick --data-dir data")
+def run(
     profile: Annotated[
         str,
         typer.Option(
@@ -61,15 +76,6 @@ def reproduce(
     and figures with the measured numbers beside the printed ones. With --profile defenses it compares defenses in
     training, alone and behind the fitted veil. A stopped run continues from its cache.
     """
-    try:
-        from scoreveil.audit import cache as caches
-        from scoreveil.audit.data import benchmarks
-        from scoreveil.audit.paper import folder as folders
-        from scoreveil.audit.paper.experiments import reproduce as run
-    except ModuleNotFoundError as error:
-        message = f"The experiments need {error.name}: pip install 'scoreveil[audit]'."
-        raise ModuleNotFoundError(message) from None
-
     chosen = _profile(profile, epochs, shadows)
     if recipe is not None:
         if not chosen.recipes:
@@ -78,7 +84,7 @@ def reproduce(
     names = _datasets(dataset, chosen)
     for name in names:
         _get(name, benchmarks.place(data_dir), download)
-    command = shlex.join(["scoreveil", *sys.argv[1:]])
+    command = shlex.join(["python", "-m", "experiments", *sys.argv[1:]])
     if chosen.recipes:
         place = folder or Path(f"reproduction-{profile}")
         made = _compare_recipes(chosen, names, place, data_dir, caches.root(cache), command, jobs)
@@ -87,7 +93,7 @@ def reproduce(
     studies: dict[str, Study] = {}
     for name in names:
         with progress_steps(name) as progress:
-            studies[name] = run(chosen, name, data_dir, caches.root(cache), command, jobs, progress)
+            studies[name] = reproduce(chosen, name, data_dir, caches.root(cache), command, jobs, progress)
     made = folders.write(studies, folder or Path(f"reproduction-{profile}"), command)
     typer.echo(f"Tables: {made}")
     for name in studies:
@@ -95,7 +101,7 @@ def reproduce(
 
 
 def _compare_recipes(
-    profile: "Profile",
+    profile: Profile,
     datasets: tuple[str, ...],
     folder: Path,
     data_dir: Path | None,
@@ -104,21 +110,16 @@ def _compare_recipes(
     jobs: int,
 ) -> Path:
     """Every way to train on every dataset; the tables are written anew after each, the first one soon."""
-    from scoreveil.audit.paper import frontier, training
-
-    with needs("defenses"):  # before the work, not after hours of it
-        import dp_accounting  # noqa: F401
-        import opacus  # noqa: F401
     rows = list[training.Row]()
     for dataset in datasets:
         for name in profile.recipes:
             with progress_steps(f"{dataset}, {name}") as progress:
                 rows += training.study_recipe(name, profile, dataset, data_dir, cache_dir, jobs, progress)
-            made = frontier.write(rows, folder, command)
+            made = comparison.write(rows, folder, command)
     return made
 
 
-def _recipes(given: str, profile: "Profile") -> tuple[str, ...]:
+def _recipes(given: str, profile: Profile) -> tuple[str, ...]:
     wanted = [name.strip() for name in given.split(",")]
     for name in wanted:
         if name not in profile.recipes:
@@ -126,9 +127,7 @@ def _recipes(given: str, profile: "Profile") -> tuple[str, ...]:
     return tuple(name for name in profile.recipes if name in wanted)
 
 
-def _profile(name: str, epochs: int | None, shadows: int | None) -> "Profile":
-    from scoreveil.audit.paper.experiments import PROFILES
-
+def _profile(name: str, epochs: int | None, shadows: int | None) -> Profile:
     if name not in PROFILES:
         raise ValueError(f"Expected a profile among {', '.join(PROFILES)}, got {name!r}.")
     profile = PROFILES[name]
@@ -140,7 +139,7 @@ def _profile(name: str, epochs: int | None, shadows: int | None) -> "Profile":
     return replace(profile, epochs=dict.fromkeys(profile.epochs, epochs), inversion=inversion)
 
 
-def _datasets(given: str | None, profile: "Profile") -> tuple[str, ...]:
+def _datasets(given: str | None, profile: Profile) -> tuple[str, ...]:
     if given is None:
         return profile.datasets
     known = tuple(profile.epochs)
@@ -155,9 +154,6 @@ def _datasets(given: str | None, profile: "Profile") -> tuple[str, ...]:
 
 def _get(name: str, place: Path, download: bool) -> None:
     """Make sure that a dataset is there: found, or fetched if the user wants it."""
-    from scoreveil.audit.data import benchmarks
-    from scoreveil.audit.data import download as downloads
-
     try:
         benchmarks.find(name, place)
     except FileNotFoundError as missing:
@@ -170,3 +166,7 @@ def _get(name: str, place: Path, download: bool) -> None:
                 raise typer.Exit(2) from None
         with progress_bar(f"Downloading {name}") as progress:
             downloads.fetch(name, place, progress)
+
+
+if __name__ == "__main__":
+    main(commands=app)

@@ -7,9 +7,9 @@ from typing import ClassVar
 import torch
 from torch import nn
 
+from experiments.recipes.interface import Lesson, Recipe, plain_network
 from scoreveil.audit.data.images import Images
 from scoreveil.audit.networks.training import TrainingRun, evaluate, tensor
-from scoreveil.audit.recipes.interface import Lesson, Recipe, plain_network
 
 
 @dataclass(frozen=True)

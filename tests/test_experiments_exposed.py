@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from scoreveil.audit.study.exposed import ATTACKS, Crowd, leave_one_out, most_exposed
+from experiments.frontier.exposed import ATTACKS, Crowd, leave_one_out, most_exposed
 from scoreveil.audit.study.shadows import halves
 
 RECORDS, EXPOSED = 400, 20

@@ -1,17 +1,17 @@
 """The table of docs/which-veil.md, from the committed results.
 
-python benchmarks/which_veil.py
+python -m experiments.paper.which_veil
 """
 
 from pathlib import Path
 
-from scoreveil.audit.paper import tables
-from scoreveil.audit.paper.experiments import DATASETS
+from experiments.paper import tables
+from experiments.paper.reproduction import DATASETS
 from scoreveil.audit.study.results import from_json
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "which-veil.md"
-START = "<!-- which veil: made from results/standard by `python benchmarks/which_veil.py` -->"
+START = "<!-- which veil: made from results/standard by `python -m experiments.paper.which_veil` -->"
 END = "<!-- end of which veil -->"
 
 

@@ -7,11 +7,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from scoreveil.audit.data.images import Images, split
+from experiments.data.parts import split
+from experiments.recipes.interface import Lesson, Recipe, learning, of_records, plain_network
+from experiments.recipes.linear import OnFeatures, minimiser
+from scoreveil.audit.data.images import Images
 from scoreveil.audit.data.records import Bools, Floats
 from scoreveil.audit.networks.training import TrainingRun, evaluate, tensor
-from scoreveil.audit.recipes.interface import Lesson, Recipe, learning, of_records, plain_network
-from scoreveil.audit.recipes.linear import OnFeatures, minimiser
 
 
 @dataclass(frozen=True)

@@ -10,18 +10,17 @@ import torch
 from scipy.stats import chi
 from torch import nn
 
+from experiments.recipes.interface import DELTA, Lesson, Promise, Recipe, learning, of_records, plain_network
+from experiments.recipes.linear import STEEPEST, OnFeatures, minimiser
 from scoreveil.audit.data.images import Images, Pixels
 from scoreveil.audit.data.records import Floats, Integers
 from scoreveil.audit.networks.training import TrainingRun, TrainSettings, evaluate, tensor
-from scoreveil.audit.recipes.interface import DELTA, Lesson, Promise, Recipe, learning, of_records, plain_network
-from scoreveil.audit.recipes.linear import STEEPEST, OnFeatures, minimiser
-from scoreveil.extras import needs
 
 
 def gaussian(epsilon: float, delta: float = DELTA) -> float:
     """The deviation of Gaussian noise on what one record changes by at most 1 (Balle and Wang 2018)."""
-    with needs("defenses"):
-        from dp_accounting import get_sigma_gaussian
+    from dp_accounting import get_sigma_gaussian
+
     return float(get_sigma_gaussian(epsilon, delta))
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from scoreveil.audit.paper.printed import PrintedRow
+from experiments.paper.printed import PrintedRow
 from scoreveil.audit.report.charts.marks import Sheet
 from scoreveil.audit.report.charts.panel import Axis, Panel, Series, sheet
 from scoreveil.audit.report.figures import Rows, compared_by, picture_rows

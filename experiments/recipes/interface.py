@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
+from experiments.classifier import ImageClassifier, classifier_network
 from scoreveil.audit import cache
 from scoreveil.audit.data.images import Images
-from scoreveil.audit.networks.classifier import ImageClassifier, classifier_network
 from scoreveil.audit.networks.training import (
     Progress,
     TrainingRun,

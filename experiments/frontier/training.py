@@ -17,12 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from scoreveil.audit import cache
-from scoreveil.audit.data import benchmarks
-from scoreveil.audit.data.images import Images, Parts, split
-from scoreveil.audit.data.records import Membership
-from scoreveil.audit.defenses import DEFENSES
-from scoreveil.audit.paper.experiments import (
+from experiments.data.parts import Parts, split
+from experiments.frontier.exposed import Crowd, leave_one_out, most_exposed
+from experiments.paper.reproduction import (
     POPULATION,
     RIVALS,
     SHADOW_SEED,
@@ -31,9 +28,13 @@ from scoreveil.audit.paper.experiments import (
     Profile,
     joined,
 )
-from scoreveil.audit.recipes import RECIPES
+from experiments.recipes import RECIPES
+from scoreveil.audit import cache
+from scoreveil.audit.data import benchmarks
+from scoreveil.audit.data.images import Images
+from scoreveil.audit.data.records import Membership
+from scoreveil.audit.defenses import DEFENSES
 from scoreveil.audit.study import run as study
-from scoreveil.audit.study.exposed import Crowd, leave_one_out, most_exposed
 from scoreveil.audit.study.results import LABEL, UNDEFENDED, VEIL, MembershipMetrics, Setting, Study
 from scoreveil.audit.study.shadows import Progress, many_shadows, part, silent
 from scoreveil.audit.study.subjects import Subject
