@@ -87,29 +87,6 @@ def variants(pixels: NDArray[Any]) -> Iterator[NDArray[Any]]:
 # The user's own
 
 
-def from_npz(file: Path) -> Images:
-    """Arrays x, of (n, height, width) or with 1 or 3 channels second or last, bytes or in [0, 1]; and y, any labels."""
-    try:
-        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
-            x, y = arrays["x"], arrays["y"]
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"Expected arrays x and y in {file}, got a file without, or damaged: {error}.") from error
-    is_known = x.dtype == np.uint8 or x.dtype.kind == "f"
-    if x.ndim == 3:
-        x = x[:, None]
-    elif x.ndim == 4 and x.shape[1] not in (1, 3) and x.shape[3] in (1, 3):
-        x = np.moveaxis(x, 3, 1)
-    if x.ndim != 4 or x.shape[1] not in (1, 3) or not is_known or y.shape != x.shape[:1]:
-        got = f"{x.dtype} x of {x.shape} and y of {y.shape}"
-        raise ValueError(f"Expected images of 1 or 3 channels and a label for each in {file}, got {got}.")
-    names, labels = np.unique(y, return_inverse=True)
-    pixels = unit(x) if x.dtype == np.uint8 else np.ascontiguousarray(x, dtype=np.float32)
-    try:
-        return Images(pixels, labels.astype(np.int64), file.stem, len(names), tuple(str(name) for name in names))
-    except ValueError as error:
-        raise ValueError(f"{error} In {file}.") from error
-
-
 def from_pictures(source: Path, side: int = SIDE) -> Images:
     """Every picture in a folder or .zip; its class is the directory it lies in. Grey if all of them are."""
     decoded = [(name, *_decoded(name, content, side)) for name, content in _files(source)]
