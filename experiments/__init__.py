@@ -15,5 +15,11 @@ Each room uses the library and the rooms above it. The library knows nothing of 
                   which_veil.py    the table of docs/which-veil.md
     frontier/     training.py      every defense, compared                  exposed.py     those who need one most
                   comparison.py    ... as tables and figures                page.py        ... in docs/rivals.md
-    __main__.py   the command
+    __main__.py   the command of paper/ and frontier/
+
+Questions that were asked once, each with its results where it has any:
+
+    verdicts/     how often the audit's verdict is right    peers/        others' attacks; worker.py runs them elsewhere
+    keying/       what keyed answers are a function of      labels.py     several labels a record
+    asking.py     the audit that asks the model
 """

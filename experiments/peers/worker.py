@@ -1,6 +1,6 @@
 """A process in which others' membership attacks run on scores that ours are run on, in an environment of their own.
 
-    python peer_worker.py SCORES.npz FOLDER [--leakpro CHECKOUT] [--privacy-meter CHECKOUT]
+    python worker.py SCORES.npz FOLDER [--leakpro CHECKOUT] [--privacy-meter CHECKOUT]
 
 Prints one JSON list: for each attack its tool, the tool's version, its name and its AUC, or the reason why it did not
 run. Members come first in every array. A tool that asks a model for what it needs is given one that looks the answers

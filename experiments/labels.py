@@ -1,6 +1,6 @@
 """What fitted veils of one column and of many labels are worth, and what many labels leak: docs/fit.md, docs/audit.md.
 
-    python benchmarks/labels.py [--data-dir DIR] [--audit]
+    python -m experiments.labels [--data-dir DIR] [--audit]
 
 Scikit-learn's breast cancer, one column, by out-of-fold scores; Fashion-MNIST as six attributes of each picture, by one
 random forest for each (MultiOutputClassifier) that knows its training records by heart, and one of them as one column.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import verdicts
+from experiments.verdicts import __main__ as verdicts
 from scoreveil.fitting.decision import LEAKS
 
 pytestmark = pytest.mark.slow
@@ -50,7 +50,7 @@ def test_the_page_quotes_the_committed_results():
     counts = verdicts.summary(rows)
     assert json.loads(verdicts.RESULTS.read_text())["summary"] == counts
     page = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
-    table = re.search(r"python benchmarks/verdicts\.py.*", page, re.DOTALL)[0]
+    table = re.search(r"python -m experiments\.verdicts.*", page, re.DOTALL)[0]
     for kind in counts.values():
         quoted = [kind.get(outcome, 0) for outcome in (LEAKS, "gate shut")]
         assert re.search(rf"\| {kind['studies']} \| {quoted[0]} \|.*\| {quoted[1]} \|", table)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-import peers
+from experiments.peers import __main__ as peers
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """The attacks that ask a model, beside ART's on the same model and records, and what canaries prove.
 
-    python benchmarks/asking.py [--records N]
+    python -m experiments.asking [--records N]
 
 Prints the tables of docs/audit.md. A network and a forest of handwritten digits, three of ten training labels wrong.
 """

@@ -1,6 +1,6 @@
 """How often the audit's verdict and its gate are right: many small audits of models whose answer is known.
 
-    python benchmarks/verdicts.py [--data-dir DIR]      # writes benchmarks/verdicts.json, and goes on where it stopped
+    python -m experiments.verdicts [--data-dir DIR]      # writes results.json, and goes on where it stopped
 
 Three kinds of study, each with undefended scores alone and with attacks that are cheap:
 
@@ -30,7 +30,7 @@ from scoreveil.audit.study.results import UNDEFENDED
 from scoreveil.audit.study.subjects import from_scores
 from scoreveil.fitting.decision import LEAKS
 
-RESULTS = Path(__file__).resolve().parent / "verdicts.json"
+RESULTS = Path(__file__).resolve().parent / "results.json"
 THRESHOLDS = (
     *("max_confidence", "entropy", "true_confidence", "modified_entropy", "gap"),
     *("label_floor", "label_floor_known"),
@@ -164,7 +164,7 @@ def read(path: Path) -> list[Found]:
 def write(path: Path, rows: list[Found]) -> None:
     """One line for each study, so that a run that is killed goes on."""
     about = {
-        "command": "python benchmarks/verdicts.py",
+        "command": "python -m experiments.verdicts",
         "scoreveil": __version__,
         "date": time.strftime("%Y-%m-%d"),
         "machine": platform.machine(),

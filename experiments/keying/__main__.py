@@ -1,7 +1,7 @@
 """Of what should a keyed answer be a function? Two attacks on every candidate: docs/decisions/sticky-answers.md.
 
-    nice python benchmarks/keying.py             # goes on where it was stopped; results in benchmarks/keying.json
-    python benchmarks/keying.py --render         # makes the tables from the results, and measures nothing
+    nice python -m experiments.keying            # goes on where it was stopped; results in results.json
+    python -m experiments.keying --render        # makes the tables from the results, and measures nothing
 
 Half of a dataset trains a model that knows it by heart, with 15 % of its labels redrawn so that there is something to
 know. *Known members*: of half of the records the attacker knows who is a member, and all answers; it counts how often
@@ -38,9 +38,9 @@ from scoreveil.randomness import KeyedDraws
 
 Array = NDArray[Any]
 
-ROOT = Path(__file__).resolve().parent.parent
-RESULTS, PAGE = ROOT / "benchmarks" / "keying.json", ROOT / "docs" / "decisions" / "sticky-answers.md"
-START, END = "<!-- attacks: made by `python benchmarks/keying.py --render` -->", "<!-- end of attacks -->"
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS, PAGE = Path(__file__).with_name("results.json"), ROOT / "docs" / "decisions" / "sticky-answers.md"
+START, END = "<!-- attacks: made by `python -m experiments.keying --render` -->", "<!-- end of attacks -->"
 SEEDS, SECRETS, TARGETS, COPIES, NEIGHBOURS = range(2), 2, 40, 300, 5
 REDRAWN = 0.15  # of the labels
 JITTERS = ("1e-9", "1e-3", "1e-2", "1e-1")

@@ -1,11 +1,11 @@
 """Others' membership attacks beside ours, on the same scores of the same models: ART, LeakPro, Privacy Meter.
 
-    python benchmarks/peers.py --python ENVIRONMENT/bin/python --leakpro CHECKOUT --privacy-meter CHECKOUT
+    python -m experiments.peers --python ENVIRONMENT/bin/python --leakpro CHECKOUT --privacy-meter CHECKOUT
 
-Trains classifiers and 16 shadows of each, runs our attacks here and theirs in another environment (`peer_worker.py`;
-its packages are in peers.txt), and writes peers.json and the table of docs/audit.md. LeakPro is not on PyPI (its 0.0.1
-there is empty), and Privacy Meter's package has no RMIA: both are run from checkouts of their repositories. Pictures
-are looked for where `python -m experiments` puts them.
+Trains classifiers and 16 shadows of each, runs our attacks here and theirs in another environment (`worker.py`; its
+packages are in requirements.txt), and writes results.json and the table of docs/audit.md. LeakPro is not on PyPI (its
+0.0.1 there is empty), and Privacy Meter's package has no RMIA: both are run from checkouts of their repositories.
+Pictures are looked for where `python -m experiments` puts them.
 """
 
 import argparse
@@ -29,8 +29,8 @@ from scoreveil.audit.study.results import UNDEFENDED, AttackResult
 from scoreveil.audit.study.subjects import ModelOptions, Subject, from_model
 
 HERE = Path(__file__).resolve().parent
-RESULTS, PAGE = HERE / "peers.json", HERE.parent / "docs" / "audit.md"
-START = "<!-- peers: made by `python benchmarks/peers.py` -->"
+RESULTS, PAGE = HERE / "results.json", HERE.parents[1] / "docs" / "audit.md"
+START = "<!-- peers: made by `python -m experiments.peers` -->"
 END = "<!-- end of peers -->"
 SHADOWS = 16
 MARGIN = 0.01
@@ -123,7 +123,7 @@ def by_theirs(subject: Subject, python: str, checkouts: list[str]) -> list[Row]:
             population=many.population.scores, population_labels=many.population.true_labels,
             of_population=many.of_population,
         )  # fmt: skip
-        command = [python, str(HERE / "peer_worker.py"), str(path), folder, *checkouts]
+        command = [python, str(HERE / "worker.py"), str(path), folder, *checkouts]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"Expected results from {python}, got exit code {done.returncode}:\n{done.stderr[-2000:]}")
@@ -176,7 +176,7 @@ def write(found: Row) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--python", required=True, help="of the environment with the packages of peers.txt")
+    parser.add_argument("--python", required=True, help="of the environment with the packages of requirements.txt")
     parser.add_argument("--leakpro", help="a checkout of aidotse/LeakPro")
     parser.add_argument("--privacy-meter", help="a checkout of privacytrustlab/ml_privacy_meter")
     parser.add_argument("--models", default="", help="only those whose titles contain this")
