@@ -10,7 +10,7 @@ INSTALL := $(PIP) install -q --no-compile -c constraints.txt
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test test-fast slowest coverage check docs dist spark bench bench-extras bench-ray bench-gateway bench-ledger soak \
-	soak-ledger conformance proto browser clean
+	soak-ledger conformance proto reproduce frontier browser clean
 
 help:
 	@echo "make demo   install what the demo needs and run it"
@@ -26,6 +26,8 @@ help:
 	@echo "make bench-gateway  measure scoreveil serve; writes benchmarks/gateway.json and the table of docs/serve.md"
 	@echo "make soak   half an hour at half load: errors, memory"
 	@echo "make conformance    real MLServer, MLflow, kserve client (installs them), 10,000 generated requests"
+	@echo "make reproduce  the paper's experiments, small; OPTIONS='--profile standard --dataset all' and others: experiments/README.md"
+	@echo "make frontier   every defense compared, in training and of the scores; writes results/defenses and docs/rivals.md"
 	@echo "make bench-ledger  rows a second that the ledgers charge"
 	@echo "make soak-ledger   kill workers and repeat requests; count what the ledgers lost"
 
@@ -84,6 +86,15 @@ soak-ledger: $(VENV)/dev.stamp
 		$(BIN)/python benchmarks/kills.py $$kind --kills 1000 --idempotent && \
 		$(BIN)/python benchmarks/retries.py $$kind --tries 100000 || exit 1; \
 	done
+
+reproduce: OPTIONS = --profile quick
+reproduce: $(VENV)/dev.stamp
+	$(BIN)/python -m experiments $(OPTIONS)
+
+frontier: OPTIONS = --dataset all
+frontier: $(VENV)/dev.stamp
+	$(BIN)/python -m experiments --profile defenses -o results/defenses $(OPTIONS)
+	$(BIN)/python -m experiments.frontier.page
 
 # the messages of gRPC, compiled from their description
 proto: $(VENV)/dev.stamp

@@ -6,12 +6,15 @@ import subprocess
 import sys
 import tempfile
 import venv
+import zipfile
 from pathlib import Path
 
 README = Path(__file__).resolve().parent.parent / "README.md"
 
 
 def main(wheel: Path) -> None:
+    rooms = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    assert {name for name in rooms if not name.endswith(".dist-info")} == {"scoreveil"}, rooms
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder) / "environment"
         venv.create(home, with_pip=True)

@@ -2,9 +2,9 @@
 
     python benchmarks/audit_time.py --data-dir DIR [--records N]
 
-The scores are those of the paper's classifier, trained on 10,000 images of CIFAR-10 (as `scoreveil reproduce` trains
-it, from its cache where it is there), of these images and of 10,000 others, with labels. Seconds are those of the
-clock, and of the processors, which other work on the machine does not change. Needs Linux.
+The scores are those of the paper's classifier, trained on 10,000 images of CIFAR-10 (as `experiments/` trains it, from
+its cache where it is there), of these images and of 10,000 others, with labels. Seconds are those of the clock, and of
+the processors, which other work on the machine does not change. Needs Linux.
 """
 
 import argparse
@@ -17,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
+from experiments.paper.reproduction import PROFILES, ClassifierCache, parts_of
 from scoreveil.audit import cache
 from scoreveil.audit.data import benchmarks
-from scoreveil.audit.paper.experiments import PROFILES, ClassifierCache, parts_of
 
 
 def write_scores(folder: Path, data: Path | None, records: int) -> list[str]:

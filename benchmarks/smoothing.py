@@ -299,7 +299,7 @@ def pictures(data_dir: Path | None, cache: joblib.Memory) -> Iterator[str]:
 
 def _picture_model(name: str, x: Floats, y: Any, images: Any) -> Answer:
     """A forest on Fashion-MNIST, the network on CIFAR-10."""
-    from scoreveil.audit.networks.classifier import cached_classifier
+    from experiments.classifier import cached_classifier
     from scoreveil.audit.networks.training import TrainSettings
 
     if name == "fashion-mnist":

@@ -7,7 +7,10 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "experiments/README.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 SITE = ROOT / "build" / "site"
 BUILT = ROOT / "build" / "site.stamp"  # as new as the sources of the last build without a warning
 

@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from experiments.data.parts import five_way_split
 from scoreveil.audit.data import benchmarks, tables
-from scoreveil.audit.data.images import Images, five_way_split, resize
+from scoreveil.audit.data.images import Images, from_pictures, resize
+from scoreveil.cli.audit import read_data
 
 RNG = np.random.default_rng(0)
 REAL = Path(os.environ.get("SCOREVEIL_DATA") or Path(__file__).parents[2] / "shared" / "data")
@@ -48,6 +50,8 @@ def test_digits_come_without_files():
     assert images.pixels.shape == (1797, 1, 8, 8)
     assert (images.pixels.min(), images.pixels.max()) == (0, 1)
     assert (images.classes, images.class_names) == (10, tuple("0123456789"))
+    with pytest.raises(ValueError, match="Expected one of digits, mnist"):
+        benchmarks.load("letters")
 
 
 def test_idx_files_are_pooled_and_resized_gzipped_or_not(mnist):
@@ -244,12 +248,16 @@ def test_a_folder_and_a_zip_of_pictures_are_the_same_images(tmp_path):
     with zipfile.ZipFile(tmp_path / "shapes.zip", "w") as archive:
         for file in folder.rglob("*.png"):
             archive.write(file, file.relative_to(tmp_path))
-    images = benchmarks.load(folder)
+    images = from_pictures(folder)
     assert images.pixels.shape == (6, 1, 32, 32)
     assert (images.labels.tolist(), images.class_names) == ([0, 0, 0, 1, 1, 1], ("round", "square"))
-    assert benchmarks.load(tmp_path / "shapes.zip").digest == images.digest
+    assert from_pictures(tmp_path / "shapes.zip").digest == images.digest
     (folder / "round" / "colour.png").write_bytes(picture(np.zeros((9, 9, 3), np.uint8)))
-    assert benchmarks.load(folder).pixels.shape == (7, 3, 32, 32)
+    assert from_pictures(folder).pixels.shape == (7, 3, 32, 32)
+    pixels, labels = read_data(folder)
+    assert (pixels.shape, labels.tolist()) == ((7, 3, 32, 32), [0, 0, 0, 0, 1, 1, 1])
+    with pytest.raises(ValueError, match="of pictures, got no such file"):
+        read_data(tmp_path / "none")
 
 
 def test_an_unreadable_picture_or_zip_is_refused_by_name(tmp_path):
@@ -260,7 +268,7 @@ def test_an_unreadable_picture_or_zip_is_refused_by_name(tmp_path):
     for content in (good[:-300], b"", b"no picture", picture(np.zeros((8, 8), np.uint16))):
         (tmp_path / "folder" / "b" / "1.png").write_bytes(content)
         with pytest.raises(ValueError, match=r"b.1\.png"):
-            benchmarks.load(tmp_path / "folder")
+            from_pictures(tmp_path / "folder")
     with zipfile.ZipFile(tmp_path / "z.zip", "w") as archive:
         archive.writestr("a/0.png", good)
         archive.writestr("b/0.png", good)
@@ -268,49 +276,11 @@ def test_an_unreadable_picture_or_zip_is_refused_by_name(tmp_path):
     for content in (whole[:-30], whole[:200] + b"\0\0\0" + whole[203:], b""):
         (tmp_path / "z.zip").write_bytes(content)
         with pytest.raises(ValueError, match=r"z\.zip"):
-            benchmarks.load(tmp_path / "z.zip")
+            from_pictures(tmp_path / "z.zip")
     with zipfile.ZipFile(tmp_path / "z.zip", "w") as archive:
         archive.writestr("a/0.png", good)
     with pytest.raises(ValueError, match=r"2 directories or more, .*z\.zip, got 1"):
-        benchmarks.load(tmp_path / "z.zip")
-
-
-def test_npz_arrays_in_any_layout(tmp_path):
-    x, y = RNG.integers(0, 256, (4, 6, 5, 3), dtype=np.uint8), np.array(["cat", "dog", "cat", "ant"])
-    read = []
-    for pixels in (x, np.moveaxis(x, 3, 1), (x / np.float32(255)).astype(np.float32)):
-        np.savez(tmp_path / "own.npz", x=pixels, y=y)
-        read.append(benchmarks.load(tmp_path / "own.npz"))
-    assert len({images.digest for images in read}) == 1
-    assert read[0].pixels.shape == (4, 3, 6, 5)
-    assert (read[0].labels.tolist(), read[0].class_names) == ([1, 2, 1, 0], ("ant", "cat", "dog"))
-
-
-def test_npz_arrays_that_are_no_images_are_refused_by_name(tmp_path):
-    file, x, y = tmp_path / "own.npz", np.zeros((4, 8, 8), np.uint8), np.array([0, 1, 0, 1])
-    bad = [
-        {"x": x},
-        {"x": x, "y": y[:3]},
-        {"x": x, "y": np.zeros(4, int)},
-        {"x": x[0], "y": y},
-        {"x": np.zeros((4, 2, 8, 8), np.uint8), "y": y},
-        {"x": x.astype(np.int64), "y": y},
-        {"x": x + 255.0, "y": y},
-        {"x": x + np.nan, "y": y},
-    ]
-    for arrays in bad:
-        np.savez(file, **arrays)
-        with pytest.raises(ValueError, match=r"own\.npz"):
-            benchmarks.load(file)
-    np.savez(file, x=x, y=y)
-    array = io.BytesIO()
-    np.save(array, x)
-    for content in (file.read_bytes()[:-40], b"", pickle.dumps(x), array.getvalue()):
-        file.write_bytes(content)
-        with pytest.raises(ValueError, match=r"own\.npz"):
-            benchmarks.load(file)
-    with pytest.raises(FileNotFoundError, match="digits, mnist"):
-        benchmarks.load(tmp_path / "none.npz")
+        from_pictures(tmp_path / "z.zip")
 
 
 # Parts

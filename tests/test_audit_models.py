@@ -7,18 +7,22 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from experiments import classifier as models
+from experiments.data.parts import five_way_split
 from scoreveil.audit import cache
 from scoreveil.audit.data import benchmarks
-from scoreveil.audit.data.images import Images, five_way_split
-from scoreveil.audit.networks import classifier as models
+from scoreveil.audit.data.images import Images
 from scoreveil.audit.networks.training import TrainSettings
 
 pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parent.parent
 
 TINY = TrainSettings(width=8, epochs=5, bf16=False)
 
@@ -34,7 +38,7 @@ def model(parts):
 
 
 def started(code):
-    return subprocess.Popen([sys.executable, "-u", "-c", code], stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen([sys.executable, "-u", "-c", code], stdout=subprocess.PIPE, text=True, cwd=ROOT)
 
 
 # The cache
@@ -274,8 +278,9 @@ def test_training_is_the_same_for_a_seed_and_leaves_the_process_as_it_was(parts)
 def test_a_training_that_is_killed_goes_on_and_gives_the_same_numbers(parts, tmp_path):
     code = f"""
 from scoreveil.audit.data import benchmarks
-from scoreveil.audit.data.images import Images, five_way_split
-from scoreveil.audit.networks import classifier as models
+from scoreveil.audit.data.images import Images
+from experiments.data.parts import five_way_split
+from experiments import classifier as models
 from scoreveil.audit.networks.training import TrainSettings
 parts = five_way_split(benchmarks.load("digits"), size=400, reference=100, seed=0)
 settings = TrainSettings(width=8, epochs=5, bf16=False)

@@ -9,7 +9,7 @@ import pytest
 from scoreveil import audit
 
 ROOT = Path(audit.__file__).parent
-ROOMS = ("cache", "data", "networks", "recipes", "attacks", "defenses", "study", "report", "paper", "api")
+ROOMS = ("cache", "data", "networks", "attacks", "defenses", "study", "report", "api")
 # neither of these two knows the other, though both are listed
 BESIDE = {"attacks", "defenses"}
 
@@ -17,7 +17,7 @@ BESIDE = {"attacks", "defenses"}
 def test_every_module_is_on_the_map():
     rooms = {path.relative_to(ROOT).parts[0].removesuffix(".py") for path in ROOT.rglob("*.py")} - {"__init__"}
     assert rooms == set(ROOMS)
-    for room in ("data", "networks", "recipes", "study", "report", "paper"):
+    for room in ("data", "networks", "study", "report"):
         section = re.search(rf"^    {room}/.*?(?=^    \w|\Z)", audit.__doc__, re.MULTILINE | re.DOTALL)[0]
         for module in (ROOT / room).glob("[a-z]*.py"):
             assert module.name in section, module

@@ -9,8 +9,8 @@ import threading
 
 import pytest
 
-from scoreveil.audit.data import download
-from scoreveil.audit.data.download import File
+from experiments.data import download
+from experiments.data.download import File
 
 CONTENT = bytes(range(256)) * 2000
 

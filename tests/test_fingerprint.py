@@ -13,7 +13,7 @@ from sklearn.datasets import load_breast_cancer, load_digits
 from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.metrics import roc_auc_score
 
-import keying
+from experiments.keying import __main__ as keying
 from scoreveil import Veil
 from scoreveil.fingerprint import BLOCK, Fingerprints
 from scoreveil.integrations.records import RecordVeil, record_tags
@@ -120,7 +120,7 @@ def test_near_duplicates_are_one_record_and_others_are_not(load, unit):
     assert np.mean([shared[each] - 1 for each in found]) < 5
 
 
-# --- the two attacks, in short; at length: benchmarks/keying.py
+# --- the two attacks, in short; at length: experiments/keying
 
 
 @functools.cache

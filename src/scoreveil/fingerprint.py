@@ -6,7 +6,7 @@ cells of equal width, ⌊g·t / (√n w) + offset⌋, where n = (Σ|t|)² / Σt�
 offsets are functions of the secret. A small change of x rarely crosses a border; another record lies elsewhere.
 
 Texts are taken as they are. A number is the same in every dtype and way of writing it; what is missing counts as 0.
-How often near-duplicates part and records meet: benchmarks/keying.py, docs/decisions/sticky-answers.md.
+How often near-duplicates part and records meet: experiments/keying, docs/decisions/sticky-answers.md.
 """
 
 from collections.abc import Iterable, Iterator

@@ -7,20 +7,14 @@
     found.veil                    # the veil to take, fitted, or None
     found.write("report")         # report.html, results.json, figures, veil.json
 
-A defense is only as good as the best attack tried on it. Computing returns values (`study`); only `report`, `paper`
-and the command line render. Start at `study/run.py`: a plan, a subject, and what is found. Each room uses those above.
+A defense is only as good as the best attack tried on it. Computing returns values (`study`); only `report` and the
+command line render. Start at `study/run.py`: a plan, a subject, and what is found. Each room uses those above.
 
     cache.py      what took long, kept on disk
-    data/         records.py     score vectors, members and others   images.py      labelled images, and their split
-                  benchmarks.py  MNIST, Fashion-MNIST, CIFAR-10      download.py    ... from where they are published
-                  tables.py      tables of records                   adult.py       a census table
-    networks/     training.py    any network, killed or not          classifier.py  the paper's classifier
-                  inverter.py    from scores back to pictures
-    recipes/      interface.py   what every recipe is: start here    __init__.py    ways to train, by name
-                  regularised.py L2, dropout, stopping, smoothing    losses.py      RelaxLoss, HAMP, convex-concave
-                  ensembles.py   stacking, SELENA                    minmax.py      against an attack
-                  linear.py      a convex model                      private_gradients.py   DP-SGD
-                  private_elsewhere.py   differential privacy in inputs, loss, weights and classes
+    data/         records.py     score vectors, members and others   images.py      labelled images
+                  benchmarks.py  MNIST, Fashion-MNIST, CIFAR-10      adult.py       a census table
+                  tables.py      tables of records
+    networks/     training.py    any network, killed or not          inverter.py    from scores back to pictures
     attacks/      interface.py   what every attack is: start here    __init__.py    all of them, by name
     defenses/     interface.py   what every defense is: start here   __init__.py    all of them, by name
     study/        run.py         every defense, every attack         results.py     what is found, and what compares
@@ -31,7 +25,7 @@ and the command line render. Start at `study/run.py`: a plan, a subject, and wha
                   risk.py        the risk of each record             promises.py    the ε proved, beside the ε promised
                   boundary.py    the floor, by asking for labels     attributes.py  a column, inferred
                   canaries.py    coins in one training run           asking.py      these three, where wanted
-                  many_labels.py each label, and all together        exposed.py     those who need a defense most
+                  many_labels.py each label, and all together
     report/       verdict.py     what follows, and which ε to take   page.py        one HTML file
                   figures.py     frontier, ROC, sweeps               tables.py      the tables of the page
                   wording.py     names and numbers for people        charts/        panels as SVG
@@ -40,10 +34,6 @@ and the command line render. Start at `study/run.py`: a plan, a subject, and wha
                   evidence.py    records at risk, classes, promises  records.py     records.csv and .parquet
                   asked.py       what asking the model found         vulnerability.py    for programs to read
                   many_labels.py a verdict on each label, and a page
-    paper/        experiments.py the paper's experiments, run again  printed.py     its Table 2, as printed
-                  tables.py      ours beside it                      figures.py     its figures
-                  folder.py      all of it, as files                 training.py    every defense, compared
-                  frontier.py    ... as tables and figures
     api.py        audit.run, for Python
 """
 

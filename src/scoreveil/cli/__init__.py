@@ -4,8 +4,7 @@
     choose.py     tune, guarantee          terminal.py   where output, errors and progress go
     fit.py        fit, show, verify
     audit.py      audit                    serve.py      serve, config
-    reproduce.py  reproduce                ledger.py     ledger
-    demo.py       demo
+    demo.py       demo                     ledger.py     ledger
 
 Commands pass on what the user gave and nothing else, so that defaults are declared where they are used; what they
 compute is rendered there. Errors are one line on stderr, and exit code 2.
@@ -28,7 +27,6 @@ try:
     from scoreveil.cli.fit import fit, show, verify
     from scoreveil.cli.ledger import ledger
     from scoreveil.cli.protect import protect
-    from scoreveil.cli.reproduce import reproduce
     from scoreveil.cli.serve import config_app, serve
 except ModuleNotFoundError as error:
     if str(error.name).partition(".")[0] not in ("typer", "rich"):
@@ -64,7 +62,6 @@ for command, example in (
     (show, "scoreveil show veil.json -o veil.svg"),
     (verify, "scoreveil verify veil.json"),
     (audit, "scoreveil audit --members in.npy --nonmembers out.npy -o report"),
-    (reproduce, "scoreveil reproduce --profile quick --data-dir data"),
     (serve, "scoreveil serve model.onnx --veil veil.json"),
     (demo, "scoreveil demo"),
 ):
@@ -86,14 +83,14 @@ def _message(error: Exception) -> str:
     return str(cast(Any, error).format_message())
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """The entry point."""
+def main(arguments: Sequence[str] | None = None, commands: typer.Typer = app) -> None:
+    """The entry point; of other commands too, whose errors are to look the same."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without ε is no reason to fail
     earlier = signal.signal(signal.SIGTERM, _terminated)  # so that what is half done is cleared away
     try:
-        code = app(arguments, standalone_mode=False)
+        code = commands(arguments, standalone_mode=False)
     except UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             typer.echo(_message(error))  # which is the help

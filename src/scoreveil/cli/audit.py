@@ -308,7 +308,7 @@ def _plan(tried: "list[float | None] | None", defenses: Text, attacks: Text, see
 
 def read_data(path: Path) -> tuple[Any, Any]:
     """Inputs and labels: x and y of an .npz, a .csv table, or pictures with a directory for each class."""
-    from scoreveil.audit.data.benchmarks import load
+    from scoreveil.audit.data.images import from_pictures
     from scoreveil.audit.data.tables import read_csv
 
     if path.suffix == ".csv":
@@ -316,7 +316,9 @@ def read_data(path: Path) -> tuple[Any, Any]:
             raise ValueError(f"Expected a table in a .csv file, got no such file: {path}.")
         return read_csv(path)[:2]
     if path.suffix != ".npz":
-        pictures = load(path)
+        if not path.exists():
+            raise ValueError(f"Expected a .csv, an .npz, or a folder or .zip of pictures, got no such file: {path}.")
+        pictures = from_pictures(path)
         return pictures.pixels, pictures.labels
     arrays = _loaded(path, "arrays x and y in an .npz file")
     try:

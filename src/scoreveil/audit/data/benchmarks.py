@@ -1,6 +1,6 @@
 """The paper's datasets, by name, from files in every form that they are published in.
 
-    images = benchmarks.load("fashion-mnist", data_dir)     # or "digits", "mnist", "cifar10", a folder, .zip or .npz
+    images = benchmarks.load("fashion-mnist", data_dir)     # or "digits", "mnist", "cifar10", "adult"
 
 A benchmark's training and test files are pooled: a study makes its own split. What is damaged is a ValueError that
 names the file, what is missing a FileNotFoundError that says where it goes; neither is ever trained on.
@@ -19,7 +19,7 @@ import numpy as np
 
 from scoreveil.audit import cache
 from scoreveil.audit.data import adult
-from scoreveil.audit.data.images import SIDE, Bytes, Images, from_npz, from_pictures, resize, unit
+from scoreveil.audit.data.images import SIDE, Bytes, Images, from_pictures, resize, unit
 from scoreveil.audit.data.records import Integers
 
 DIGITS = tuple("0123456789")
@@ -31,24 +31,20 @@ CIFAR10_ZIP = "cifar10-images.zip"
 ANOTHER_PLACE = "Another place: --data-dir, or SCOREVEIL_DATA."
 
 
-def load(source: str | os.PathLike[str], data_dir: str | os.PathLike[str] | None = None) -> Images:
-    """A benchmark by name, or the images of a folder, .zip or .npz.
+def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> Images:
+    """A benchmark.
 
     Args:
-        source: One of `BENCHMARKS`, or a path.
+        name: One of `BENCHMARKS`.
         data_dir: Where benchmarks are looked for; else in $SCOREVEIL_DATA, else in `data` of the cache.
 
     Raises:
         FileNotFoundError: A file is missing; the message says which, and where it goes.
         ValueError: A file is damaged.
     """
-    if str(source) in BENCHMARKS:
-        return BENCHMARKS[str(source)](place(data_dir))
-    path = Path(source)
-    if not path.exists():
-        known = ", ".join(BENCHMARKS)
-        raise FileNotFoundError(f"Expected one of {known}, or a folder, .zip or .npz that exists, got {source}.")
-    return from_npz(path) if path.suffix.lower() == ".npz" else from_pictures(path)
+    if name not in BENCHMARKS:
+        raise ValueError(f"Expected one of {', '.join(BENCHMARKS)}, got {name}.")
+    return BENCHMARKS[name](place(data_dir))
 
 
 def place(data_dir: str | os.PathLike[str] | None = None) -> Path:

@@ -1,7 +1,6 @@
-"""Labelled images, their split into disjoint parts, and the user's own pictures.
+"""Labelled images, and the user's own pictures.
 
-    parts = images.five_way_split(benchmarks.load("fashion-mnist"), size=10_000, reference=5_000, seed=0)
-    parts.target_train, parts.target_test, parts.shadow_train, parts.shadow_test, parts.reference
+    pictures = images.from_pictures(Path("pictures.zip"))
 
 What is damaged is a ValueError that names the file: it is never trained on.
 """
@@ -10,10 +9,9 @@ import hashlib
 import io
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -77,33 +75,6 @@ class Images:
         return Images(self.pixels[index], self.labels[index], self.name, self.classes, self.class_names)
 
 
-@dataclass(frozen=True, eq=False)
-class Parts:
-    """Disjoint images: what the target and its shadow are trained on, what they never saw, and a public reference."""
-
-    target_train: Images
-    target_test: Images
-    shadow_train: Images
-    shadow_test: Images
-    reference: Images
-
-
-def split(images: Images, sizes: Sequence[int], seed: int) -> tuple[Images, ...]:
-    """Disjoint parts of these sizes, drawn at random."""
-    if not min(sizes, default=0) >= 0:
-        raise ValueError(f"Expected sizes >= 0, got {list(sizes)}.")
-    if sum(sizes) > len(images):
-        raise ValueError(f"Expected at least {sum(sizes)} images in {images.name} for this split, got {len(images)}.")
-    order = np.random.default_rng(seed).permutation(len(images))
-    ends = np.cumsum([0, *sizes])
-    return tuple(images.take(order[start:end]) for start, end in pairwise(ends))
-
-
-def five_way_split(images: Images, size: int, reference: int, seed: int) -> Parts:
-    """Four parts of `size` images and a reference."""
-    return Parts(*split(images, [size] * 4 + [reference], seed))
-
-
 def variants(pixels: NDArray[Any]) -> Iterator[NDArray[Any]]:
     """Pictures (n, channels, height, width) moved by one pixel in four directions, and mirrored."""
     height, width = pixels.shape[2:]
@@ -114,29 +85,6 @@ def variants(pixels: NDArray[Any]) -> Iterator[NDArray[Any]]:
 
 
 # The user's own
-
-
-def from_npz(file: Path) -> Images:
-    """Arrays x, of (n, height, width) or with 1 or 3 channels second or last, bytes or in [0, 1]; and y, any labels."""
-    try:
-        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
-            x, y = arrays["x"], arrays["y"]
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"Expected arrays x and y in {file}, got a file without, or damaged: {error}.") from error
-    is_known = x.dtype == np.uint8 or x.dtype.kind == "f"
-    if x.ndim == 3:
-        x = x[:, None]
-    elif x.ndim == 4 and x.shape[1] not in (1, 3) and x.shape[3] in (1, 3):
-        x = np.moveaxis(x, 3, 1)
-    if x.ndim != 4 or x.shape[1] not in (1, 3) or not is_known or y.shape != x.shape[:1]:
-        got = f"{x.dtype} x of {x.shape} and y of {y.shape}"
-        raise ValueError(f"Expected images of 1 or 3 channels and a label for each in {file}, got {got}.")
-    names, labels = np.unique(y, return_inverse=True)
-    pixels = unit(x) if x.dtype == np.uint8 else np.ascontiguousarray(x, dtype=np.float32)
-    try:
-        return Images(pixels, labels.astype(np.int64), file.stem, len(names), tuple(str(name) for name in names))
-    except ValueError as error:
-        raise ValueError(f"{error} In {file}.") from error
 
 
 def from_pictures(source: Path, side: int = SIDE) -> Images:

@@ -1,1 +1,1 @@
-"""The networks that a study trains: the paper's classifier, and the one that redraws its inputs."""
+"""The networks that a study trains."""

@@ -303,19 +303,6 @@ def left_out(study: Study, compared: Study) -> list[AttackResult]:
     return [r for r in study.results if (r.attack, r.reads) not in common and r.reads == "scores"]
 
 
-def lean(study: Study) -> Study:
-    """The study with the ROC curves of the best attacks on each setting alone: all of them fill half of a file."""
-    measures: tuple[Measure, ...] = ("auc", "tpr_at_1pct", "tpr_at_01pct")
-    kept = {
-        id(best(study, one, measure, told, **wanted))
-        for one in {r.setting for r in study.results}
-        for measure in measures
-        for told in (False, True)
-        for wanted in ({}, {"reads": "label"})
-    }
-    return replace(study, results=tuple(r if id(r) in kept else replace(r, roc=()) for r in study.results))
-
-
 def to_json(study: Study) -> str:
     """One line for each result. A curve is the number of its false positive rates in `rates`, then its true ones."""
     content, rates = asdict(study), dict[tuple[float, ...], int]()

@@ -1,0 +1,1 @@
+"""The datasets of the experiments: how records are parted, and where they are fetched from."""

@@ -1,0 +1,1 @@
+"""Of what should a keyed answer be a function?"""

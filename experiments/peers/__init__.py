@@ -1,0 +1,1 @@
+"""Others' membership attacks beside ours."""

@@ -1,0 +1,1 @@
+"""How often the audit's verdict and its gate are right."""
