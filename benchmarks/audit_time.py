@@ -17,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
+from experiments.data import benchmarks
 from experiments.paper.reproduction import PROFILES, ClassifierCache, parts_of
 from scoreveil.audit import cache
-from scoreveil.audit.data import benchmarks
 
 
 def write_scores(folder: Path, data: Path | None, records: int) -> list[str]:

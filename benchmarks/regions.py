@@ -80,7 +80,7 @@ def told(veil: Veil, members: Scored, others: Scored) -> tuple[float, float]:
 def networks(data_dir: Path | None) -> Iterator[str]:
     """The paper's classifier, trained on 10,000 images."""
     from experiments.classifier import cached_classifier
-    from scoreveil.audit.data import benchmarks
+    from experiments.data import benchmarks
     from scoreveil.audit.networks.training import TrainSettings
 
     yield "| | raw AUROC | no ε | ε = 4 | leak | given truth | log-loss less the label's | stated |"

@@ -51,7 +51,7 @@ def table(name: str, seed: int, data_dir: Path | None) -> tuple[Floats, NDArray[
         x, y = make_classification(9000, 20, n_informative=8, n_classes=3, flip_y=0.0, class_sep=1.0, random_state=seed)
         y = np.where(rng.random(len(y)) < float(name.split()[0]) / 100, rng.integers(0, 3, len(y)), y)
     elif name == "Adult":
-        from scoreveil.audit.data import adult
+        from experiments.data import adult
 
         assert data_dir is not None, "Adult needs --data-dir"
         people = adult.load(data_dir)
@@ -270,7 +270,7 @@ def solving(data_dir: Path | None, cache: joblib.Memory) -> Iterator[str]:
 
 
 def pictures(data_dir: Path | None, cache: joblib.Memory) -> Iterator[str]:
-    from scoreveil.audit.data import benchmarks
+    from experiments.data import benchmarks
 
     yield "| | scale | labels | raw | smoothed | smoothed, regions | regions | AUROC raw → smoothed |"
     yield "|---|---:|---:|---:|---:|---:|---:|---:|"

@@ -2,7 +2,8 @@
 
 Each room uses the library and the rooms above it. The library knows nothing of it.
 
-    data/         download.py      datasets from where they are published   parts.py  images in disjoint parts
+    data/         benchmarks.py    MNIST, Fashion-MNIST, CIFAR-10           adult.py       a census table
+                  download.py      ... from where they are published        parts.py       images in disjoint parts
     classifier.py                  the paper's classifier
     recipes/      interface.py     what every recipe is: start here         __init__.py    ways to train, by name
                   regularised.py   L2, dropout, stopping, smoothing         losses.py RelaxLoss, HAMP, convex-concave

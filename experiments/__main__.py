@@ -10,12 +10,12 @@ try:
     import opacus  # noqa: F401 - missed before the work, not after hours of it
     import typer
 
+    from experiments.data import benchmarks
     from experiments.data import download as downloads
     from experiments.frontier import comparison, training
     from experiments.paper import folder as folders
     from experiments.paper.reproduction import PROFILES, Profile, reproduce
     from scoreveil.audit import cache as caches
-    from scoreveil.audit.data import benchmarks
     from scoreveil.audit.study.results import Study
     from scoreveil.cli import main
     from scoreveil.cli.terminal import err, progress_bar, progress_steps

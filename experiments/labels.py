@@ -20,8 +20,8 @@ from sklearn.multioutput import MultiOutputClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from experiments.data import benchmarks
 from scoreveil import audit
-from scoreveil.audit.data import benchmarks
 from scoreveil.fitting.cost import WAYS, Cost, cost
 from scoreveil.shapes import ManyLabels, OneColumn
 

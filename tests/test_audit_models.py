@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from experiments import classifier as models
+from experiments.data import benchmarks
 from experiments.data.parts import five_way_split
 from scoreveil.audit import cache
-from scoreveil.audit.data import benchmarks
 from scoreveil.audit.data.images import Images
 from scoreveil.audit.networks.training import TrainSettings
 
@@ -277,7 +277,7 @@ def test_training_is_the_same_for_a_seed_and_leaves_the_process_as_it_was(parts)
 
 def test_a_training_that_is_killed_goes_on_and_gives_the_same_numbers(parts, tmp_path):
     code = f"""
-from scoreveil.audit.data import benchmarks
+from experiments.data import benchmarks
 from scoreveil.audit.data.images import Images
 from experiments.data.parts import five_way_split
 from experiments import classifier as models

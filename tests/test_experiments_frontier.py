@@ -7,12 +7,12 @@ import pytest
 from typer.testing import CliRunner
 
 from experiments.__main__ import app
+from experiments.data.benchmarks import load
 from experiments.frontier import comparison, training
 from experiments.paper.reproduction import PROFILES
 from experiments.recipes import RECIPES
-from scoreveil.audit.data.benchmarks import load
 from scoreveil.audit.networks.training import TrainingRun
-from test_adult import write
+from test_experiments_adult import write
 
 pytestmark = pytest.mark.slow
 

@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 
 from experiments import classifier as models
 from experiments.__main__ import app
+from experiments.data import benchmarks
 from experiments.paper import figures as paper_figures
 from experiments.paper import folder as folders
 from experiments.paper import reproduction, tables
 from experiments.paper.printed import TABLE_2
 from experiments.paper.reproduction import DATASETS, PROFILES, parts_of, reproduce
-from scoreveil.audit.data import benchmarks
 from scoreveil.audit.networks.inverter import InversionSettings
 from scoreveil.audit.networks.training import TrainingRun, TrainSettings
 from scoreveil.audit.study.results import best, from_json, to_json
@@ -209,7 +209,7 @@ def test_killed_in_training_it_loses_one_epoch_at_most(place, tmp_path):
     script = (
         "import sys\n"
         "from experiments import classifier as models\n"
-        "from scoreveil.audit.data import benchmarks\n"
+        "from experiments.data import benchmarks\n"
         "from scoreveil.audit.networks.training import TrainSettings\n"
         "images = benchmarks.load('mnist', sys.argv[1]).take(slice(400))\n"
         "models.cached_classifier(images, TrainSettings(width=4, epochs=30, bf16=False), sys.argv[2],\n"

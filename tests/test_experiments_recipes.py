@@ -12,6 +12,7 @@ from scipy.stats import entropy
 from torch import nn
 
 from experiments import classifier
+from experiments.data.benchmarks import load
 from experiments.data.parts import split
 from experiments.recipes import RECIPES, Lesson, cached
 from experiments.recipes.ensembles import kept_out
@@ -22,7 +23,6 @@ from experiments.recipes.private_elsewhere import gaussian
 from experiments.recipes.private_gradients import _PrivateRun
 from experiments.recipes.regularised import Kept
 from scoreveil.audit import cache
-from scoreveil.audit.data.benchmarks import load
 from scoreveil.audit.networks.training import TrainSettings, evaluate, tensor
 
 pytestmark = pytest.mark.slow

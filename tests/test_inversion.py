@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from experiments import classifier as models
+from experiments.data import benchmarks
 from experiments.data.parts import split
 from scoreveil import Veil
-from scoreveil.audit.data import benchmarks
 from scoreveil.audit.data.images import Images
 from scoreveil.audit.networks import inverter as inversion
 from scoreveil.audit.networks.inverter import InversionSettings

@@ -1,1 +1,1 @@
-"""The datasets of the experiments: how records are parted, and where they are fetched from."""
+"""The datasets of the experiments: read, parted, and fetched from where they are published."""

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.data import benchmarks
 from experiments.data.parts import Parts, split
 from experiments.frontier.exposed import Crowd, leave_one_out, most_exposed
 from experiments.paper.reproduction import (
@@ -30,7 +31,6 @@ from experiments.paper.reproduction import (
 )
 from experiments.recipes import RECIPES
 from scoreveil.audit import cache
-from scoreveil.audit.data import benchmarks
 from scoreveil.audit.data.images import Images
 from scoreveil.audit.data.records import Membership
 from scoreveil.audit.defenses import DEFENSES

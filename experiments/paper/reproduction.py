@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from experiments import classifier, recipes
 from experiments.classifier import ImageClassifier
+from experiments.data import benchmarks
 from experiments.data.parts import Parts, five_way_split, split
 from experiments.recipes import Recipe
 from scoreveil.audit import attacks, cache
-from scoreveil.audit.data import benchmarks
 from scoreveil.audit.data.images import Images
 from scoreveil.audit.data.records import Floats, Integers, Membership, Records
 from scoreveil.audit.defenses import DEFENSES, timed

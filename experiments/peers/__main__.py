@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from experiments.data import benchmarks
 from scoreveil.audit.attacks import ATTACKS, COMPARISONS
-from scoreveil.audit.data import benchmarks
 from scoreveil.audit.report.wording import number, words
 from scoreveil.audit.study import run as study
 from scoreveil.audit.study.results import UNDEFENDED, AttackResult

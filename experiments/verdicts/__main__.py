@@ -20,8 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
+from experiments.data.benchmarks import load
 from scoreveil import __version__, atomic
-from scoreveil.audit.data.benchmarks import load
 from scoreveil.audit.data.records import Floats, Integers, Records
 from scoreveil.audit.report.gate import gate
 from scoreveil.audit.report.verdict import verdict

@@ -12,7 +12,6 @@ command line render. Start at `study/run.py`: a plan, a subject, and what is fou
 
     cache.py      what took long, kept on disk
     data/         records.py     score vectors, members and others   images.py      labelled images
-                  benchmarks.py  MNIST, Fashion-MNIST, CIFAR-10      adult.py       a census table
                   tables.py      tables of records
     networks/     training.py    any network, killed or not          inverter.py    from scores back to pictures
     attacks/      interface.py   what every attack is: start here    __init__.py    all of them, by name

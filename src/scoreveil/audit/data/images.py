@@ -136,28 +136,5 @@ def _decoded(name: str, content: bytes, side: int) -> tuple[Bytes, bool]:
         raise ValueError(f"Expected a picture in {name}, got an unreadable one: {error}.") from error
 
 
-# Pixels
-
-
-def resize(pixels: Pixels, side: int) -> Pixels:
-    """Bilinear, with half-pixel centres; for enlarging. Plain arithmetic, so that digests agree across machines."""
-    resized = np.empty((*pixels.shape[:2], side, side), np.float32)
-    for start in range(0, len(pixels), 1024):  # few enough to stay in the processor's cache
-        block = pixels[start : start + 1024]
-        for axis in (2, 3):
-            block = _enlarged(block, axis, side)
-        resized[start : start + 1024] = block
-    return resized
-
-
-def _enlarged(pixels: Pixels, axis: int, side: int) -> Pixels:
-    last = pixels.shape[axis] - 1
-    centre = np.clip((np.arange(side) + 0.5) * (last + 1) / side - 0.5, 0, last)
-    low = centre.astype(np.int64)
-    weight = (centre - low).astype(np.float32).reshape(-1, *[1] * (3 - axis))
-    below, above = pixels.take(low, axis), pixels.take(np.minimum(low + 1, last), axis)
-    return np.asarray(below + (above - below) * weight)
-
-
 def unit(pixels: Bytes) -> Pixels:
     return np.ascontiguousarray(pixels).astype(np.float32) / np.float32(255)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from scoreveil.audit.data import adult, benchmarks
+from experiments.data import adult, benchmarks
 
 ROWS = (
     "39, State-gov, 77516, Bachelors, 13, Single, Adm-clerical, Not-in-family, White, Male, 2174, 0, 40, Cuba, <=50K",

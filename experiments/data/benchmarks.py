@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from experiments.data import adult
 from scoreveil.audit import cache
-from scoreveil.audit.data import adult
-from scoreveil.audit.data.images import SIDE, Bytes, Images, from_pictures, resize, unit
+from scoreveil.audit.data.images import SIDE, Bytes, Images, Pixels, from_pictures, unit
 from scoreveil.audit.data.records import Integers
 
 DIGITS = tuple("0123456789")
@@ -187,6 +187,26 @@ def _checked(pixels: Bytes, labels: Integers, file: Path) -> tuple[Bytes, Intege
         found = f"{labels.shape} up to {labels.max(initial=0)}"
         raise ValueError(f"Expected {CIFAR10_BATCH} labels from 0 to 9 in {file}, got {found}.")
     return pixels, labels
+
+
+def resize(pixels: Pixels, side: int) -> Pixels:
+    """Bilinear, with half-pixel centres; for enlarging. Plain arithmetic, so that digests agree across machines."""
+    resized = np.empty((*pixels.shape[:2], side, side), np.float32)
+    for start in range(0, len(pixels), 1024):  # few enough to stay in the processor's cache
+        block = pixels[start : start + 1024]
+        for axis in (2, 3):
+            block = _enlarged(block, axis, side)
+        resized[start : start + 1024] = block
+    return resized
+
+
+def _enlarged(pixels: Pixels, axis: int, side: int) -> Pixels:
+    last = pixels.shape[axis] - 1
+    centre = np.clip((np.arange(side) + 0.5) * (last + 1) / side - 0.5, 0, last)
+    low = centre.astype(np.int64)
+    weight = (centre - low).astype(np.float32).reshape(-1, *[1] * (3 - axis))
+    below, above = pixels.take(low, axis), pixels.take(np.minimum(low + 1, last), axis)
+    return np.asarray(below + (above - below) * weight)
 
 
 IDX = {"mnist": ("MNIST", DIGITS), "fashion-mnist": ("Fashion-MNIST", CLOTHES)}
