@@ -44,9 +44,9 @@ from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.neural_network import MLPClassifier
 
+from experiments.data import benchmarks
 from gateway import BIN, ONE_THREAD, ROOT, Process, free_ports
 from scoreveil import Smoothing, Veil, fit
-from scoreveil.audit.data import benchmarks
 from scoreveil.audit.study.metrics import auc
 from scoreveil.fitting.cost import auroc
 from smoothing import as_labels, models, table

@@ -8,13 +8,13 @@ A veil that was not fitted, with `answers = 1`: near-duplicates share an answer.
 labels, where they change, and which answers were drawn anew (the gateway does not tell: it is given more than it could
 have). Error: the mean distance of its estimate to the raw top score, over records.
 
-*Walk*: 1,500 questions on the line from a training record to one with another label, through the border where the label
-changes and as far again behind it, in random order. It takes the odds of the label to grow evenly along the line.
-*Near-duplicates*: 1,000 copies, half of them moved by 1e-6, half by the smallest number there is in a feature that is 0.
-*Ignored*: 1,000 questions that differ far, in features alone that the model ignores. *Nudged*: in those that it uses as
-well, by so little that the scores stay the same within .01. *Labels alone*: no answer is looked at. How far away the
-border is tells the score, as it does of the other records, whose raw scores this attacker is given; then the same
-attacker with one answer, and with the whole walk.
+*Walk*: 1,500 questions on the line from a training record to one with another label, through the border where the
+label changes and as far again behind it, in random order. It takes the odds of the label to grow evenly along the
+line. *Near-duplicates*: 1,000 copies, half of them moved by 1e-6, half by the smallest number there is in a feature
+that is 0. *Ignored*: 1,000 questions that differ far, in features alone that the model ignores. *Nudged*: in those
+that it uses as well, by so little that the scores stay the same within .01. *Labels alone*: no answer is looked at.
+How far away the border is tells the score, as it does of the other records, whose raw scores this attacker is given;
+then the same attacker with one answer, and with the whole walk.
 """
 
 import argparse

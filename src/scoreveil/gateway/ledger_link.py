@@ -6,9 +6,10 @@ with nothing spent, so a gateway whose secret is missing or another does not sta
 
 import asyncio
 from collections.abc import Mapping
+from pathlib import Path
 
 from scoreveil.gateway import logs, secrets
-from scoreveil.gateway.config import Config, LedgerSettings, Model
+from scoreveil.gateway.config import SQLITE, Config, LedgerSettings, Model
 from scoreveil.gateway.secrets import Keys
 from scoreveil.ledger import Ledger, LedgerUnavailable, NoLedger, open_books, open_ledger
 from scoreveil.ledger.releases import unit_fact
@@ -126,6 +127,8 @@ def load_keys(config: Config) -> Keys | None:
 
 
 async def _is_used(settings: LedgerSettings) -> bool:
+    if settings.url.startswith(SQLITE) and not Path(settings.url.removeprefix(SQLITE)).exists():
+        return False  # neither may its folder be
     try:
         return bool(await (await open_books(settings.url)).facts())
     except NoLedger:
