@@ -143,11 +143,11 @@ def fit(
     files = nonmembers, nonmember_labels, members, member_labels
     used = None
     if model is not None:
-        if any(file is not None for file in files) or served is not None:
+        if any(file is not None for file in files) or not served.is_plain:
             raise ValueError("--model is asked for its scores: give its data, and no files of scores, labels or shape.")
         fitted_by = {name: value for name, value in settings.items() if name in ("advantage", "beyond", "regions")}
         found, used = smoothed.scores_of(model, member_data, nonmember_data, smoothing, **fitted_by)
-        others, inside, note = read_both(**found, columns=None, shape=None)
+        others, inside, note = read_both(**found, columns=None)
     elif nonmembers is None or member_data is not None or nonmember_data is not None or smoothing != "none":
         raise ValueError("Give --nonmembers with a file of scores; or --model with its data, which can be smoothed.")
     else:
@@ -498,9 +498,9 @@ def verify(
     3 where they surely exceed what is stated.
     """
     served, veil = options.shape(shape, threshold, logits), _load(path)
-    if served is not None and veil.shape is not None:
+    if not (served.is_plain or veil.shape.is_plain):
         raise ValueError("The veil has its shape already; leave --shape and its options out.")
-    if served is not None:
+    if not served.is_plain:
         veil = Veil(veil.mechanism, shape=served, model=veil.model, smoothing=veil.smoothing)
     sides: Sides = (nonmembers, nonmember_labels, members, member_labels)
     if any(sides) and not (members and nonmembers):

@@ -26,8 +26,8 @@ from scoreveil.audit.study.shadows import Progress, silent
 from scoreveil.audit.study.subjects import Subject
 from scoreveil.fitting import cost
 from scoreveil.fitting.decision import Evidence
-from scoreveil.fitting.records import Scored, in_words, read
-from scoreveil.shapes import ManyLabels
+from scoreveil.fitting.records import Scored, read
+from scoreveil.shapes import Shape
 from scoreveil.veil import Veil
 
 
@@ -89,7 +89,7 @@ class _Seen:
 
 def run(
     subject: Subject,
-    shape: ManyLabels,
+    shape: Shape,
     names: tuple[str, ...] = (),
     epsilons: Iterable[float | None] = (None,),
     command: str = "",
@@ -135,7 +135,7 @@ def run(
     return LabelsStudy(meta, called, whole, tuple(studies.values()), tuple(worth), evidence, notes)
 
 
-def _seen(subject: Subject, shape: ManyLabels, answer: Defense | None) -> _Seen:
+def _seen(subject: Subject, shape: Shape, answer: Defense | None) -> _Seen:
     """The subject through a veil, or as it is."""
     seen = _Seen(subject.target, subject.shadow)
     if answer is not None:
@@ -143,7 +143,7 @@ def _seen(subject: Subject, shape: ManyLabels, answer: Defense | None) -> _Seen:
     return seen.through(lambda side: replace(side, scores=shape.vectors(side.scores)))
 
 
-def _veiled(subject: Subject, shape: ManyLabels, epsilon: float | None, seed: int) -> Defense:
+def _veiled(subject: Subject, shape: Shape, epsilon: float | None, seed: int) -> Defense:
     """The veil that was given, or one for each fold."""
     if subject.veil is None:
         return cross_fitted(subject.everyone, epsilon, seed, shape)
@@ -170,7 +170,7 @@ def _result(attack: Attack, shadow: Membership, target: Membership, setting: Set
     return judged(setting, attack.name, attack.knows_label, target.truth, scorer(target.records), began, about_it)
 
 
-def _worth(subject: Subject, shape: ManyLabels, answer: Defense | None, setting: Setting) -> list[Worth]:
+def _worth(subject: Subject, shape: Shape, answer: Defense | None, setting: Setting) -> list[Worth]:
     """What is served is worth, and with the undefended scores what the label alone is worth."""
     if subject.reference.labels is None or subject.target.nonmembers.labels is None:
         return []
@@ -181,7 +181,7 @@ def _worth(subject: Subject, shape: ManyLabels, answer: Defense | None, setting:
     alone = cost.label_alone(reference)(asked)
     if answer is None:
         return [_measured(UNDEFENDED, asked, asked.said), _measured(LABEL, asked, alone)]
-    said = in_words(shape, subject.target.nonmembers.defended(answer).scores)
+    said = shape.said(subject.target.nonmembers.defended(answer).scores)
     return [_measured(setting, asked, said)]
 
 
