@@ -414,7 +414,7 @@ class Veil:
 
     def with_shape(self, shape: Shape) -> "Veil":
         """The same veil for scores that are served in another way."""
-        return self._with(shape=shape)
+        return self if shape == self.shape else self._with(shape=shape)
 
     def _with(self, **changed: Any) -> "Veil":
         same = {"shape": self.shape, "secret": self._secret, "model": self.model, "rng": self._rng}

@@ -23,7 +23,7 @@ from scoreveil.audit.study.shadows import Progress, silent
 from scoreveil.audit.study.subjects import Subject, from_given
 from scoreveil.fitting.decision import Advice, Outcome
 from scoreveil.fitting.evidence import may_be_fitted_on
-from scoreveil.shapes import VECTORS, Shape
+from scoreveil.shapes import VECTORS, Shape, said_beside
 from scoreveil.veil import Veil
 
 
@@ -251,10 +251,8 @@ def given_veil(veil: Veil | str | PathLike[str] | None, shape: Shape, epsilon: A
         )
     if epsilon is not None:
         raise ValueError("A veil that was fitted has its ε: leave epsilon out.")
-    if not (shape.is_plain or loaded.shape.is_plain):
-        raise ValueError("A veil that was fitted has its shape: leave shape out.")
-    if not shape.is_plain:
-        loaded = Veil(loaded.mechanism, shape=shape, model=loaded.model, smoothing=loaded.smoothing)
+    refusal = "A veil that was fitted has its shape: leave shape out."
+    loaded = loaded.with_shape(said_beside(loaded.shape, shape, refusal))
     own = None if math.isinf(loaded.epsilon) else float(loaded.epsilon)
     return loaded, loaded.shape, [own]
 
@@ -291,5 +289,5 @@ def of_labels(subject: Subject, plan: studies.StudyPlan, command: str, progress:
     assert subject.served is not None
     others = subject.served[1]
     tried = [epsilon for name, epsilon in plan.settings if name == VEIL]
-    found = many_labels.run(subject, others.shape, others.names, tried, command, plan.seed, plan.jobs, progress)
+    found = many_labels.run(subject, others.names, tried, command, plan.seed, plan.jobs, progress)
     return LabelsAudit(found, subject)

@@ -16,6 +16,7 @@ from scoreveil.cli.terminal import err, out, program
 from scoreveil.extras import needs
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.promises import Attacker, Evidence
+from scoreveil.shapes import said_beside
 from scoreveil.veil import Veil
 
 if TYPE_CHECKING:  # scipy takes a while to import; only those who fit wait for it
@@ -498,10 +499,8 @@ def verify(
     3 where they surely exceed what is stated.
     """
     served, veil = options.shape(shape, threshold, logits), _load(path)
-    if not (served.is_plain or veil.shape.is_plain):
-        raise ValueError("The veil has its shape already; leave --shape and its options out.")
-    if not served.is_plain:
-        veil = Veil(veil.mechanism, shape=served, model=veil.model, smoothing=veil.smoothing)
+    refusal = "The veil has its shape already; leave --shape and its options out."
+    veil = veil.with_shape(said_beside(veil.shape, served, refusal))
     sides: Sides = (nonmembers, nonmember_labels, members, member_labels)
     if any(sides) and not (members and nonmembers):
         raise ValueError("What tells members from others is counted on both: give --members and --nonmembers.")

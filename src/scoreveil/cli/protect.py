@@ -17,7 +17,7 @@ from scoreveil.cli import options
 from scoreveil.cli.terminal import progress_bar
 from scoreveil.mechanisms.mechanism import DEFAULT_MECHANISM, make
 from scoreveil.mechanisms.scores import NEGATIVE, NO_SUM
-from scoreveil.shapes import Shape, TopK
+from scoreveil.shapes import Shape, TopK, said_beside
 from scoreveil.veil import Veil
 
 SHAPES = ("one_column", "many_labels", "top_k")
@@ -136,9 +136,8 @@ def protect(
         if (epsilon, keep, reference, mechanism) != (None, None, None, DEFAULT_MECHANISM):
             raise ValueError("--veil has its epsilon and options already; give it alone, or leave it out.")
         loaded = Veil.load(fitted).for_scores()
-        if not (served.is_plain or loaded.shape.is_plain):
-            raise ValueError("--veil has its shape already; leave --shape and its options out.")
-        found, served = loaded.mechanism, served if loaded.shape.is_plain else loaded.shape
+        refusal = "--veil has its shape already; leave --shape and its options out."
+        found, served = loaded.mechanism, said_beside(loaded.shape, served, refusal)
     elif epsilon is None:
         raise ValueError("Say how much may show through: --epsilon, such as 2, or a fitted --veil.")
     else:

@@ -26,7 +26,7 @@ from scoreveil.inference_protocol.tensors import TensorSpec
 from scoreveil.ledger.ledger import Horizon
 from scoreveil.ledger.releases import MAX_OUTCOME, MAX_UNITS, Repeat
 from scoreveil.mechanisms.guarantee import Guarantee
-from scoreveil.shapes import VECTORS, Shape, TopK
+from scoreveil.shapes import VECTORS, Shape
 from scoreveil.veil import Veil
 
 SQLITE = "sqlite:///"
@@ -393,12 +393,12 @@ class Model(ConfigTable, frozen=True):
 
     def _served_shape(self, fitted: Veil) -> Shape:
         """The shape that a saved veil brings; one that was fitted on whole vectors takes lists of the largest too."""
-        classes = fitted.mechanism.classes
-        if self.shape == "top_k" and fitted.shape.is_plain and classes is not None:
+        classes, said = fitted.mechanism.classes, self._said_shape()
+        if said.is_list and fitted.shape.is_plain and classes is not None:
             same = self.classes in (None, classes)
             _require(same, f"the veil was fitted for {classes} classes, and classes is another number")
             _require(self.outputs == "scores", "logits of a list do not tell what the rest has; serve probabilities")
-            return TopK(classes)
+            return shapes.make(said.name, classes=classes)
         same = self.shape is None or self._agrees(fitted.shape)
         _require(same, f"the veil was fitted for {_shape_words(fitted.shape)}")
         _require(
@@ -410,9 +410,9 @@ class Model(ConfigTable, frozen=True):
         """Whether a fitted veil's shape is the one that the table names, as far as it does."""
         if shape.name != self.shape:
             return False
-        said = self._said_shape()
+        said, own = self._said_shape().settings(), shape.settings()
         given = [key for key in ("threshold", "classes") if getattr(self, key) is not None]
-        return all(getattr(shape, key) == getattr(said, key) for key in given)
+        return all(own[key] == said[key] for key in given)
 
     @property
     def each_releases(self) -> int | None:
@@ -422,7 +422,8 @@ class Model(ConfigTable, frozen=True):
         if not shape.holds_several:
             _require(self.releases is None, "releases is for many labels, or for a vector at each of several places")
             return 1
-        if shape.has_labels and (labels := _labels(veil)) is not None:
+        labels = veil.mechanism.together if veil.mechanism.together > 1 else shape.labels  # as fitted, or as thresholds
+        if shape.has_labels and labels is not None:
             _require(
                 self.releases in (None, labels), f"the veil is for {labels} labels, and releases is another number"
             )
@@ -494,13 +495,6 @@ def memory_words(model: Model) -> str:
     else:
         count = f"answers of {'ρ' if model.unit == 'rho' else 'ε'} = {memory.epsilon:g} in all"
     return f"{count} for a record and its near-duplicates, then {then}"
-
-
-def _labels(veil: Veil) -> int | None:
-    """How many labels there are, where thresholds or a fit tell."""
-    if veil.mechanism.together > 1:
-        return veil.mechanism.together
-    return veil.shape.labels
 
 
 def _shape_words(shape: Shape) -> str:

@@ -16,7 +16,7 @@ reaches it, to the last bit.
 
 from scoreveil.shapes.more_axes import MoreAxes
 from scoreveil.shapes.pairs import as_columns, as_pairs, read_pairs
-from scoreveil.shapes.shape import Shape, given, make, restored
+from scoreveil.shapes.shape import Shape, given, make, restored, said_beside
 from scoreveil.shapes.top_k import TopK, scaled
 from scoreveil.shapes.vectors import VECTORS, Vectors
 from scoreveil.shapes.yes_no import ManyLabels, OneColumn
@@ -35,5 +35,6 @@ __all__ = [
     "make",
     "read_pairs",
     "restored",
+    "said_beside",
     "scaled",
 ]

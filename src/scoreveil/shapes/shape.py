@@ -204,6 +204,17 @@ def given(shape: Any) -> Shape:
     return shape
 
 
+def said_beside(own: Shape, said: Shape, refusal: str) -> Shape:
+    """The shape of a veil: its own, or where it has the default the one that is said beside it.
+
+    Raises:
+        ValueError: It has its own, and another one is said; with this refusal.
+    """
+    if not (own.is_plain or said.is_plain):
+        raise ValueError(refusal)
+    return said if own.is_plain else own
+
+
 def make(name: str, **options: Any) -> Shape:
     """The shape of a name; an option that is None counts as not given.
 
