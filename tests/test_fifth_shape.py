@@ -2,6 +2,7 @@
 
 import asyncio
 import pickle
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from scoreveil import Veil, audit, files, fit
+import scoreveil
+from scoreveil import Veil, audit, files, fit, shapes
 from scoreveil.cli import main
 from scoreveil.files import BadRows, Cleaning
 from scoreveil.gateway import config_file, opening
@@ -182,10 +184,24 @@ def test_an_audit_attacks_it_and_the_command_line_verifies_its_veil(
 
 def test_what_cannot_be_fitted_or_attacked_says_so(records: tuple[np.ndarray, ...]) -> None:
     class Refused(Percent):
-        unfit = "Percentages of this kind are not fitted."
+        why_not_fitted = "Percentages of this kind are not fitted."
 
     others, labels, members, member_labels = records
-    with pytest.raises(ValueError, match=Refused.unfit):
+    with pytest.raises(ValueError, match=Refused.why_not_fitted):
         fit(*records, shape=Refused())
-    with pytest.raises(ValueError, match=Refused.unfit):
+    with pytest.raises(ValueError, match=Refused.why_not_fitted):
         audit.run(members, others, member_labels, labels, shape=Refused())
+
+
+def test_nobody_outside_asks_which_shape_it_is() -> None:
+    names = {kind.__name__ for kind in vars(shapes).values() if isinstance(kind, type) and issubclass(kind, Shape)}
+    asks = re.compile(rf"isinstance\([^)]*\b({'|'.join(names)})\b|getattr\([\w.]*shape,")
+    root = Path(scoreveil.__file__).parent
+    found = [
+        f"{path.relative_to(root)}: {line.strip()}"
+        for path in sorted(root.rglob("*.py"))
+        if path.parent.name != "shapes"
+        for line in path.read_text().splitlines()
+        if asks.search(line)
+    ]
+    assert found == []

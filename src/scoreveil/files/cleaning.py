@@ -249,9 +249,9 @@ def _rescaled(given: Rows, unit: float, shape: Shape) -> Rows:
 
 
 def _labels_alone(scores: Rows, shape: Shape) -> Rows:
-    """1 for the top class of each row, NaN for rows that have none; a yes or no has no room for a label alone."""
+    """1 for the top class of each row, NaN for rows that have none; others have no room for a label alone."""
     rows = np.zeros_like(scores)
-    readable = np.isfinite(scores).all(axis=1) & (not shape.is_binary)
+    readable = np.isfinite(scores).all(axis=1) & (shape.sums_to_one or shape.is_list)
     rows[readable, scores[readable].argmax(axis=1)] = 1
     rows[~readable] = np.nan
     return rows

@@ -137,8 +137,8 @@ def read_sides(
     Raises:
         ValueError: They are not score vectors, or not labels; the message names side and row.
     """
-    if shape.unfit:
-        raise ValueError(shape.unfit)
+    if shape.why_not_fitted:
+        raise ValueError(shape.why_not_fitted)
     served, names = dict[str, Floats](), list[str]()
     for who, (scores, _) in given.items():
         hint = ""

@@ -31,17 +31,9 @@ def probabilities(rows: Array, outputs: Outputs, shape: Shape = VECTORS) -> Arra
         wide = np.hstack([np.zeros_like(wide), wide] if in_logits else [1 - wide, wide])
     if in_logits:
         with np.errstate(invalid="ignore", over="ignore"):  # infinite logits become NaN, which is no score
-            wide = _sigmoid(wide) if shape.is_binary else _softmax(wide)
+            made = shape.of_logits(wide)
+        wide = np.where(np.isfinite(wide), made, np.nan) if shape.is_binary else made
     return wide.astype(rows.dtype if rows.dtype.kind == "f" else np.float64)
-
-
-def _softmax(logits: Array) -> Array:
-    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
-
-
-def _sigmoid(logits: Array) -> Array:
-    return np.where(np.isfinite(logits), 1 / (1 + np.exp(-logits)), np.nan)
 
 
 def declared(spec: TensorSpec, shape: Shape = VECTORS) -> TensorSpec:

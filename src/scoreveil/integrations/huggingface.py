@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoreveil.extras import needs
-from scoreveil.integrations.records import LogitsCheck, RecordVeil, is_yes_or_no, sigmoid, softmax
+from scoreveil.integrations.records import LogitsCheck, RecordVeil, check_no_logits
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.mechanism import Mechanism
 from scoreveil.shapes import VECTORS, ManyLabels, MoreAxes, OneColumn, Shape
@@ -61,9 +61,10 @@ class VeiledPipeline:
         self._pipeline = pipeline
         self._veil = RecordVeil(_shaped(epsilon, _shape(pipeline), options))
         shape = self._veil.veil.shape
-        if not (is_yes_or_no(shape) or shape.is_plain):
+        check_no_logits(shape)
+        if not (shape.is_binary or shape.is_plain):
             raise ValueError(f"A text has a score for every label, veiled before it is listed; remove {shape!r}.")
-        self._apply = sigmoid if shape.is_binary else softmax
+        self._apply = shape.of_logits
         self._check = LogitsCheck(shape, "The model", WAY_OUT)
 
     def __call__(self, inputs: Text | Sequence[Text], *, top_k: int | Literal["best"] | None = "best") -> Any:
@@ -142,7 +143,7 @@ class VeiledTokenPipeline:
             answer = bare.forward(part, **bare._forward_params)
             logits = answer["logits"].double().numpy()  # (1, tokens, labels)
             self._check(logits)
-            veiled = self._veil(softmax(logits), [[text], [str(number)]])
+            veiled = self._veil(self._veil.veil.shape.of_logits(logits), [[text], [str(number)]])
             # what comes after takes the softmax, which gives these very scores
             parts.append({**answer, "logits": torch.from_numpy(veiled).log()})
         return list(bare.postprocess(parts, **bare._postprocess_params))

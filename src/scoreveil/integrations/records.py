@@ -100,18 +100,6 @@ class LogitsCheck:
         self.is_settled = not looks_so
 
 
-def softmax(logits: Rows) -> Rows:
-    """Probabilities of the classes on the last axis, in the dtype of the logits."""
-    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
-
-
-def sigmoid(logits: Rows) -> Rows:
-    """A probability of yes for each logit, in its dtype."""
-    with np.errstate(over="ignore"):
-        return np.asarray(1 / (1 + np.exp(-logits)))
-
-
 def check_axes(scores: Any, shape: Shape) -> None:
     """Refuse scores with more than two axes where nobody said that classes are on the last: pictures have them first.
 
@@ -124,15 +112,10 @@ def check_axes(scores: Any, shape: Shape) -> None:
         )
 
 
-def is_yes_or_no(shape: Shape) -> bool:
-    """Whether each score is a yes or no of its own: of logits, the sigmoid is taken and not the softmax.
-
-    Raises:
-        ValueError: The shape is one of logits, which are turned into probabilities before.
-    """
+def check_no_logits(shape: Shape) -> None:
+    """Refuse a shape of logits, where these are turned into probabilities before."""
     if shape.takes_logits:
         raise ValueError("Scores are probabilities when they are veiled; give a shape without logits=True.")
-    return shape.is_binary
 
 
 def record_tags(rows: int, inputs: Iterable[Any]) -> list[bytes]:

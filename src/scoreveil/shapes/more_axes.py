@@ -23,7 +23,7 @@ class MoreAxes(Shape, name="more_axes"):
     sums_to_one = True
     has_places = True
     can_smooth = False
-    unaudited = "Answers about many places are not attacked: audit the scores (n, k) of one place at a time."
+    why_not_audited = "Answers about many places are not attacked: audit the scores (n, k) of one place at a time."
 
     def check_layout(self, layout: Sequence[int]) -> None:
         if len(layout) < 3 or layout[-1] < 2:

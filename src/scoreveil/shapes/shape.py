@@ -44,8 +44,8 @@ class Shape(ABC):
     has_places: ClassVar[bool] = False  # a record has a vector at each of several places
 
     can_smooth: ClassVar[bool] = True
-    unfit: ClassVar[str] = ""  # why such scores are neither fitted nor attacked, a sentence; empty where they are
-    unaudited: ClassVar[str] = ""  # why they are not attacked
+    why_not_fitted: ClassVar[str] = ""  # nor attacked; a sentence, empty where they are
+    why_not_audited: ClassVar[str] = ""
 
     def __init_subclass__(cls, name: str = "", **more: Any) -> None:
         super().__init_subclass__(**more)
@@ -171,6 +171,11 @@ class Shape(ABC):
     def by_label(self, labels: int) -> tuple["Shape", ...]:
         """How each of so many labels is served by itself."""
         return (self,)
+
+    def of_logits(self, logits: Rows) -> Rows:
+        """Probabilities of what a model gives before its last layer, in its dtype: the softmax of the last axis."""
+        powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
 
     def of_classes(self, scores: Rows) -> Rows:
         """Probabilities of all classes, (n, k), as they are served."""

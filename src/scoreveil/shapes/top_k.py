@@ -37,7 +37,7 @@ class TopK(Shape, name="top_k"):
     expected = "the largest probabilities of each row, whose sum is at most 1"
     is_list = True
     can_smooth = False
-    unfit = "Lists of the top classes are not fitted or attacked: give whole score vectors, and no shape."
+    why_not_fitted = "Lists of the top classes are not fitted or attacked: give whole score vectors, and no shape."
 
     def __post_init__(self) -> None:
         whole = isinstance(self.classes, int) and not isinstance(self.classes, bool)

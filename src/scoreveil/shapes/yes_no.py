@@ -44,6 +44,11 @@ class YesNo(Shape):
         plain = replace(self, threshold=0.5)  # which leaves probabilities as they are
         return np.asarray(plain.vectors(served).reshape(-1, 2))
 
+    def of_logits(self, logits: Rows) -> Rows:
+        """Of each the sigmoid."""
+        with np.errstate(over="ignore"):
+            return np.asarray(1 / (1 + np.exp(-logits)))
+
     @property
     def takes_logits(self) -> bool:
         return self.logits

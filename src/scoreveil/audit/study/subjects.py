@@ -173,8 +173,8 @@ def from_given(
     Raises:
         ValueError: Records are missing on one side, or are not scores or labels.
     """
-    if shape.unaudited:
-        raise ValueError(shape.unaudited)
+    if shape.why_not_audited:
+        raise ValueError(shape.why_not_audited)
     there = {name: each for name, each in given.items() if each[0] is not None}
     for name, (scores, labels) in given.items():
         if scores is None and (labels is not None or name in ("members", "nonmembers")):
