@@ -16,7 +16,7 @@ import numpy as np
 
 from scoreveil import Veil
 from scoreveil.mechanisms import loading
-from scoreveil.shapes import ManyLabels, OneColumn, Shape, TopK
+from scoreveil.shapes import VECTORS, ManyLabels, OneColumn, Shape, TopK
 
 EPSILON = 0.5
 
@@ -26,7 +26,7 @@ class Case:
     """A shape with scores, and plain vectors to compare with."""
 
     name: str
-    shape: Shape | None
+    shape: Shape
     scores: Any
     plain_name: str
     plain: Any
@@ -52,7 +52,7 @@ def cases(vectors: int) -> list[Case]:
         Case("ten labels, float32", ManyLabels(), labels.astype(np.float32), "2 classes", two),
         Case("the 5 largest", TopK(), top, "5 classes", top / top.sum(axis=1, keepdims=True)),
         Case("the 5 largest of 100", TopK(100), top, "100 classes", many),
-        Case("ten places", None, many.reshape(-1, 10, 100), "100 classes", many),
+        Case("ten places", VECTORS, many.reshape(-1, 10, 100), "100 classes", many),
     ]
 
 

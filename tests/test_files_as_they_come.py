@@ -19,7 +19,7 @@ from score_files import SECRET, leftovers, make_scores, save_scores, small_batch
 from scoreveil import Veil, files, raw_columns
 from scoreveil.cli import main
 from scoreveil.files import BadRows, Cleaning, compression, json_lines, score_file, text
-from scoreveil.shapes import OneColumn, TopK
+from scoreveil.shapes import VECTORS, OneColumn, TopK
 
 
 def written(path, text):
@@ -576,7 +576,7 @@ def test_a_file_with_one_column_of_probabilities(tmp_path, threshold):
     source = written(
         tmp_path / "in.csv", "id,fraud\n" + "".join(f"{i},{value!r}\n" for i, value in enumerate(p.tolist()))
     )
-    veil = Veil(2.0, shape=None if threshold is None else OneColumn(threshold))
+    veil = Veil(2.0, shape=VECTORS if threshold is None else OneColumn(threshold))
     done, out = protected(source, veil, columns="fraud")
     z = np.loadtxt(out, delimiter=",", skiprows=1)[:, 1]
     assert (done.classes, done.columns, done.untouched) == (1, ("fraud",), ("id",))

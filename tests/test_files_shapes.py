@@ -11,7 +11,7 @@ from scoreveil import Veil, files
 from scoreveil.cli import main
 from scoreveil.files import BadRows, Cleaning
 from scoreveil.fitting.records import read as read_records
-from scoreveil.shapes import ManyLabels, OneColumn, Shape, TopK
+from scoreveil.shapes import VECTORS, ManyLabels, OneColumn, Shape, TopK
 
 SECRET = bytes(range(32))
 
@@ -37,7 +37,7 @@ def write_lists(path: Path, n: int = 30) -> Path:
     return path
 
 
-def protect(source: Path, shape: Shape | None, columns: str | None = None, **cleaning: Any) -> Path:
+def protect(source: Path, shape: Shape, columns: str | None = None, **cleaning: Any) -> Path:
     target = source.with_stem(source.stem + "-out")
     veil = Veil(1.0, shape=shape, secret=SECRET)
     files.protect(source, target, veil, columns, cleaning=Cleaning(**cleaning))
@@ -58,9 +58,11 @@ def test_many_labels_of_a_table_get_the_answers_of_the_array(tmp_path: Path, sha
 def test_one_column_gets_the_answers_of_the_array(tmp_path: Path) -> None:
     scores = labels(k=1)
     np.save(tmp_path / "in.npy", scores)
-    for shape in (None, OneColumn(0.3), OneColumn(0.3, logits=True)):
+    for shape in (VECTORS, OneColumn(0.3), OneColumn(0.3, logits=True)):
         out = protect(tmp_path / "in.npy", shape)
-        np.testing.assert_array_equal(np.load(out), Veil(1.0, shape=shape or OneColumn(), secret=SECRET)(scores))
+        np.testing.assert_array_equal(
+            np.load(out), Veil(1.0, shape=OneColumn() if shape == VECTORS else shape, secret=SECRET)(scores)
+        )
         out.unlink()
 
 
@@ -86,7 +88,7 @@ def test_places_of_an_array_are_veiled_each_and_counted(tmp_path: Path) -> None:
     with pytest.raises(BadRows, match="row 3, place 1, 2: the scores sum to more than 1"):
         files.protect(tmp_path / "bad.npy", tmp_path / "out.npy", Veil(0.5))
     with pytest.raises(ValueError, match="--on-bad-row label-only is for rows of one vector"):
-        protect(tmp_path / "bad.npy", None, on_bad_row="label-only")
+        protect(tmp_path / "bad.npy", VECTORS, on_bad_row="label-only")
     assert not (tmp_path / "out.npy").exists()
 
 

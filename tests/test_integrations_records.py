@@ -8,7 +8,7 @@ import scipy.sparse
 from scoreveil.integrations.columns import ColumnVeil
 from scoreveil.integrations.records import RecordVeil, record_tags
 from scoreveil.label_columns import asked_scores
-from scoreveil.shapes import ManyLabels, MoreAxes, OneColumn
+from scoreveil.shapes import VECTORS, ManyLabels, MoreAxes, OneColumn
 
 SECRET = b"a secret of the tests"
 NUMBERS = np.array([[1.0, 0.0, 2.0], [3.0, 4.0, 0.0]])
@@ -86,10 +86,10 @@ def test_what_a_classifier_answers_becomes_scores_of_the_shape():
     listed = [np.array([[0.9, 0.1]]), np.array([[0.3, 0.7]]), np.array([[1.0]])]
     assert asked_scores(listed, ManyLabels(), [[0, 1], [0, 1], [0]]).tolist() == [[0.1, 0.7, 0.0]]
     assert asked_scores(listed[:2], ManyLabels()).tolist() == [[0.1, 0.7]]
-    assert asked_scores([[0.9, 0.1]], None).tolist() == [[0.9, 0.1]], "a list of numbers is an array"
+    assert asked_scores([[0.9, 0.1]], VECTORS).tolist() == [[0.9, 0.1]], "a list of numbers is an array"
     assert asked_scores(listed[0], OneColumn()).tolist() == [[0.1]]
     with pytest.raises(ValueError, match="several labels a record"):
-        asked_scores(listed, None)
+        asked_scores(listed, VECTORS)
     with pytest.raises(ValueError, match="Label 0 has 3 values"):
         asked_scores([np.full((1, 3), 1 / 3)], ManyLabels())
     with pytest.raises(ValueError, match="Label 0 had one value in training"):

@@ -12,7 +12,7 @@ import torch
 from doc_pages import run_page
 from raw_scores import names_that_answer_with
 from scoreveil.integrations.torch import VeiledModule
-from scoreveil.shapes import ManyLabels, MoreAxes, OneColumn
+from scoreveil.shapes import VECTORS, ManyLabels, MoreAxes, OneColumn
 
 pytestmark = pytest.mark.slow
 
@@ -99,17 +99,17 @@ class WithLayer(torch.nn.Module):
     ],
     ids=["sequential", "sequential within", "own"],
 )
-@pytest.mark.parametrize("shape", [None, ManyLabels()], ids=str)
+@pytest.mark.parametrize("shape", [VECTORS, ManyLabels()], ids=str)
 def test_a_module_whose_last_layer_gives_probabilities_is_refused_as_it_is_wrapped(made, last, shape):
     module = made(last).eval()
     kind = type(last).__name__
     with pytest.raises(ValueError, match=rf'last layer of the module is a {kind}: .*Say outputs="prob') as caught:
         VeiledModule(module, 0.5, shape=shape)
-    assert ("ManyLabels()" in str(caught.value)) == (kind == "Sigmoid" and shape is None)
-    if kind == "Softmax" or shape is not None:
+    assert ("ManyLabels()" in str(caught.value)) == (kind == "Sigmoid" and shape == VECTORS)
+    if kind == "Softmax" or shape != VECTORS:
         z = VeiledModule(module, 0.5, outputs="probabilities", shape=shape)(RECORDS)
         raw = module(RECORDS)
-        assert torch.equal(z.argmax(1), raw.argmax(1)) if shape is None else torch.equal(z >= 0.5, raw >= 0.5)
+        assert torch.equal(z.argmax(1), raw.argmax(1)) if shape == VECTORS else torch.equal(z >= 0.5, raw >= 0.5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16], ids=str)

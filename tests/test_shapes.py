@@ -18,7 +18,7 @@ from scoreveil.accounting import epsilon_after
 from scoreveil.mechanisms import loading
 from scoreveil.mechanisms.isotonic import Isotonic, IsotonicPlan, log_probability
 from scoreveil.mechanisms.scores import BadRow
-from scoreveil.shapes import ManyLabels, MoreAxes, OneColumn, Shape, TopK, as_columns, as_pairs, make
+from scoreveil.shapes import VECTORS, ManyLabels, MoreAxes, OneColumn, Shape, TopK, as_columns, as_pairs, make
 
 SECRET = bytes(range(32))
 DTYPES = ("float16", "float32", "float64")
@@ -269,7 +269,7 @@ def test_the_mass_that_is_listed_tells_nothing_more_than_the_answer_may() -> Non
 @pytest.mark.parametrize("keyed", [False, True])
 def test_every_place_is_veiled_as_a_vector(path: str, dtype: str, keyed: bool) -> None:
     scores = np.random.default_rng(0).dirichlet(np.full(5, 0.3), size=(6, 2, 3)).astype(dtype)
-    for shape in (None, MoreAxes()):
+    for shape in (VECTORS, MoreAxes()):
         answer = Veil(1.0, shape=shape, secret=SECRET if keyed else None)(scores)
         assert (answer.dtype, answer.shape) == (scores.dtype, scores.shape)
         np.testing.assert_array_equal(answer.argmax(axis=-1), scores.argmax(axis=-1))
@@ -418,7 +418,7 @@ def test_tensors_keep_their_dtype_device_and_shape(name: str) -> None:
         (OneColumn(), rng.random((9, 1))),
         (ManyLabels(0.3), rng.random((9, 2))),
         (TopK(), rng.random((9, 4)) / 4),
-        (None, rng.dirichlet(np.ones(3), (9, 2))),
+        (VECTORS, rng.dirichlet(np.ones(3), (9, 2))),
     ]
     for shape, scores in cases:
         given_scores = torch.tensor(scores, dtype=getattr(torch, name), requires_grad=True)
@@ -450,8 +450,8 @@ def test_no_records_give_no_answers(keyed: bool) -> None:
         (ManyLabels((0.2, 0.3)), (0, 2)),
         (TopK(), (0, 3)),
         (TopK(9), (0, 3)),
-        (None, (0, 4, 3)),
-        (None, (2, 0, 3)),
+        (VECTORS, (0, 4, 3)),
+        (VECTORS, (2, 0, 3)),
     ):
         answer = Veil(1.0, shape=shape, secret=SECRET if keyed else None)(np.empty(layout, np.float32))
         assert (answer.shape, answer.dtype) == (layout, np.float32)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scoreveil.shapes import ManyLabels, OneColumn, Shape
+from scoreveil.shapes import Shape
 
 
 def check_values(classes: Any) -> None:
@@ -46,7 +46,7 @@ def yes_columns(given: Any, classes: Any) -> NDArray[Any]:
     )
 
 
-def asked_scores(given: Any, shape: Shape | None, classes: Any = None) -> NDArray[Any]:
+def asked_scores(given: Any, shape: Shape, classes: Any = None) -> NDArray[Any]:
     """What `predict_proba` answered, as scores of a shape.
 
     Args:
@@ -55,10 +55,10 @@ def asked_scores(given: Any, shape: Shape | None, classes: Any = None) -> NDArra
         classes: The classifier's `classes_`, where they are known.
 
     Raises:
-        ValueError: There are several labels a record, and the shape is not `ManyLabels`; or one is not a yes or no.
+        ValueError: There are several labels a record, and the shape has none; or one is not a yes or no.
     """
     if isinstance(given, list) and given and np.ndim(given[0]) == 2:
-        if not isinstance(shape, ManyLabels):
+        if not shape.has_labels:
             raise ValueError("The classifier has several labels a record; give the veil shape=ManyLabels().")
         known = classes if isinstance(classes, list) else [range(np.shape(each)[1]) for each in given]
         if known is not classes and any(len(values) < 2 for values in known):
@@ -66,6 +66,4 @@ def asked_scores(given: Any, shape: Shape | None, classes: Any = None) -> NDArra
         check_values(known)
         return yes_columns(given, known)
     scores = np.asarray(given)
-    if isinstance(shape, OneColumn) and scores.ndim == 2 and scores.shape[1] == 2:
-        return scores[:, 1:]
-    return scores
+    return shape.of_classes(scores) if scores.ndim == 2 and scores.shape[1] == 2 else scores

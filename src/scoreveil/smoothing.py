@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoreveil.randomness import KeyedDraws
-from scoreveil.shapes import MoreAxes, Shape, TopK
+from scoreveil.shapes import VECTORS, Shape
 
 Rows = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -188,9 +188,7 @@ class Smoothing:
         return f"<Smoothing: {self.copies} copies at scale {self.scale:g}>"
 
 
-def smoothed_scores(
-    predict_proba: Callable[[Any], Any], X: Any, smoothing: Smoothing, shape: Shape | None = None
-) -> Rows:
+def smoothed_scores(predict_proba: Callable[[Any], Any], X: Any, smoothing: Smoothing, shape: Shape = VECTORS) -> Rows:
     """Scores read around each record: the label is the model's own at the record, its score the mean over copies.
 
     Args:
@@ -208,7 +206,7 @@ def smoothed_scores(
     return np.concatenate(parts)
 
 
-def averaged(own: Rows, around: Rows, shape: Shape | None = None) -> Rows:
+def averaged(own: Rows, around: Rows, shape: Shape = VECTORS) -> Rows:
     """The scores of `smoothed_scores`, of what a model answers at records and at their copies.
 
     Where the mean puts another class first, as much certainty of the label is mixed in as makes it first by a hair.
@@ -216,17 +214,17 @@ def averaged(own: Rows, around: Rows, shape: Shape | None = None) -> Rows:
     Raises:
         ValueError: Such scores cannot be averaged.
     """
-    if isinstance(shape, (TopK, MoreAxes)):
+    if not shape.can_smooth:
         raise ValueError("Lists of the largest scores, and scores of places, cannot be smoothed: copies have others.")
     mean = around.reshape(-1, *own.shape).mean(axis=0, dtype=np.float64)
-    scores, own_scores = (mean, own) if shape is None else (shape.vectors(mean), shape.vectors(own))
+    scores, own_scores = shape.vectors(mean), shape.vectors(own)
     label = own_scores.argmax(axis=-1)[..., None]
     behind = scores.max(axis=-1, keepdims=True) - np.take_along_axis(scores, label, axis=-1)
     is_first = scores.argmax(axis=-1)[..., None] == label
     mixed = np.where(is_first, 0.0, behind / (1 + behind) + HAIR)
     made = (1 - mixed) * scores
     np.put_along_axis(made, label, np.take_along_axis(made, label, axis=-1) + mixed, axis=-1)
-    return np.asarray(made.astype(own.dtype) if shape is None else shape.restored(made, own))
+    return np.asarray(shape.restored(made, own))
 
 
 # Typical inputs, described

@@ -13,10 +13,10 @@ import numpy as np
 from scoreveil import atomic, shapes
 from scoreveil.mechanisms.guarantee import BrokenPromise, Malformed
 from scoreveil.mechanisms.mechanism import Mechanism, named
-from scoreveil.shapes import Shape
+from scoreveil.shapes import VECTORS, Shape
 from scoreveil.smoothing import Smoothing
 
-Saved = tuple[Mechanism, str, Shape | None, Smoothing | None]
+Saved = tuple[Mechanism, str, Shape, Smoothing | None]
 
 FORMAT = 4
 # what parsing a file that is damaged, or not a veil, may raise
@@ -28,13 +28,13 @@ LARGEST, MOST_EXPANDED = 1 << 28, 200  # bytes that tables take; more only where
 
 
 def save(
-    mechanism: Mechanism, model: str, path: Path, shape: Shape | None = None, smoothing: Smoothing | None = None
+    mechanism: Mechanism, model: str, path: Path, shape: Shape = VECTORS, smoothing: Smoothing | None = None
 ) -> None:
     """Write a mechanism, the name of its model, its shape and smoothing to .npz, or to .json where it has no arrays."""
     arrays = mechanism.arrays()
     about = {"format": FORMAT, "mechanism": mechanism.name, "model": model, **mechanism.settings()}
-    if shape is not None:
-        about["served"] = shape.settings()
+    if served := shape.settings():
+        about["served"] = served
     if smoothing is not None:
         about["smoothing"] = smoothing.settings()
     text = _text({**about, "tables": sorted(arrays), "sha256": _checksum(mechanism, model, shape, smoothing)})
@@ -95,8 +95,7 @@ def _parsed(content: bytes, is_npz: bool) -> Saved:
     if about.pop("format") != FORMAT or sorted(arrays) != about.pop("tables"):
         raise Malformed("Its format is another version's, or tables are missing.")
     kind, model = named(about.pop("mechanism")), str(about.pop("model"))
-    served = about.pop("served", None)
-    shape = None if served is None else shapes.restored(served)
+    shape = shapes.restored(about.pop("served")) if "served" in about else VECTORS
     smoothed = about.pop("smoothing", None)
     smoothing = None if smoothed is None else Smoothing.restored(smoothed)
     if smoothing is not None and smoothing.settings() != smoothed:
@@ -123,18 +122,16 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return settings
 
 
-def _checksum(mechanism: Mechanism, model: str, shape: Shape | None, smoothing: Smoothing | None) -> str:
+def _checksum(mechanism: Mechanism, model: str, shape: Shape, smoothing: Smoothing | None) -> str:
     """Against files that were changed by mistake; whoever changes one on purpose can write another."""
     return hashlib.sha256(fingerprint(mechanism, model, shape, smoothing)).hexdigest()
 
 
-def fingerprint(
-    mechanism: Mechanism, model: str, shape: Shape | None = None, smoothing: Smoothing | None = None
-) -> bytes:
+def fingerprint(mechanism: Mechanism, model: str, shape: Shape = VECTORS, smoothing: Smoothing | None = None) -> bytes:
     """What tells one veil from another: keyed draws of another ε, reference, model or shape must be independent."""
     about = {"mechanism": mechanism.name, "model": model, **mechanism.settings()}
-    if shape is not None:
-        about["served"] = shape.settings()
+    if served := shape.settings():
+        about["served"] = served
     if smoothing is not None:
         about["smoothing"] = smoothing.settings()
     return json.dumps(about, sort_keys=True).encode() + digest(mechanism)

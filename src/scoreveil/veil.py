@@ -31,11 +31,11 @@ from scoreveil.mechanisms import isotonic, loading, messages, per_label, publish
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.mechanism import DEFAULT_MECHANISM, Mechanism, Rows, make
 from scoreveil.mechanisms.reference import Reference
-from scoreveil.mechanisms.scores import Array, BadRow, check_layout, check_rows, is_floating, namespace, to_numpy
+from scoreveil.mechanisms.scores import Array, BadRow, check_rows, namespace, to_numpy
 from scoreveil.outcomes import Outcomes
 from scoreveil.randomness import KeyedDraws
 from scoreveil.secret_file import Secret
-from scoreveil.shapes import MoreAxes, Shape
+from scoreveil.shapes import VECTORS, Shape
 from scoreveil.smoothing import Smoothing
 
 Scores = TypeVar("Scores", bound=Array)
@@ -62,7 +62,7 @@ class VeilOptions(MechanismOptions, total=False):
     """The keyword arguments of `Veil`, for those who pass them on."""
 
     mechanism: str
-    shape: Shape | None
+    shape: Shape
     secret: GivenSecret | None
     model: str
     threads: int
@@ -98,7 +98,7 @@ class Veil:
         epsilon: float | Mechanism,
         mechanism: str = DEFAULT_MECHANISM,
         *,
-        shape: Shape | None = None,
+        shape: Shape = VECTORS,
         secret: GivenSecret | None = None,
         model: str = "",
         rng: np.random.Generator | None = None,
@@ -120,12 +120,9 @@ class Veil:
             raise ValueError("A whole mechanism has its options already; give them there.")
         else:
             self.mechanism = epsilon
-        if shape is not None and not isinstance(shape, Shape):
-            got = f"the class {shape.__name__}" if isinstance(shape, type) else type(shape).__name__
-            raise ValueError(f"Expected a shape of scoreveil.shapes, such as OneColumn(), got {got}.")
         if smoothing is not None and not isinstance(smoothing, Smoothing):
             raise ValueError(f"Expected a Smoothing, got {type(smoothing).__name__}.")
-        self.shape = shape
+        self.shape = shapes.given(shape)
         self.smoothing = smoothing
         self.model = model
         self.threads = threads
@@ -163,16 +160,15 @@ class Veil:
             from scoreveil import frames
 
             veiled = frames.veiled(
-                lambda rows: self._columns(rows, tags), scores, columns, is_vector=self.shape is None
+                lambda rows: self._columns(rows, tags), scores, columns, is_vector=self.shape.is_plain
             )
             return cast(Scores, veiled)
         if columns is not None:
             raise ValueError(f"Columns are named in a table; a {type(scores).__name__} has none.")
-        shape = self._shape_of(scores)
-        if shape is None:
-            check_layout(scores)
+        shape = self.shape.of(getattr(scores, "ndim", 0))
+        shape.check_array(scores)
         if isinstance(scores, np.ndarray):
-            if shape is not None:
+            if not shape.is_plain:
                 return cast(Scores, self._shaped(scores, shape, tags))
             rows = np.ascontiguousarray(scores).reshape(-1, scores.shape[-1])
             return cast(Scores, self._rows(rows, _hashed(tags, len(rows))).reshape(scores.shape))
@@ -180,14 +176,13 @@ class Veil:
             raise ValueError(f"Tags need numpy scores; these are of type {type(scores).__name__}.")
         xp, draws = namespace(scores), self._keyed_draws()
         fits = _fits_numpy(scores)
-        if isinstance(shape, MoreAxes) and draws is None:
-            _check_shape(scores, shape)
+        if shape.has_places and draws is None:
             self._warn_of_sum(shape.releases(scores.shape))
             with _placed(shape, scores.shape):
                 return cast(Scores, xp.reshape(self(xp.reshape(scores, (-1, scores.shape[-1]))), scores.shape))
-        if shape is not None and not (fits or scores.dtype in (xp.float32, xp.float64)):
+        if not shape.is_plain and not (fits or scores.dtype in (xp.float32, xp.float64)):
             raise ValueError(f"Expected scores of a dtype that numpy has, got {scores.dtype}; cast them to float32.")
-        if shape is not None or (fits and (draws is not None or scores.device.type == "cpu")):
+        if not shape.is_plain or (fits and (draws is not None or scores.device.type == "cpu")):
             # numpy shares host memory; keyed answers are the same bytes wherever the scores live
             return cast(Scores, xp.asarray(self(to_numpy(scores)), device=scores.device))
         rows = scores[None, :] if scores.ndim == 1 else scores
@@ -195,7 +190,7 @@ class Veil:
 
     def _columns(self, scores: Rows, tags: Sequence[bytes] | Rows | None) -> Rows:
         """Answers to the columns of a table."""
-        if self.shape is not None and scores.ndim == 2:
+        if scores.ndim == 2:
             self.shape.check_columns(scores)
         return self(scores, tags)
 
@@ -209,8 +204,7 @@ class Veil:
         return blocks.fresh(self._used, rows, self._rng, self.threads)
 
     def _shaped(self, scores: Rows, shape: Shape, tags: Sequence[bytes] | Rows | None) -> Rows:
-        """Scores of another shape, as vectors and back, in pieces that stay in the processor's cache."""
-        _check_shape(scores, shape)
+        """Scores as vectors and back, in pieces that stay in the processor's cache."""
         if not scores.size:
             return scores.copy()
         records, releases = shape.records(scores), shape.releases(scores.shape)
@@ -260,8 +254,7 @@ class Veil:
             ValueError: These are no such lists, or their scores are not of the veil's shape.
         """
         read, is_object = shapes.read_pairs(rows)
-        if isinstance(getattr(self.shape, "threshold", None), tuple):
-            raise ValueError("Labels of a list have no order that thresholds could follow; give one threshold for all.")
+        self.shape.check_pairs()
         if self.mechanism.together > 1:
             raise ValueError("This veil was fitted for labels in columns; give an array with a column for each.")
         if tags is not None:
@@ -278,18 +271,13 @@ class Veil:
                 made[i] = [{"label": label, "score": score} for label, score in row] if is_object else row
         return made
 
-    def _shape_of(self, scores: Array) -> Shape | None:
-        """The veil's shape; vectors of many places have theirs even where none was given."""
-        return self.shape or (MoreAxes() if getattr(scores, "ndim", 0) > 2 else None)
-
     def releases(self, scores: Array) -> int:
         """How many vectors an answer to such scores holds: each is a release, and they add up.
 
         `accounting.epsilon_after(veil.guarantee, veil.releases(scores))` is the ε of a whole answer.
         """
         layout = np.shape(scores)
-        shape = self.shape or (MoreAxes() if len(layout) > 2 else None)
-        return 1 if shape is None else shape.releases(layout)
+        return self.shape.of(len(layout)).releases(layout)
 
     def warm(self) -> Self:
         """Load the compiled kernels now, so that the first answers are as fast as later ones; return the veil.
@@ -306,11 +294,8 @@ class Veil:
         Raises:
             ValueError: These are not scores of the veil's shape.
         """
-        shape = self._shape_of(scores)
-        if shape is None:
-            check_layout(scores)
-            return np.atleast_2d(scores)[:, None, :]
-        _check_shape(scores, shape)
+        shape = self.shape.of(scores.ndim)
+        shape.check_array(scores)
         self._check_labels(shape.releases(scores.shape))
         return shape.read(scores)
 
@@ -329,7 +314,7 @@ class Veil:
         vectors = self.vectors(scores)
         records, releases, classes = vectors.shape
         rows = np.ascontiguousarray(vectors.reshape(-1, classes))
-        with _placed(self._shape_of(scores), scores.shape):
+        with _placed(self.shape.of(scores.ndim), scores.shape):
             check_rows(rows)
         hashed = _hashed(tags, records)
         if hashed is not None and releases > 1:
@@ -338,9 +323,7 @@ class Veil:
 
     def answers(self, scores: Rows, outcomes: Rows) -> Rows:
         """The answers to a numpy batch that these outcomes stand for; the label is the row's own."""
-        shape = self._shape_of(scores)
-        if shape is None:
-            return self._outcomes.answers(scores, outcomes)
+        shape = self.shape.of(scores.ndim)
         vectors = shape.vectors(scores)
         rows = np.ascontiguousarray(vectors.reshape(-1, vectors.shape[2]))
         veiled = self._outcomes.answers(rows, outcomes.reshape(len(rows), -1))
@@ -395,10 +378,8 @@ class Veil:
     def guarantee(self) -> Guarantee:
         """What one release promises, the relation it holds for, and its limits in words."""
         promise, shape = self._used.guarantee(), self.shape
-        if shape is None:
-            return promise
         crowd = [shape.crowd] if shape.crowd and promise.advantage is not None else []
-        return replace(promise, limits=(*promise.limits, shape.words, *crowd))
+        return replace(promise, limits=(*promise.limits, *filter(None, [shape.words]), *crowd))
 
     @property
     def epsilon(self) -> float:
@@ -431,9 +412,9 @@ class Veil:
         """The same veil with keyed answers."""
         return self._with(secret=Secret.from_given(secret), rng=None)
 
-    def with_shape(self, shape: Shape | None) -> "Veil":
+    def with_shape(self, shape: Shape) -> "Veil":
         """The same veil for scores that are served in another way."""
-        return self._with(shape=shape)
+        return self if shape == self.shape else self._with(shape=shape)
 
     def _with(self, **changed: Any) -> "Veil":
         same = {"shape": self.shape, "secret": self._secret, "model": self.model, "rng": self._rng}
@@ -461,13 +442,13 @@ class Veil:
             "model": self.model,
             "tables": hashlib.sha256(tables).hexdigest() if tables else None,
             "key": None if secret is None else secret.fingerprint,
-            **(self.shape.settings() if self.shape else {}),
+            **self.shape.settings(),
             **({"copies": self.smoothing.copies, "scale": self.smoothing.scale} if self.smoothing else {}),
             **self.mechanism.summary(),
         }
 
     def __repr__(self) -> str:
-        shape = "" if self.shape is None else f", {self.shape}"
+        shape = "" if self.shape.is_plain else f", {self.shape}"
         shape += "" if self.smoothing is None else ", of smoothed scores"
         return f"<Veil {self.mechanism.name}: {self.mechanism}{shape}{', keyed' if self.is_keyed else ''}>"
 
@@ -485,21 +466,12 @@ class Veil:
 
 
 @contextmanager
-def _placed(shape: Shape | None, layout: Sequence[int], first: int = 0) -> Iterator[None]:
+def _placed(shape: Shape, layout: Sequence[int], first: int = 0) -> Iterator[None]:
     """Bad vectors are spoken of as the records, from the first on, that they stand in."""
     try:
         yield
     except BadRow as bad:
-        if shape is None:
-            raise
-        row, where = shape.place(first * shape.releases(layout) + bad.row, layout)
-        raise BadRow(row, bad.fault, where, advice=bad.advice) from None
-
-
-def _check_shape(scores: Array, shape: Shape) -> None:
-    if not is_floating(scores):
-        raise ValueError(f"Expected floating-point scores, got dtype {scores.dtype}.")
-    shape.check_layout(scores.shape)
+        raise shape.placed(bad, layout, first) from None
 
 
 def _hashed(tags: Sequence[bytes] | Rows | None, rows: int) -> Rows | None:

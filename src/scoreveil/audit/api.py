@@ -23,7 +23,7 @@ from scoreveil.audit.study.shadows import Progress, silent
 from scoreveil.audit.study.subjects import Subject, from_given
 from scoreveil.fitting.decision import Advice, Outcome
 from scoreveil.fitting.evidence import may_be_fitted_on
-from scoreveil.shapes import ManyLabels, Shape
+from scoreveil.shapes import VECTORS, Shape, said_beside
 from scoreveil.veil import Veil
 
 
@@ -175,7 +175,7 @@ def run(
     reference: Any = None,
     veil: Veil | str | PathLike[str] | None = None,
     columns: str | None = None,
-    shape: Shape | None = None,
+    shape: Shape = VECTORS,
     defenses: Iterable[str] | None = None,
     epsilon: float | Iterable[float | None] | None = None,
     attacks: Iterable[str] | None = None,
@@ -233,16 +233,14 @@ def run(
     subject, command = with_veil(from_given(sides, columns, seed, shape), given), "scoreveil.audit.run(…)"
     for doubt in () if force else subject.doubts:
         raise ValueError(f"{doubt} If it is meant so, say force=True.")
-    if isinstance(shape, ManyLabels):
+    if shape.has_labels:
         check_options(defenses, attacks, cache)
         return of_labels(subject, plan, command, progress)
     found = studies.run(subject, plan, command, None if cache is None else Path(cache), progress)
     return Audit(found, subject)
 
 
-def given_veil(
-    veil: Veil | str | PathLike[str] | None, shape: Shape | None, epsilon: Any
-) -> tuple[Veil | None, Shape | None, Any]:
+def given_veil(veil: Veil | str | PathLike[str] | None, shape: Shape, epsilon: Any) -> tuple[Veil | None, Shape, Any]:
     """The veil to attack, and the shape and ε that follow from it; else these as they are given."""
     if veil is None:
         return None, shape, epsilon
@@ -253,10 +251,8 @@ def given_veil(
         )
     if epsilon is not None:
         raise ValueError("A veil that was fitted has its ε: leave epsilon out.")
-    if shape is not None and loaded.shape is not None:
-        raise ValueError("A veil that was fitted has its shape: leave shape out.")
-    if shape is not None:
-        loaded = Veil(loaded.mechanism, shape=shape, model=loaded.model, smoothing=loaded.smoothing)
+    refusal = "A veil that was fitted has its shape: leave shape out."
+    loaded = loaded.with_shape(said_beside(loaded.shape, shape, refusal))
     own = None if math.isinf(loaded.epsilon) else float(loaded.epsilon)
     return loaded, loaded.shape, [own]
 
@@ -266,7 +262,7 @@ def with_veil(subject: Subject, veil: Veil | None) -> Subject:
     if veil is None:
         return subject
     sides, classes = subject.everyone, veil.mechanism.classes
-    if not isinstance(subject.served and subject.served[1].shape, ManyLabels) and sides.classes != classes:
+    if not subject.shape.has_labels and sides.classes != classes:
         raise ValueError(f"This veil was fitted for {classes} classes; these scores have {sides.classes}.")
     if may_be_fitted_on(veil, len(sides.members), len(sides.nonmembers)):
         note = (
@@ -292,7 +288,6 @@ def of_labels(subject: Subject, plan: studies.StudyPlan, command: str, progress:
     """The audit of many labels, at the ε of a plan."""
     assert subject.served is not None
     others = subject.served[1]
-    assert isinstance(others.shape, ManyLabels)
     tried = [epsilon for name, epsilon in plan.settings if name == VEIL]
-    found = many_labels.run(subject, others.shape, others.names, tried, command, plan.seed, plan.jobs, progress)
+    found = many_labels.run(subject, others.names, tried, command, plan.seed, plan.jobs, progress)
     return LabelsAudit(found, subject)

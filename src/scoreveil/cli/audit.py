@@ -16,7 +16,6 @@ from rich.table import Table
 
 from scoreveil.cli import options
 from scoreveil.cli.terminal import duration, out, program, progress_bar, progress_steps
-from scoreveil.shapes import ManyLabels
 from scoreveil.smoothing import smoothed_scores
 
 if TYPE_CHECKING:  # the audit wing brings torch and scikit-learn; only those who audit wait for them
@@ -125,14 +124,14 @@ def audit(
 
     # before the work, not after it
     served = options.shape(shape, threshold, logits)
-    if served is not None and model is not None:
+    if not served.is_plain and model is not None:
         raise ValueError("--shape says how scores in files are served: give files of scores, not --model.")
     limits = [gate.parse_limit(text) for text in (fail_over, fail_unless_under) if text is not None]
     if veil is not None and epsilon is not None:
         raise ValueError("--veil names a veil that has its ε: leave --epsilon out.")
     tried = None if epsilon is None else _epsilons(epsilon)
     given, served, tried = api.given_veil(veil, served, tried)
-    many = isinstance(served, ManyLabels)
+    many = served.has_labels
     if many:
         api.check_options(defenses, attacks, cache)
     plan = _plan(tried, defenses, attacks, seed, jobs)

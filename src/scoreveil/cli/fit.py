@@ -16,6 +16,7 @@ from scoreveil.cli.terminal import err, out, program
 from scoreveil.extras import needs
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.promises import Attacker, Evidence
+from scoreveil.shapes import said_beside
 from scoreveil.veil import Veil
 
 if TYPE_CHECKING:  # scipy takes a while to import; only those who fit wait for it
@@ -143,11 +144,11 @@ def fit(
     files = nonmembers, nonmember_labels, members, member_labels
     used = None
     if model is not None:
-        if any(file is not None for file in files) or served is not None:
+        if any(file is not None for file in files) or not served.is_plain:
             raise ValueError("--model is asked for its scores: give its data, and no files of scores, labels or shape.")
         fitted_by = {name: value for name, value in settings.items() if name in ("advantage", "beyond", "regions")}
         found, used = smoothed.scores_of(model, member_data, nonmember_data, smoothing, **fitted_by)
-        others, inside, note = read_both(**found, columns=None, shape=None)
+        others, inside, note = read_both(**found, columns=None)
     elif nonmembers is None or member_data is not None or nonmember_data is not None or smoothing != "none":
         raise ValueError("Give --nonmembers with a file of scores; or --model with its data, which can be smoothed.")
     else:
@@ -498,10 +499,8 @@ def verify(
     3 where they surely exceed what is stated.
     """
     served, veil = options.shape(shape, threshold, logits), _load(path)
-    if served is not None and veil.shape is not None:
-        raise ValueError("The veil has its shape already; leave --shape and its options out.")
-    if served is not None:
-        veil = Veil(veil.mechanism, shape=served, model=veil.model, smoothing=veil.smoothing)
+    refusal = "The veil has its shape already; leave --shape and its options out."
+    veil = veil.with_shape(said_beside(veil.shape, served, refusal))
     sides: Sides = (nonmembers, nonmember_labels, members, member_labels)
     if any(sides) and not (members and nonmembers):
         raise ValueError("What tells members from others is counted on both: give --members and --nonmembers.")

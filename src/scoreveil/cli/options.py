@@ -11,7 +11,7 @@ from scoreveil import secret_file, shapes
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.mechanism import settable_names
 from scoreveil.secret_file import Secret
-from scoreveil.shapes import Shape
+from scoreveil.shapes import VECTORS, Shape
 
 FITTED = ("one_column", "many_labels")  # shapes that files may have for `fit` and `audit`
 
@@ -70,12 +70,12 @@ def advantage_words(promise: Guarantee) -> str:
     return f"an advantage of at most {stated:.3f} {beyond}, however often asked"
 
 
-def shape(name: str | None, threshold: str | None, logits: bool) -> Shape | None:
+def shape(name: str | None, threshold: str | None, logits: bool) -> Shape:
     """--shape, --threshold and --logits as `fit` and the audit take them."""
     if name is None:
         if threshold is not None or logits:
             raise ValueError(f"--threshold and --logits go with --shape: {' or '.join(FITTED)}.")
-        return None
+        return VECTORS
     if name not in FITTED:
         raise ValueError(f"Expected --shape {' or '.join(FITTED)}, got {name!r}.")
     try:

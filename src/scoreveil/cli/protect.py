@@ -17,7 +17,7 @@ from scoreveil.cli import options
 from scoreveil.cli.terminal import progress_bar
 from scoreveil.mechanisms.mechanism import DEFAULT_MECHANISM, make
 from scoreveil.mechanisms.scores import NEGATIVE, NO_SUM
-from scoreveil.shapes import ManyLabels, Shape, TopK
+from scoreveil.shapes import Shape, TopK, said_beside
 from scoreveil.veil import Veil
 
 SHAPES = ("one_column", "many_labels", "top_k")
@@ -136,9 +136,8 @@ def protect(
         if (epsilon, keep, reference, mechanism) != (None, None, None, DEFAULT_MECHANISM):
             raise ValueError("--veil has its epsilon and options already; give it alone, or leave it out.")
         loaded = Veil.load(fitted).for_scores()
-        if served is not None and loaded.shape is not None:
-            raise ValueError("--veil has its shape already; leave --shape and its options out.")
-        found, served = loaded.mechanism, loaded.shape or served
+        refusal = "--veil has its shape already; leave --shape and its options out."
+        found, served = loaded.mechanism, said_beside(loaded.shape, served, refusal)
     elif epsilon is None:
         raise ValueError("Say how much may show through: --epsilon, such as 2, or a fitted --veil.")
     else:
@@ -162,12 +161,12 @@ def protect(
         _say_protected(done, veil, target, seconds=time.perf_counter() - started)
 
 
-def _ways_out(error: Any, shape: Shape | None) -> str:
+def _ways_out(error: Any, shape: Shape) -> str:
     """What else to try, where a file has these `BadRows`."""
     faults, ways = {fault for _, fault in error.rows}, []
     if error.rescale_helps:
         ways.append("If rows are rounded or in percent, --rescale divides each by its sum.")
-    if faults.intersection(NO_SUM) and NEGATIVE not in faults and shape is None:
+    if faults.intersection(NO_SUM) and NEGATIVE not in faults and shape.is_plain:
         ways.append("If rows need not sum to 1, name a --shape, or one column with --columns.")
     if any("they are logits" in fault for fault in faults):
         ways.append("If these are logits of a yes or no, add --logits.")
@@ -178,7 +177,7 @@ def _ways_out(error: Any, shape: Shape | None) -> str:
     return " ".join(ways)
 
 
-def _shape(name: str | None, threshold: str | None, logits: bool, classes: int | None) -> Shape | None:
+def _shape(name: str | None, threshold: str | None, logits: bool, classes: int | None) -> Shape:
     """--shape and its options as `Veil` takes them; a threshold alone is that of one column."""
     if name == "top_k":
         if threshold is not None or logits:
@@ -214,8 +213,9 @@ def _protect_dataset(
 
 
 def _say_protected(done: Any, veil: Veil, target: str, seconds: float) -> None:
-    kind = "labels" if isinstance(veil.shape, ManyLabels) else "classes"
-    classes = "" if done.classes is None else f" × {done.classes} {kind}" if done.classes > 1 else " of one column"
+    classes = (
+        "" if done.classes is None else f" × {done.classes} {veil.shape.noun}" if done.classes > 1 else " of one column"
+    )
     typer.echo(f"Wrote {target}: {done.rows:,} row{'s' * (done.rows != 1)}{classes} veiled in {seconds:.1f} s.")
     if done.columns:
         typer.echo(f"  veiled     {_names(done.columns)}")

@@ -31,7 +31,6 @@ from scoreveil.files.score_file import BadRows, Faults, Rows, ScoreFile, Write, 
 from scoreveil.files.text import CsvFile
 from scoreveil.mechanisms import loading
 from scoreveil.mechanisms.scores import NEGATIVE, NO_SUM
-from scoreveil.shapes import OneColumn
 from scoreveil.veil import Veil
 
 __all__ = [
@@ -111,7 +110,7 @@ def protect(
     with open_scores(source, columns) as scores:
         target = checked_target(source, Path(target), force)
         shape = shape_of(scores, veil.shape)
-        if isinstance(shape, OneColumn):
+        if shape.is_column:
             veil = veil.with_shape(shape)
             scores.as_column()
         if scores.classes is not None:
@@ -134,7 +133,7 @@ def protect(
                 if progress is not None:
                     progress(part.batch.done)
     untouched = tuple(name for name in scores.untouched if name not in dropped)
-    releases = 1 if shape is None or not scores.classes else shape.releases((1, *scores.places, scores.classes))
+    releases = 1 if not scores.classes else shape.releases((1, *scores.places, scores.classes))
     return Protected(
         rows=rows,
         classes=scores.classes,
@@ -151,8 +150,9 @@ def protect(
 def _check_fit(veil: Veil, scores: ScoreFile, name: str, guessed: bool) -> None:
     """Refuse a veil that does not take so many columns."""
     assert scores.classes is not None
+    layout = 1, *scores.places, scores.classes
     try:
-        veil(np.full((1, *scores.places, scores.classes), 1 / scores.classes))
+        veil(veil.shape.of(len(layout)).even(layout))
     except ValueError as error:
         hint = f" Taken as scores in {name}: {listed(scores.columns)}; --columns names others."
         raise ValueError(f"{error}{hint if guessed and scores.columns else ''}") from None

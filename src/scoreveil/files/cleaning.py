@@ -25,9 +25,9 @@ from scoreveil.files.score_file import (
     suggested,
 )
 from scoreveil.mechanisms.ordering import rank
-from scoreveil.mechanisms.scores import BadRow, faults
+from scoreveil.mechanisms.scores import BadRow
 from scoreveil.raw_columns import is_descending, looking_raw, looking_raw_anywhere, warn_of_order, would_stay
-from scoreveil.shapes import ManyLabels, MoreAxes, OneColumn, Shape, TopK, scaled
+from scoreveil.shapes import VECTORS, OneColumn, Shape, scaled
 
 OnBadRow = Literal["refuse", "skip", "label-only"]
 
@@ -60,7 +60,7 @@ class Cleaning:
         """The columns that are left out."""
         return _named(file, self.drop, "--drop")
 
-    def check(self, file: ScoreFile, name: str, shape: Shape | None = None) -> None:
+    def check(self, file: ScoreFile, name: str, shape: Shape = VECTORS) -> None:
         """Raise ValueError where a column looks like a raw score, and nobody said what is to become of it.
 
         The columns of a list may tell how it was ordered; that is refused, too.
@@ -68,7 +68,7 @@ class Cleaning:
         batch = next(iter(file.batches()), None)
         if batch is None:
             return
-        if shape is not None and not file.is_pairs:
+        if not file.is_pairs:
             shape.check_columns(batch.scores)
         passing = self._passing(file)
         ranked = [column for column in _tells_ranks(file, batch) if column in passing]
@@ -105,7 +105,7 @@ class Cleaned:
     scores: Rows  # the good ones, as a veil of this shape takes them
     good: NDArray[np.int64]  # their places in the batch
     unit: float  # what a row sums to in the file: 1, or 100
-    shape: Shape | None
+    shape: Shape
     first_row: int  # of the batch, in the file
     left_out: frozenset[int] = frozenset()  # rows of the file that are bad, and not in the batch any more
 
@@ -119,8 +119,6 @@ class Cleaned:
     @property
     def vectors(self) -> Rows:
         """The good ones as score vectors (n, k), every place of a record one."""
-        if self.shape is None:
-            return self.scores
         vectors = self.shape.vectors(self.scores)
         return vectors.reshape(-1, vectors.shape[2])
 
@@ -132,15 +130,15 @@ class Cleaned:
         return veiled if self.unit == 1 else veiled * veiled.dtype.type(self.unit)
 
 
-def shape_of(file: ScoreFile, shape: Shape | None) -> Shape | None:
+def shape_of(file: ScoreFile, shape: Shape) -> Shape:
     """How the scores of a file are served: as they are said to be, or as can be seen."""
-    if shape is None and file.classes == 1:
+    if shape.is_plain and file.classes == 1:
         return OneColumn()
-    return shape or (MoreAxes() if file.places else None)
+    return shape.of(2 + len(file.places))
 
 
 def cleaned(
-    file: ScoreFile, name: str, cleaning: Cleaning, guessed: bool, bad: Faults, shape: Shape | None = None
+    file: ScoreFile, name: str, cleaning: Cleaning, guessed: bool, bad: Faults, shape: Shape = VECTORS
 ) -> Iterator[Cleaned]:
     """The batches of a file. Rows that are no scores of its shape are put into `bad`, with their faults.
 
@@ -148,14 +146,14 @@ def cleaned(
         BadRows: There are such rows, and they refuse the file. All are counted first.
     """
     shape = shape_of(file, shape)
-    if isinstance(shape, MoreAxes) and cleaning.on_bad_row != "refuse":
+    if shape.has_places and cleaning.on_bad_row != "refuse":
         raise ValueError(f"--on-bad-row {cleaning.on_bad_row} is for rows of one vector; these have many places.")
     refuses, first_row, whole, hint, complete = cleaning.on_bad_row == "refuse", 0, 1.0, "", True
-    helps, are_labels = False, shape is None and not file.is_flat
+    helps, are_labels = False, shape.is_plain and not file.is_flat
     for batch in file.batches():
         if not first_row:
             whole = _unit(batch.scores, shape)
-            hint = _flat(file) if file.is_flat and shape is None else _hint(file, batch) if guessed else ""
+            hint = _flat(file) if file.is_flat and shape.is_plain else _hint(file, batch) if guessed else ""
         scores = _rescaled(batch.scores, whole, shape) if cleaning.rescale else batch.scores
         found = dict(_faults(shape, scores, file.columns, first_row))
         found.update({first_row + row: fault for row, fault in batch.unread.items()})
@@ -185,32 +183,14 @@ def cleaned(
         raise BadRows(name, bad, complete, hint, helps, are_labels)
 
 
-def _faults(shape: Shape | None, scores: Rows, columns: Sequence[str], first_row: int) -> Faults:
+def _faults(shape: Shape, scores: Rows, columns: Sequence[str], first_row: int) -> Faults:
     """The rows that are not of a shape, each with what is wrong; a column is called by its name, where it has one."""
-    if shape is None:
-        return [(bad.row, _fault(bad, columns)) for bad in faults(scores, first_row)]
-    found: Faults = []
-    if isinstance(shape, MoreAxes):
-        shape.check(scores)
-        for bad in faults(shape.vectors(scores).reshape(-1, scores.shape[-1])):
-            record, place = shape.place(bad.row, scores.shape)
-            found.append((first_row + record, f"{place}: {bad.fault}"))
-        return list({row: (row, fault) for row, fault in reversed(found)}.values())  # the first of each record
-    for start in range(0, len(scores), CHECKED):
-        row, end = start, min(start + CHECKED, len(scores))
-        while row < end:
-            try:
-                shape.check(scores[row:end], row)
-                break
-            except BadRow as bad:
-                found.append((first_row + bad.row, _fault(bad, columns)))
-                row = bad.row + 1
-    return found
+    return [(first_row + bad.row, _fault(bad, columns)) for bad in shape.faults(scores)]
 
 
 def _fault(bad: BadRow, columns: Sequence[str]) -> str:
     if not isinstance(bad.where, int):
-        return bad.fault
+        return f"{bad.where}: {bad.fault}" if bad.where else bad.fault
     column = columns[bad.where] if bad.where < len(columns) > 1 else bad.where
     return f"column {column!r}: {bad.fault}"
 
@@ -243,23 +223,23 @@ def _tells_ranks(file: ScoreFile, batch: Batch) -> list[str]:
 
 
 @np.errstate(all="ignore")  # rows that hold no scores are told of in words
-def _unit(scores: Rows, shape: Shape | None) -> float:
+def _unit(scores: Rows, shape: Shape) -> float:
     """What is written for 1 in a file, about: 1, or 100."""
     if not scores.size:
         return 1.0
     finite = np.where(np.isfinite(scores), scores, 0)
-    whole = np.median(finite.sum(axis=-1)) if shape is None else finite.max(initial=0)
+    whole = np.median(finite.sum(axis=-1)) if shape.is_plain else finite.max(initial=0)
     return 100.0 if whole > 2 else 1.0
 
 
 @np.errstate(all="ignore")
-def _rescaled(given: Rows, unit: float, shape: Shape | None) -> Rows:
+def _rescaled(given: Rows, unit: float, shape: Shape) -> Rows:
     """Rows divided by their sum, where that is about the unit; lists only where they sum to more. Order stays."""
     scores = given if unit == 1 else given / given.dtype.type(unit)
-    if isinstance(shape, OneColumn | ManyLabels):
+    if shape.is_binary:
         return scores
     sums = scores.sum(axis=-1, keepdims=True)
-    near = (np.abs(sums - 1) <= NEAR) & ((sums > 1) | (not isinstance(shape, TopK)))
+    near = (np.abs(sums - 1) <= NEAR) & ((sums > 1) | (not shape.is_list))
     made = np.where(near, scores / np.where(sums > 0, sums, 1), scores)
     # two scores that differ in their last digit may have become equal, and the label another one
     changed = near[..., 0] & (rank(made) != rank(given)).any(axis=-1)
@@ -268,10 +248,10 @@ def _rescaled(given: Rows, unit: float, shape: Shape | None) -> Rows:
     return made
 
 
-def _labels_alone(scores: Rows, shape: Shape | None) -> Rows:
-    """1 for the top class of each row, NaN for rows that have none; a yes or no has no room for a label alone."""
+def _labels_alone(scores: Rows, shape: Shape) -> Rows:
+    """1 for the top class of each row, NaN for rows that have none; others have no room for a label alone."""
     rows = np.zeros_like(scores)
-    readable = np.isfinite(scores).all(axis=1) & (not isinstance(shape, OneColumn | ManyLabels))
+    readable = np.isfinite(scores).all(axis=1) & (shape.sums_to_one or shape.is_list)
     rows[readable, scores[readable].argmax(axis=1)] = 1
     rows[~readable] = np.nan
     return rows

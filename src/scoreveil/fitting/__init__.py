@@ -31,7 +31,7 @@ from scoreveil.mechanisms.per_label import PerLabel
 from scoreveil.mechanisms.promises import MAX_LABELS, SIXTEENTHS, WHOLE, Evidence
 from scoreveil.mechanisms.regions import MAX_REGIONS, NEAREST, Regions
 from scoreveil.mechanisms.scores import check_epsilon
-from scoreveil.shapes import ManyLabels, OneColumn, Shape
+from scoreveil.shapes import VECTORS, Shape, given
 from scoreveil.smoothing import Smoothing
 from scoreveil.veil import Veil
 
@@ -61,7 +61,7 @@ def fit(
     beyond: Beyond = "label",
     regions: int = MAX_REGIONS,
     certify: float | None = None,
-    shape: Shape | None = None,
+    shape: Shape = VECTORS,
     force: bool = False,
     rng: Draws | None = None,
     model: str = "",
@@ -107,8 +107,7 @@ def fit(
         ValueError: The records are not scores or labels, seem to be mixed up, or an argument is out of range.
     """
     settings = check_settings(advantage, epsilon, beyond, regions, certify)
-    if isinstance(shape, type):
-        raise ValueError(f"Expected a shape such as {shape.__name__}(), got the class itself; add the parentheses.")
+    given(shape)
     if rng is not None and not callable(getattr(rng, "random", None)):
         raise ValueError(f"Expected rng to be a numpy Generator, such as np.random.default_rng(0), got {rng!r}.")
     others, inside, _ = read_both(nonmembers, nonmember_labels, members, member_labels, columns, shape)
@@ -122,13 +121,11 @@ def fit(
             f"No members were given: what answers tell about membership is bounded {promise}. Give members=….",
             stacklevel=2,
         )
-    releases = Releases.drawn(rng)
-    if isinstance(shape, ManyLabels):
-        pairs = zip(others.by_label(), [None] * others.releases if inside is None else inside.by_label(), strict=True)
-        maps = tuple(_fitted(*pair, settings, Releases(releases.draw)) for pair in pairs)
-        mechanism: Regions | PerLabel = PerLabel.of(maps)
-    else:
-        mechanism = _fitted(others, inside, settings, releases)
+    draw = Releases.drawn(rng).draw
+    labels = others.by_label()
+    pairs = zip(labels, [None] * len(labels) if inside is None else inside.by_label(), strict=True)
+    maps = tuple(_fitted(*pair, settings, Releases(draw)) for pair in pairs)
+    mechanism: Regions | PerLabel = PerLabel.of(maps) if shape.has_labels else maps[0]
     if overlap:
         mechanism = mechanism.with_overlap()
     veil = Veil(mechanism, shape=shape, model=model, smoothing=smoothing)
@@ -484,7 +481,7 @@ def _counted(
         )  # fmt: skip
     trust = _trust(found, len(of_others), by_label, is_apart)
     announced = _announced(found, of_others, others.records, trust, layer, k)
-    if isinstance(others.shape, (OneColumn, ManyLabels)):
+    if others.shape.is_binary:
         announced = _stretched(announced, others.threshold)
     announced, layer, order = _sorted(announced, layer)
     if evidence is not None:

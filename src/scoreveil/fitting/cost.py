@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 from scoreveil.extras import needs
 from scoreveil.fitting import fit
-from scoreveil.fitting.records import Scored, in_words, read_both
-from scoreveil.shapes import ManyLabels, OneColumn
+from scoreveil.fitting.records import Scored, read_both
+from scoreveil.shapes import VECTORS
 from scoreveil.veil import Veil
 
 with needs("fit"):
@@ -153,7 +153,9 @@ def cost(
     """
     if nonmember_labels is None:
         raise ValueError("What an answer is worth cannot be measured without nonmember_labels.")
-    others, inside, _ = read_both(nonmembers, nonmember_labels, members, member_labels, shape=options.get("shape"))
+    others, inside, _ = read_both(
+        nonmembers, nonmember_labels, members, member_labels, shape=options.get("shape", VECTORS)
+    )
     rng = rng or np.random.default_rng(0)  # measured twice, the same comes out: nothing here is released
     return cost_of(cross_fitted(others, inside, rng, **options), rng)
 
@@ -227,7 +229,7 @@ def _ways(
             veil = fit(*others.given, *inside, rng=rng, **{**options, "force": True})
     drawing = Veil(veil.mechanism, shape=veil.shape, rng=rng)
     yield "raw", lambda asked: asked.said
-    yield "veiled", lambda asked: in_words(asked.shape, asked_quietly(drawing, asked.given[0]))
+    yield "veiled", lambda asked: asked.shape.said(asked_quietly(drawing, asked.given[0]))
     if others.labels is not None:
         yield "tempered", _tempered(others)
         yield "label", label_alone(others)
@@ -242,7 +244,7 @@ def asked_quietly(veil: Veil, scores: Floats) -> Floats:
 
 def _tempered(others: Scored) -> Way:
     """Temperature scaling, of many labels each by itself."""
-    labels = others.releases if isinstance(others.shape, ManyLabels) else 1
+    labels = others.labels_each
     truth = others.labels
     assert truth is not None
     ways = [tempered(Scored(others.said[i::labels], truth[i::labels])) for i in range(labels)]
@@ -298,10 +300,10 @@ def label_with_constant_confidence(others: Scored) -> Answer:
 
 def label_alone(others: Scored) -> Way:
     """The label with a constant confidence; of a yes or no, with one for each label and side, where its label is."""
-    if not isinstance(others.shape, (OneColumn, ManyLabels)):
+    if not others.shape.is_binary:
         constant = label_with_constant_confidence(others)
         return lambda asked: constant(asked.scores)
-    at = np.broadcast_to(np.array(others.shape.threshold), others.releases)
+    at = np.array(others.shape.thresholds(others.releases))
     least = np.stack([1 - at, at], axis=1).ravel()
     right, every = (np.bincount(alike(others), weights, len(least)) for weights in (others.is_right, None))
     rates = np.maximum((right + 0.5) / (every + 1), least)
@@ -315,7 +317,7 @@ def label_alone(others: Scored) -> Way:
 
 def alike(records: Scored) -> Integers:
     """Which releases the label alone is announced with the same confidence for: all, or those of a label and side."""
-    if not isinstance(records.shape, (OneColumn, ManyLabels)):
+    if not records.shape.is_binary:
         return np.zeros(len(records), dtype=np.int64)
     return np.asarray(np.arange(len(records)) % records.releases * 2 + records.predicted)
 
@@ -463,7 +465,7 @@ class _Measured:
 
         figures_of = {name: measure(name) for name in MEASURES}
         groups = {way: reliability(self.confidence[way], self.right) for way in WAYS}
-        labels = self._by_label() if isinstance(self.others.shape, ManyLabels) else ()
+        labels = self._by_label() if self.others.shape.has_labels else ()
         return Cost(**figures_of, reliability=groups, labels=labels)
 
     def _by_label(self) -> tuple[LabelCost, ...]:

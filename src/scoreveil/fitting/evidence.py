@@ -25,7 +25,7 @@ from scoreveil.fitting.cost import Answers, confidence, cross_fitted, log_loss
 from scoreveil.fitting.decision import Bounded, Evidence, Excess
 from scoreveil.fitting.records import Scored, read_both
 from scoreveil.mechanisms.promises import Evidence as Counts
-from scoreveil.shapes import ManyLabels
+from scoreveil.shapes import VECTORS
 from scoreveil.veil import Veil
 
 with needs("fit"):
@@ -62,7 +62,9 @@ def evidence(
             are fitted on four fifths of them each.
         options: The other arguments that the veil was fitted with.
     """
-    others, inside, _ = read_both(nonmembers, nonmember_labels, members, member_labels, shape=options.get("shape"))
+    others, inside, _ = read_both(
+        nonmembers, nonmember_labels, members, member_labels, shape=options.get("shape", VECTORS)
+    )
     # measured twice, the same comes out: nothing here is released
     answers = cross_fitted(others, inside, np.random.default_rng(0), veil if held_out else None, **options)
     return evidence_of(answers, veil, options.get("beyond", "label"))
@@ -130,7 +132,7 @@ def leak(answers: Answers, way: str, beyond: str = "label") -> Excess:
     others, members = answers.others, answers.members
     assert members is not None, "without them nothing is told apart"
     is_labelled = others.labels is not None and members.labels is not None
-    parts = others.releases if isinstance(others.shape, ManyLabels) else 1
+    parts = others.labels_each
     knowledge = [True] if is_labelled and beyond == "correctness" else [False, True] if is_labelled else [False]
     tests = parts * len(knowledge)
     found = []

@@ -17,6 +17,7 @@ from scoreveil.fitting.decision import Evidence
 from scoreveil.fitting.evidence import evidence_of
 from scoreveil.fitting.records import read_both
 from scoreveil.mechanisms.guarantee import Guarantee
+from scoreveil.shapes import VECTORS
 from scoreveil.veil import Veil
 
 EPSILONS: tuple[float | None, ...] = (None, 8.0, 4.0, 2.0, 1.0, 0.5)
@@ -45,7 +46,7 @@ def fit_and_measure(
     given = nonmembers, nonmember_labels, members, member_labels
     veil = fit(*given, **options)
     rng = np.random.default_rng(0)  # measured twice, the same comes out: nothing here is released
-    others, inside, _ = read_both(*given, shape=options.get("shape"))
+    others, inside, _ = read_both(*given, shape=options.get("shape", VECTORS))
     answers = cross_fitted(others, inside, rng, **options)
     evidence = evidence_of(answers, veil, options.get("beyond", "label"))
     return veil, Trial(epsilon, veil.guarantee, None if others.labels is None else cost_of(answers, rng), evidence)

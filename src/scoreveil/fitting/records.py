@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scoreveil.mechanisms.scores import checked_rows, to_numpy
-from scoreveil.shapes import ManyLabels, MoreAxes, OneColumn, Shape, TopK
+from scoreveil.mechanisms.scores import to_numpy
+from scoreveil.shapes import VECTORS, Shape
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -37,8 +37,8 @@ class Scored:
 
     scores: Floats  # (n, k), summing to 1
     labels: Integers | None  # (n,)
-    shape: Shape | None = None  # how they are served, where not as vectors
-    served: Floats | None = None  # and they as they are served, by record
+    shape: Shape = VECTORS  # how they are served
+    served: Floats | None = None  # and they as they are served, by record, where not as vectors
     names: tuple[str, ...] = ()  # of many labels, where their columns have some
 
     def __len__(self) -> int:
@@ -65,7 +65,7 @@ class Scored:
     @property
     def said(self) -> Floats:
         """The vectors that the served scores say: of a probability p, 1 - p and p, whatever the threshold."""
-        return self.scores if self.served is None else in_words(self.shape, self.served)
+        return self.scores if self.served is None else self.shape.said(self.served)
 
     @property
     def classes(self) -> int:
@@ -91,33 +91,28 @@ class Scored:
     @property
     def threshold(self) -> float:
         """Of one yes or no: from where on it is yes."""
-        found = getattr(self.shape, "threshold", 0.5)
-        return float(found[0] if isinstance(found, tuple) else found)
+        return self.shape.thresholds(self.labels_each)[0]
+
+    @property
+    def labels_each(self) -> int:
+        """How many labels a record has; several places have one each, which are alike."""
+        return self.releases if self.shape.has_labels else 1
 
     def by_label(self) -> list["Scored"]:
-        """Of many labels each by itself, as a yes or no."""
-        assert isinstance(self.shape, ManyLabels)
-        assert self.served is not None
+        """Of many labels each by itself, as it is served; else the records as they are."""
+        if self.served is None or not self.shape.has_labels:
+            return [self]
         m = self.releases
-        thresholds = np.broadcast_to(np.array(self.shape.threshold), m).tolist()
         return [
             Scored(
                 self.scores[i::m], None if self.labels is None else self.labels[i::m],
-                OneColumn(thresholds[i], self.shape.logits), self.served[:, i],
+                shape, self.served[:, i],
             )
-            for i in range(m)
+            for i, shape in enumerate(self.shape.by_label(m))
         ]  # fmt: skip
 
 
-def in_words(shape: Shape | None, served: Floats) -> Floats:
-    """What served scores say of every release: (releases, classes), summing to 1."""
-    if isinstance(shape, (OneColumn, ManyLabels)):
-        plain = dataclasses.replace(shape, threshold=0.5)  # which leaves probabilities as they are
-        return np.asarray(plain.vectors(served).reshape(-1, 2))
-    return served if shape is None else np.asarray(shape.vectors(served).reshape(-1, served.shape[-1]))
-
-
-def read(scores: Any, labels: Any, who: str, columns: str | None = None, shape: Shape | None = None) -> Scored:
+def read(scores: Any, labels: Any, who: str, columns: str | None = None, shape: Shape = VECTORS) -> Scored:
     """Checked scores and labels of one side.
 
     Raises:
@@ -127,14 +122,14 @@ def read(scores: Any, labels: Any, who: str, columns: str | None = None, shape: 
 
 
 def read_sides(
-    given: Mapping[str, tuple[Any, Any]], columns: str | None = None, shape: Shape | None = None
+    given: Mapping[str, tuple[Any, Any]], columns: str | None = None, shape: Shape = VECTORS
 ) -> tuple[dict[str, Scored], str]:
     """Checked scores and labels of several sides, which have the same classes.
 
     Args:
         given: Scores, and labels or None, of each side by its name.
         columns: Of tables: names of the score columns, or patterns such as p_*, with commas between.
-        shape: How the scores are served, where not as vectors.
+        shape: How the scores are served.
 
     Returns:
         The records of each side; and how names of classes were understood, or nothing where labels are numbers.
@@ -142,32 +137,40 @@ def read_sides(
     Raises:
         ValueError: They are not score vectors, or not labels; the message names side and row.
     """
-    if isinstance(shape, TopK):
-        raise ValueError("Lists of the top classes are not fitted or attacked: give whole score vectors, and no shape.")
-    if shape is not None:
-        return _read_shaped(given, columns, shape)
-    rows, names = dict[str, Floats](), list[str]()
+    if shape.why_not_fitted:
+        raise ValueError(shape.why_not_fitted)
+    served, names = dict[str, Floats](), list[str]()
     for who, (scores, _) in given.items():
+        hint = ""
         try:
-            found, own = _scores(scores, columns)
-            rows[who] = checked_rows(found)
+            found, own = _scores(scores, columns, shape)
+            if own and columns is None and not shape.is_plain:
+                hint = f" Taken as scores: {_listed(own)}; --columns names others."
+            rows = shape.checked(found)
         except ValueError as error:
-            raise ValueError(f"{who}: {error}") from None
-        if not len(rows[who]):
+            raise ValueError(f"{who}: {error}{hint}") from None
+        if not len(rows):
             raise ValueError(f"{who}: there are no records; at least one is needed.")
-        if len(own) == rows[who].shape[1]:  # else one column of lists, or an array of an .npz
-            if names and own != names:
-                from scoreveil.files.score_file import listed
-
-                raise ValueError(f"{who}: expected the columns {listed(names)}, got {listed(own)}.")
-            names = own
-    counts = {who: (len(each), each.shape[1]) for who, each in rows.items()}
-    labels = {
-        who: _labels(each, counts[who][0], f"labels of {who}") for who, (_, each) in given.items() if each is not None
-    }
-    numbers, note = _numbered(labels, names, next(iter(counts.values()))[1])
-    whole = {who: _classes(each, counts[who][1], f"labels of {who}") for who, each in numbers.items()}
-    sides = {who: Scored(each, whole.get(who)) for who, each in rows.items()}
+        if shape.is_plain and len(own) != rows.shape[1]:
+            own = []  # one column of lists, or an array of an .npz
+        if names and own and own != names:
+            raise ValueError(f"{who}: expected the columns {_listed(names)}, got {_listed(own)}.")
+        served[who], names = rows, own or names
+    vectors = {who: shape.vectors(rows) for who, rows in served.items()}
+    labels, note = dict[str, NDArray[Any]](), ""
+    for who, (_, each) in given.items():
+        if each is not None:
+            size, about = vectors[who].shape[:2], f"labels of {who}"
+            labels[who] = _labels(each, size[0], about) if size[1] == 1 else _label_matrix(each, size, names, about)
+    if not shape.has_labels:
+        k = next(iter(vectors.values())).shape[2]
+        labels, note = _numbered(labels, names if len(names) == k else [], k)
+    sides = {}
+    for who, rows in served.items():
+        k = vectors[who].shape[2]
+        truth = _classes(labels[who], k, f"labels of {who}").ravel() if who in labels else None
+        apart = () if not shape.has_labels else tuple(names)
+        sides[who] = Scored(vectors[who].reshape(-1, k), truth, shape, None if shape.is_plain else rows, apart)
     return sides, note
 
 
@@ -190,7 +193,7 @@ def doubts(sides: Mapping[str, Scored]) -> Iterator[str]:
             continue
         right[who] = side.is_right
         agreements, by_chance = list[NDArray[np.bool_]](), list[float]()
-        for part in side.by_label() if isinstance(side.shape, ManyLabels) else (side,):
+        for part in side.by_label():
             labels = (part.predicted, part.labels)
             shares = [np.bincount(each, minlength=side.classes) / len(part) for each in labels if each is not None]
             if max(map(max, shares)) < 1:
@@ -231,7 +234,7 @@ def read_both(
     members: Any = None,
     member_labels: Any = None,
     columns: str | None = None,
-    shape: Shape | None = None,
+    shape: Shape = VECTORS,
 ) -> tuple[Scored, Scored | None, str]:
     """Both sides, as `fit` takes them, checked against each other; and how names of classes were understood.
 
@@ -268,63 +271,17 @@ def _normalised(side: Scored) -> Scored:
     return dataclasses.replace(side, scores=side.scores / side.scores.sum(axis=1, keepdims=True))
 
 
-def _read_shaped(
-    given: Mapping[str, tuple[Any, Any]], columns: str | None, shape: Shape
-) -> tuple[dict[str, Scored], str]:
-    """`read_sides`, of scores that are not served as vectors."""
-    from scoreveil.files.score_file import listed
-
-    served, names, hint = dict[str, Floats](), list[str](), ""
-    for who, (scores, _) in given.items():
-        try:
-            found, own = _scores(scores, columns, shape)
-            hint = f" Taken as scores: {listed(own)}; --columns names others." if own and columns is None else ""
-            rows = np.asarray(to_numpy(found))
-            if rows.dtype.kind != "f":
-                raise ValueError(f"expected floating-point scores, got dtype {rows.dtype}.")
-            shape.check(rows)
-            if isinstance(shape, MoreAxes):
-                checked_rows(rows.reshape(-1, rows.shape[-1]))
-        except ValueError as error:
-            raise ValueError(f"{who}: {error}{hint}") from None
-        if not len(rows):
-            raise ValueError(f"{who}: there are no records; at least one is needed.")
-        if names and own and own != names:
-            raise ValueError(f"{who}: expected the columns {listed(names)}, got {listed(own)}.")
-        served[who], names = rows.astype(np.float64), own or names
-    vectors = {who: shape.vectors(rows) for who, rows in served.items()}
-    labels, note = dict[str, NDArray[Any]](), ""
-    for who, (_, each) in given.items():
-        if each is None:
-            continue
-        records, releases, _ = vectors[who].shape
-        about = f"labels of {who}"
-        labels[who] = (
-            _labels(each, records, about) if releases == 1 else _label_matrix(each, (records, releases), names, about)
-        )
-    if not isinstance(shape, ManyLabels):
-        labels_as_numbers, note = _numbered(labels, [], next(iter(vectors.values())).shape[2])
-        labels = dict(labels_as_numbers)
-    made = {}
-    for who, rows in served.items():
-        k = vectors[who].shape[2]
-        truth = _classes(labels[who], k, f"labels of {who}").ravel() if who in labels else None
-        own_names = tuple(names) if isinstance(shape, ManyLabels) else ()
-        made[who] = Scored(vectors[who].reshape(-1, k), truth, shape, rows, own_names)
-    return made, note
-
-
 # Scores
 
 
-def _scores(given: Any, columns: str | None, shape: Shape | None = None) -> tuple[Any, list[str]]:
+def _scores(given: Any, columns: str | None, shape: Shape) -> tuple[Any, list[str]]:
     """An array of scores, and the names of its columns where they have some."""
     if isinstance(given, Scored):  # read already
         return given.given[0], list(given.names)
     if isinstance(given, (str, os.PathLike)):
         from scoreveil import files
 
-        return files.read(given, columns) if shape is None else files.read_columns(given, columns)
+        return files.read(given, columns) if shape.is_plain else files.read_columns(given, columns)
     if hasattr(given, "to_numpy"):
         return _from_frame(given, columns)
     if columns is not None:
@@ -334,7 +291,7 @@ def _scores(given: Any, columns: str | None, shape: Shape | None = None) -> tupl
 
 def _from_frame(frame: Any, columns: str | None) -> tuple[Any, list[str]]:
     """The score columns of a DataFrame."""
-    from scoreveil.files.score_file import listed, selected
+    from scoreveil.files.score_file import selected
 
     every = list(getattr(frame, "columns", ()))
     if not every:  # a Series: one column
@@ -345,8 +302,14 @@ def _from_frame(frame: Any, columns: str | None) -> tuple[Any, list[str]]:
     found = frame.to_numpy()
     if found.dtype.kind == "O":
         text = [str(name) for name in every if frame[name].to_numpy().dtype.kind not in "fiu"]
-        raise ValueError(f"expected numbers in every column, or columns= to name those of scores, got {listed(text)}.")
+        raise ValueError(f"expected numbers in every column, or columns= to name those of scores, got {_listed(text)}.")
     return found, [name for name in every if isinstance(name, str)]
+
+
+def _listed(names: list[str]) -> str:
+    from scoreveil.files.score_file import listed
+
+    return listed(names)
 
 
 # Labels
@@ -397,7 +360,7 @@ def _label_matrix(given: Any, shape: tuple[int, int], names: list[str], who: str
         raise ValueError(f"{who}: expected numbers, 0 for no and 1 for yes.") from None
 
 
-def _numbered(labels: Mapping[str, NDArray[Any]], names: list[str], k: int) -> tuple[Mapping[str, NDArray[Any]], str]:
+def _numbered(labels: dict[str, NDArray[Any]], names: list[str], k: int) -> tuple[dict[str, NDArray[Any]], str]:
     """Names of classes as their numbers, and how they were understood; numbers as they are."""
     named = {each.dtype.kind == "U" for each in labels.values()}
     if True not in named:
@@ -405,7 +368,6 @@ def _numbered(labels: Mapping[str, NDArray[Any]], names: list[str], k: int) -> t
     if len(named) > 1:
         raise ValueError(f"labels of {' and '.join(labels)}: expected numbers of classes on every side, or names.")
     from scoreveil.files.labels import shared_start
-    from scoreveil.files.score_file import listed
 
     found = sorted({str(label) for each in labels.values() for label in each.tolist()})
     for cut in range(shared_start(names) + 1):
@@ -420,7 +382,7 @@ def _numbered(labels: Mapping[str, NDArray[Any]], names: list[str], k: int) -> t
             raise ValueError(
                 f"labels of {' and '.join(labels)}: {len(found) - len(strange)} are names of columns of scores, and "
                 f"{len(strange)} other{'s are' if len(strange) > 1 else ' is'} not. Write all as the columns are "
-                f"named: {listed(names)}."
+                f"named: {_listed(names)}."
             )
         classes, how = found, "in sorted order"
         if len(found) != k:
@@ -430,7 +392,7 @@ def _numbered(labels: Mapping[str, NDArray[Any]], names: list[str], k: int) -> t
             )
     number = {name: i for i, name in enumerate(classes)}
     numbered = {who: np.array([number[str(label)] for label in each.tolist()]) for who, each in labels.items()}
-    return numbered, f"Labels are names. The columns of scores are taken for {listed(classes)}, {how}."
+    return numbered, f"Labels are names. The columns of scores are taken for {_listed(classes)}, {how}."
 
 
 def _classes(found: NDArray[Any], k: int, who: str) -> Integers:

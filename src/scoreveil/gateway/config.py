@@ -26,7 +26,7 @@ from scoreveil.inference_protocol.tensors import TensorSpec
 from scoreveil.ledger.ledger import Horizon
 from scoreveil.ledger.releases import MAX_OUTCOME, MAX_UNITS, Repeat
 from scoreveil.mechanisms.guarantee import Guarantee
-from scoreveil.shapes import ManyLabels, MoreAxes, OneColumn, Shape, TopK
+from scoreveil.shapes import VECTORS, Shape
 from scoreveil.veil import Veil
 
 SQLITE = "sqlite:///"
@@ -354,9 +354,9 @@ class Model(ConfigTable, frozen=True):
                 _require(len(self.veil) == 1, "a fitted veil has its epsilon and options already; name it alone")
                 fitted = Veil.load(self.veil["veil"])
                 shape = self._served_shape(fitted)
-                places = isinstance(shape, (TopK, MoreAxes)) or (shape is None and self.releases is not None)
+                can_smooth = self._held(shape).can_smooth and not self.is_language
                 _require(
-                    fitted.smoothing is None or not (places or self.is_language),
+                    fitted.smoothing is None or can_smooth,
                     "the veil was fitted on smoothed scores; texts, lists of the largest scores and scores of places "
                     "cannot be smoothed",
                 )
@@ -379,50 +379,56 @@ class Model(ConfigTable, frozen=True):
         except ConfigError:
             return self.make_veil()  # a mechanism that is made from a file
 
-    def _said_shape(self) -> Shape | None:
+    def _held(self, shape: Shape) -> Shape:
+        """The shape of answers that hold as many releases as the table says: vectors have several at places."""
+        return shape.of(2 if self.releases is None else 3)
+
+    def _said_shape(self) -> Shape:
         """The shape that the table names; a fitted veil brings its own."""
         if self.shape is None:
             given = (self.threshold, self.classes) == (None, None)
             _require(given, "threshold and classes belong to a shape; name it, such as shape = 'one_column'")
-            return None
+            return VECTORS
         return shapes.make(self.shape, threshold=self.threshold, classes=self.classes)
 
-    def _served_shape(self, fitted: Veil) -> Shape | None:
+    def _served_shape(self, fitted: Veil) -> Shape:
         """The shape that a saved veil brings; one that was fitted on whole vectors takes lists of the largest too."""
-        classes = fitted.mechanism.classes
-        if self.shape == "top_k" and fitted.shape is None and classes is not None:
+        classes, said = fitted.mechanism.classes, self._said_shape()
+        if said.is_list and fitted.shape.is_plain and classes is not None:
             same = self.classes in (None, classes)
             _require(same, f"the veil was fitted for {classes} classes, and classes is another number")
             _require(self.outputs == "scores", "logits of a list do not tell what the rest has; serve probabilities")
-            return TopK(classes)
+            return shapes.make(said.name, classes=classes)
         same = self.shape is None or self._agrees(fitted.shape)
         _require(same, f"the veil was fitted for {_shape_words(fitted.shape)}")
-        in_logits = getattr(fitted.shape, "logits", False)
-        _require(self.outputs == "logits" or not in_logits, 'the veil takes logits; say outputs = "logits"')
+        _require(
+            self.outputs == "logits" or not fitted.shape.takes_logits, 'the veil takes logits; say outputs = "logits"'
+        )
         return fitted.shape
 
-    def _agrees(self, shape: Shape | None) -> bool:
+    def _agrees(self, shape: Shape) -> bool:
         """Whether a fitted veil's shape is the one that the table names, as far as it does."""
-        if shape is None or shape.name != self.shape:
+        if shape.name != self.shape:
             return False
-        said = self._said_shape()
+        said, own = self._said_shape().settings(), shape.settings()
         given = [key for key in ("threshold", "classes") if getattr(self, key) is not None]
-        return all(getattr(shape, key) == getattr(said, key) for key in given)
+        return all(own[key] == said[key] for key in given)
 
     @property
     def each_releases(self) -> int | None:
         """Score vectors of one record in each score output; None where only the model itself can tell."""
         veil = self.bare_veil
-        shape = veil.shape
-        if isinstance(shape, (OneColumn, TopK)):
+        shape = self._held(veil.shape)
+        if not shape.holds_several:
             _require(self.releases is None, "releases is for many labels, or for a vector at each of several places")
             return 1
-        if isinstance(shape, ManyLabels) and (labels := _labels(veil)) is not None:
+        labels = veil.mechanism.together if veil.mechanism.together > 1 else shape.labels  # as fitted, or as thresholds
+        if shape.has_labels and labels is not None:
             _require(
                 self.releases in (None, labels), f"the veil is for {labels} labels, and releases is another number"
             )
             return labels
-        return 1 if shape is None and self.releases is None else self.releases
+        return self.releases
 
     @property
     def answer_releases(self) -> int | None:
@@ -433,13 +439,12 @@ class Model(ConfigTable, frozen=True):
     @property
     def has_places(self) -> bool:
         """Whether an answer has a vector for each of several places: so many releases, and they are not labels."""
-        shape = self.bare_veil.shape
-        return isinstance(shape, MoreAxes) or (shape is None and self.releases is not None)
+        return self._held(self.bare_veil.shape).has_places
 
     @property
     def lists(self) -> bool:
         """Whether scores come as lists of the largest."""
-        return isinstance(self.bare_veil.shape, TopK)
+        return self.bare_veil.shape.is_list
 
     def allowed_answers(self, releases: int) -> int:
         """How many fresh answers about one record there are, each of so many releases; 0 without memory."""
@@ -492,16 +497,8 @@ def memory_words(model: Model) -> str:
     return f"{count} for a record and its near-duplicates, then {then}"
 
 
-def _labels(veil: Veil) -> int | None:
-    """How many labels there are, where thresholds or a fit tell."""
-    if veil.mechanism.together > 1:
-        return veil.mechanism.together
-    threshold = getattr(veil.shape, "threshold", None)
-    return len(threshold) if isinstance(threshold, tuple) else None
-
-
-def _shape_words(shape: Shape | None) -> str:
-    if shape is None:
+def _shape_words(shape: Shape) -> str:
+    if shape.is_plain:
         return "score vectors; remove shape"
     said = ", ".join(f"{name} = {value}" for name, value in shape.settings().items())
     return f"scores of another shape ({said}); remove shape, threshold and classes, which it brings"

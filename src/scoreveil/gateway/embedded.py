@@ -21,7 +21,6 @@ from scoreveil.gateway.loaded import LoadedModel, as_column
 from scoreveil.gateway.sources import Arrays, TensorQuery, TensorSource, check_smoothing
 from scoreveil.inference_protocol.refusals import model_too_slow, upstream_failed
 from scoreveil.inference_protocol.tensors import NAMES, Datatype, TensorSpec
-from scoreveil.shapes import ManyLabels, OneColumn, TopK
 from scoreveil.veil import Veil
 
 SHORT = 0.002  # seconds that a call may hold up the others
@@ -83,7 +82,7 @@ def load(name: str, model: Model) -> LoadedModel:
     check_smoothing(veil, loaded.inputs)
     served = {score: probabilities.declared(loaded.outputs[score], veil.shape) for score in loaded.scores}
     for spec in served.values():
-        if spec.shape[-1] > 0 and (spec.shape[-1] > 1 or veil.shape is not None):
+        if spec.shape[-1] > 0 and (spec.shape[-1] > 1 or not veil.shape.is_plain):
             _check_classes(veil, spec)
     return replace(loaded, outputs={**loaded.outputs, **served})
 
@@ -91,9 +90,7 @@ def load(name: str, model: Model) -> LoadedModel:
 def _check_classes(veil: Veil, spec: TensorSpec) -> None:
     """Refuse now, not later, a shape that the model does not have, and a veil for other classes."""
     sizes = (1, *(max(1, size) for size in spec.shape[1:]))
-    yes_or_no = isinstance(veil.shape, (OneColumn, ManyLabels))
-    even = 0.5 if yes_or_no else 1 / (getattr(veil.shape, "classes", None) or sizes[-1])
-    (vectors,) = veil.vectors(np.full(sizes, even))
+    (vectors,) = veil.vectors(veil.shape.of(len(sizes)).even(sizes))
     Veil(veil.mechanism)(vectors[: veil.mechanism.together])
 
 
@@ -105,12 +102,10 @@ def counted(model: Model, loaded: LoadedModel) -> Model:
     """
     model = structs.replace(model, scores=loaded.scores)
     shape, specs = model.bare_veil.shape, [loaded.outputs[score] for score in model.scores]
-    plain = shape is None and all(len(spec.shape) < 3 for spec in specs)
-    if plain or model.releases is not None or isinstance(shape, (OneColumn, TopK)):
+    shape = shape.of(max(len(spec.shape) for spec in specs))
+    if model.releases is not None or not shape.holds_several:
         return model
-    what, sizes = "places", {spec.shape[1:-1] for spec in specs}
-    if isinstance(shape, ManyLabels):
-        what, sizes = "labels", {spec.shape[-1:] for spec in specs}
+    what, sizes = "labels" if shape.has_labels else "places", {shape.counted(spec.shape) for spec in specs}
     if len(sizes) > 1:
         raise ValueError(f"{', '.join(model.scores)} hold different numbers of {what}; serve each by itself.")
     (found,) = sizes

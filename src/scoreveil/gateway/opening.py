@@ -31,7 +31,7 @@ from scoreveil.inference_protocol.tensors import Array, TensorSpec
 from scoreveil.ledger import LedgerUnavailable, open_books, open_ledger
 from scoreveil.mechanisms.scores import check_rows
 from scoreveil.neighbourhood import few_numbers, typical_inputs
-from scoreveil.shapes import ManyLabels, OneColumn, Shape
+from scoreveil.shapes import Shape
 from scoreveil.veil import NOTHING, Veil
 
 # this process has no threads yet, so that it can be copied, which is fastest; macOS cannot bear that
@@ -195,15 +195,14 @@ def _shape(spec: TensorSpec) -> str:
 def _reading(model: Model) -> str:
     made = ", made from logits" if model.outputs == "logits" else ""
     shape = model.bare_veil.shape
-    return made if shape is None else f"{made}, {shape.name.replace('_', ' ')}"
+    return f"{made}, {shape.title}" if shape.title else made
 
 
 def _classes(model: Model, opened: LoadedModel) -> str:
     if not opened.classes:
         return ""
     more = ", …" if len(opened.classes) > MOST_NAMED else ""
-    what = "labels" if isinstance(model.bare_veil.shape, ManyLabels) else "classes"
-    return f"; {what} {', '.join(opened.classes[:MOST_NAMED])}{more}"
+    return f"; {model.bare_veil.shape.noun} {', '.join(opened.classes[:MOST_NAMED])}{more}"
 
 
 def _try(model: Model, opened: LoadedModel, file: str) -> None:
@@ -215,24 +214,22 @@ def _try(model: Model, opened: LoadedModel, file: str) -> None:
         if rows.ndim < 2:
             raise ValueError(f"{own} has {rows.ndim} dimensions; scores are a row of numbers for each record.")
         told = rows[np.isfinite(rows).reshape(len(rows), -1).all(axis=1)]  # far from all data a model may know none
-        if model.outputs == "logits" and not getattr(veil.shape, "logits", False) and _are_scores(veil, told):
+        if model.outputs == "logits" and not veil.shape.takes_logits and _are_scores(veil, told):
             raise ValueError(f'{own} holds probabilities already; remove outputs = "logits".')
         if not _are_scores(veil, probabilities(told, model.outputs, veil.shape)):
             raise ValueError(f"{own} {_not_scores(veil.shape)}")
-        if model.outputs == "logits" and _are_negatives(told) and not isinstance(veil.shape, (OneColumn, ManyLabels)):
+        if model.outputs == "logits" and _are_negatives(told) and not veil.shape.is_binary:
             raise ValueError(f"{own} {NEGATIVES}")
 
 
-def _not_scores(shape: Shape | None) -> str:
-    logits = 'say outputs = "logits" in the model\'s table, or --outputs logits on the command line.'
-    if isinstance(shape, (OneColumn, ManyLabels)):
-        return f"does not hold probabilities from 0 to 1. If they are logits, {logits}"
-    if shape is not None:
-        return "does not hold the largest probabilities of each row, whose sum is at most 1."
-    return (
-        f"does not hold probabilities that add up to 1 in each row. If they are logits, {logits} If each is a yes or "
-        'no of its own, say shape = "many_labels", or --shape many_labels.'
-    )
+def _not_scores(shape: Shape) -> str:
+    said = [f"does not hold {shape.expected}."]
+    if shape.is_binary or shape.sums_to_one:
+        logits = 'say outputs = "logits" in the model\'s table, or --outputs logits on the command line.'
+        said.append(f"If they are logits, {logits}")
+    if shape.is_plain:
+        said.append('If each is a yes or no of its own, say shape = "many_labels", or --shape many_labels.')
+    return " ".join(said)
 
 
 def _are_negatives(rows: Array) -> bool:

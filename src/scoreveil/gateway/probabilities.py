@@ -12,18 +12,18 @@ import numpy as np
 from msgspec import structs
 
 from scoreveil.inference_protocol.tensors import Array, TensorSpec
-from scoreveil.shapes import ManyLabels, OneColumn, Shape
+from scoreveil.shapes import VECTORS, Shape
 
 Outputs = Literal["scores", "logits"]
 MOST_AXES = 3  # of logits: of pictures they have their classes before the places, and softmax would take another axis
 
 
-def probabilities(rows: Array, outputs: Outputs, shape: Shape | None = None) -> Array:
+def probabilities(rows: Array, outputs: Outputs, shape: Shape = VECTORS) -> Array:
     """A model's output as probabilities, in the same dtype. What cannot be scores stays as it is."""
     if rows.ndim == 0 or rows.dtype.kind not in "fiu":
         return rows
-    column = shape is None and rows.ndim == 2 and rows.shape[1] == 1
-    in_logits = outputs == "logits" and not getattr(shape, "logits", False)  # a veil may take them as they are
+    column = shape.is_plain and rows.ndim == 2 and rows.shape[1] == 1
+    in_logits = outputs == "logits" and not shape.takes_logits  # a veil may take them as they are
     if not (in_logits or column) or rows.ndim > MOST_AXES:
         return rows
     wide = rows.astype(np.float64)
@@ -31,19 +31,11 @@ def probabilities(rows: Array, outputs: Outputs, shape: Shape | None = None) -> 
         wide = np.hstack([np.zeros_like(wide), wide] if in_logits else [1 - wide, wide])
     if in_logits:
         with np.errstate(invalid="ignore", over="ignore"):  # infinite logits become NaN, which is no score
-            wide = _sigmoid(wide) if isinstance(shape, (OneColumn, ManyLabels)) else _softmax(wide)
+            made = shape.of_logits(wide)
+        wide = np.where(np.isfinite(wide), made, np.nan) if shape.is_binary else made
     return wide.astype(rows.dtype if rows.dtype.kind == "f" else np.float64)
 
 
-def _softmax(logits: Array) -> Array:
-    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
-
-
-def _sigmoid(logits: Array) -> Array:
-    return np.where(np.isfinite(logits), 1 / (1 + np.exp(-logits)), np.nan)
-
-
-def declared(spec: TensorSpec, shape: Shape | None = None) -> TensorSpec:
+def declared(spec: TensorSpec, shape: Shape = VECTORS) -> TensorSpec:
     """The tensor that is served, where the model declares this one."""
-    return structs.replace(spec, shape=(spec.shape[0], 2)) if shape is None and spec.shape[1:] == (1,) else spec
+    return structs.replace(spec, shape=(spec.shape[0], 2)) if shape.is_plain and spec.shape[1:] == (1,) else spec

@@ -28,7 +28,6 @@ from scoreveil.gateway.sources import Arrays, Query, Source, check_smoothing
 from scoreveil.gateway.upstream import TensorUpstream
 from scoreveil.inference_protocol.refusals import bad_request, upstream_failed
 from scoreveil.inference_protocol.tensors import Array
-from scoreveil.shapes import OneColumn
 from scoreveil.smoothing import Smoothing, averaged
 
 
@@ -160,7 +159,7 @@ class ServedModel:
         """
         veil = self._veils[name]
         vectors = veil.vectors(rows)
-        flat = rows.ndim == 1 and not isinstance(veil.shape, OneColumn)
+        flat = veil.shape.records(rows).ndim > rows.ndim
         if flat or len(vectors) != records or (rows.ndim > 2) != self._places:
             raise ValueError("The output has other dimensions than are served.")
         held = vectors.shape[1]

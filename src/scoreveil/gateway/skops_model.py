@@ -23,7 +23,6 @@ from scoreveil.gateway.sources import Arrays
 from scoreveil.inference_protocol.tensors import NAMES, Array, TensorSpec
 from scoreveil.label_columns import check_values, yes_columns
 from scoreveil.mechanisms.guarantee import Malformed
-from scoreveil.shapes import ManyLabels, OneColumn
 
 DISTANCES = (
     "BrayCurtis Canberra Chebyshev Dice Euclidean Hamming Haversine Jaccard Mahalanobis Manhattan Minkowski "
@@ -99,12 +98,12 @@ def load(path: Path, model: Model) -> LoadedModel:
         raise ValueError(f"{path.name} holds a {type(classifier).__name__} that was not trained.")
     several = not isinstance(classes, np.ndarray) or classes.ndim != 1 or _many_labels(classifier)
     shape = model.bare_veil.shape
-    if several != isinstance(shape, ManyLabels):
+    if several != shape.has_labels:
         holds = f"{path.name} holds a {type(classifier).__name__} of"
         if several:
             raise ValueError(f'{holds} several labels; say shape = "many_labels" in the model\'s table.')
         raise ValueError(f'{holds} one label a row; remove shape = "many_labels".')
-    if isinstance(shape, OneColumn) and len(classes) != 2:
+    if shape.is_column and len(classes) != 2:
         raise ValueError(f"{path.name} has {len(classes)} classes; one column is for two.")
     check_values(classes)
     (score,) = model.scores
@@ -114,16 +113,15 @@ def load(path: Path, model: Model) -> LoadedModel:
     def run(arrays: Arrays, wanted: list[str]) -> Arrays:
         given = classifier.predict_proba(_table(arrays, names))
         scores = np.asarray(yes_columns(given, classes) if several else given, dtype=np.float32)
-        found = {score: scores[:, 1:] if isinstance(shape, OneColumn) else scores}
+        found = {score: shape.of_classes(scores)}
         if "label" in wanted:
-            is_yes = scores[:, 1] >= np.float32(shape.threshold) if isinstance(shape, OneColumn) else None
-            found["label"] = _labels(classes, scores.argmax(axis=1) if is_yes is None else is_yes.astype(int))
+            found["label"] = _labels(classes, shape.predicted(scores))
         return {name: found[name] for name in wanted}
 
     if several:
         columns, told = len(classes), () if isinstance(classes, list) else tuple(str(each) for each in classes)
     else:
-        columns = 1 if isinstance(shape, OneColumn) else len(classes)
+        columns = 1 if shape.is_column else len(classes)
         told = () if columns == 1 else tuple(str(each) for each in classes)
     outputs = {score: TensorSpec(score, "FP32", (-1, columns))}
     if not several:  # of many labels the scores themselves tell which are on

@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoreveil.extras import needs
-from scoreveil.integrations.records import LogitsCheck, RecordVeil, is_yes_or_no, sigmoid, softmax
+from scoreveil.integrations.records import LogitsCheck, RecordVeil, check_no_logits
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.mechanism import Mechanism
-from scoreveil.shapes import ManyLabels, MoreAxes, OneColumn, Shape
+from scoreveil.shapes import VECTORS, ManyLabels, MoreAxes, OneColumn, Shape
 from scoreveil.veil import Veil, VeilOptions
 
 with needs("huggingface"):
@@ -61,9 +61,10 @@ class VeiledPipeline:
         self._pipeline = pipeline
         self._veil = RecordVeil(_shaped(epsilon, _shape(pipeline), options))
         shape = self._veil.veil.shape
-        if shape is not None and not is_yes_or_no(shape):
+        check_no_logits(shape)
+        if not (shape.is_binary or shape.is_plain):
             raise ValueError(f"A text has a score for every label, veiled before it is listed; remove {shape!r}.")
-        self._apply = softmax if shape is None else sigmoid
+        self._apply = shape.of_logits
         self._check = LogitsCheck(shape, "The model", WAY_OUT)
 
     def __call__(self, inputs: Text | Sequence[Text], *, top_k: int | Literal["best"] | None = "best") -> Any:
@@ -122,7 +123,7 @@ class VeiledTokenPipeline:
         self._pipeline = pipeline
         self._veil = RecordVeil(_shaped(epsilon, MoreAxes(), options))
         shape = self._veil.veil.shape
-        if not isinstance(shape, MoreAxes):
+        if not shape.has_places:
             raise ValueError(f"Tokens have a score vector each; remove {shape!r}.")
         self._check = LogitsCheck(shape, "The model", WAY_OUT)
 
@@ -142,13 +143,13 @@ class VeiledTokenPipeline:
             answer = bare.forward(part, **bare._forward_params)
             logits = answer["logits"].double().numpy()  # (1, tokens, labels)
             self._check(logits)
-            veiled = self._veil(softmax(logits), [[text], [str(number)]])
+            veiled = self._veil(self._veil.veil.shape.of_logits(logits), [[text], [str(number)]])
             # what comes after takes the softmax, which gives these very scores
             parts.append({**answer, "logits": torch.from_numpy(veiled).log()})
         return list(bare.postprocess(parts, **bare._postprocess_params))
 
 
-def _shape(pipeline: TextClassificationPipeline) -> Shape | None:
+def _shape(pipeline: TextClassificationPipeline) -> Shape:
     """How a pipeline's scores are served: as it decides itself which function it applies."""
     config = pipeline.model.config
     given = pipeline._postprocess_params.get("function_to_apply")
@@ -164,15 +165,15 @@ def _shape(pipeline: TextClassificationPipeline) -> Shape | None:
     if applied == "softmax":
         if config.num_labels < 2:
             raise ValueError("Expected two labels or more for a softmax, got one.")
-        return None
+        return VECTORS
     return OneColumn() if config.num_labels == 1 else ManyLabels()
 
 
-def _shaped(epsilon: float | Mechanism | Veil, shape: Shape | None, options: VeilOptions) -> Veil:
+def _shaped(epsilon: float | Mechanism | Veil, shape: Shape, options: VeilOptions) -> Veil:
     """The veil that is given or made, with a shape where none was said."""
     if isinstance(epsilon, Veil):
         veil = Veil.from_given(epsilon, **options).for_scores()
-        if shape is not None and veil.shape is None:
+        if veil.shape.is_plain and not shape.is_plain:
             raise ValueError(f"Expected a veil made with shape={shape!r}, got one for score vectors.")
         return veil
     made: VeilOptions = {"shape": shape, **options}

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoreveil.extras import needs
-from scoreveil.integrations.records import LogitsCheck, RecordVeil, check_axes, is_yes_or_no, sigmoid, softmax
+from scoreveil.integrations.records import LogitsCheck, RecordVeil, check_axes, check_no_logits
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.mechanism import Mechanism
 from scoreveil.onnx_session import FLOATS, open_session
@@ -62,7 +62,7 @@ class VeiledSession:
         self._labels = None if labels is None else _named(labels, found, LABELS, "labels")
         self._outputs = outputs
         self._veil = RecordVeil(epsilon, **options)
-        self._yes_or_no = is_yes_or_no(self._veil.veil.shape)
+        check_no_logits(self._veil.veil.shape)
         way_out = 'Leave outputs="logits" out, or say outputs="probabilities".'
         self._check = LogitsCheck(self._veil.veil.shape, f"The output {self._scores}", way_out)
 
@@ -104,7 +104,7 @@ class VeiledSession:
         wide = answer.astype(np.float32) if answer.dtype == np.float16 else answer
         check_axes(wide, self._veil.veil.shape)
         self._check(wide)
-        return sigmoid(wide) if self._yes_or_no else softmax(wide)
+        return self._veil.veil.shape.of_logits(wide)
 
 
 def _scores_output(found: Mapping[str, str]) -> str:

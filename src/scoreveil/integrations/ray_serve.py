@@ -17,8 +17,6 @@ gateway (`scoreveil serve`) in front instead.
 from collections.abc import Mapping
 from typing import Any, Unpack
 
-import numpy as np
-
 from scoreveil import __version__
 from scoreveil.extras import needs
 from scoreveil.inference_protocol import messages
@@ -27,7 +25,6 @@ from scoreveil.inference_protocol.refusals import Refusal, bad_request, not_foun
 from scoreveil.integrations.records import RecordVeil
 from scoreveil.label_columns import asked_scores
 from scoreveil.mechanisms.mechanism import Mechanism
-from scoreveil.shapes import OneColumn
 from scoreveil.veil import Veil, VeilOptions
 
 with needs("ray"):
@@ -76,7 +73,7 @@ class VeiledEndpoint:
         try:
             shape = self._veil.veil.shape
             scores = asked_scores(await self._classifier.predict_proba.remote(x), shape)
-            veiled = self._veil(scores if isinstance(shape, OneColumn) else np.atleast_2d(scores), [x])
+            veiled = self._veil(shape.records(scores), [x])
         except Exception:  # whatever the model said, it might quote a score
             raise upstream_failed() from None
         about = {"model_name": self._name, **({} if asked.id is None else {"id": asked.id})}

@@ -16,7 +16,7 @@ from scoreveil import record_bytes
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.mechanism import Mechanism
 from scoreveil.mechanisms.scores import ROUNDED, SUM_TOLERANCE
-from scoreveil.shapes import ManyLabels, MoreAxes, OneColumn, Shape
+from scoreveil.shapes import Shape
 from scoreveil.smoothing import averaged
 from scoreveil.veil import Veil, VeilOptions
 
@@ -56,8 +56,7 @@ class RecordVeil:
         check_axes(scores, self.veil.shape)
         if not self.veil.is_keyed:
             return self.veil(scores)
-        is_one_record = scores.ndim == 1 and not isinstance(self.veil.shape, OneColumn)
-        rows = scores[None] if is_one_record else scores
+        rows = self.veil.shape.records(scores)
         return self.veil(rows, self.veil.fingerprints(len(rows), inputs)).reshape(scores.shape)
 
 
@@ -73,8 +72,8 @@ class LogitsCheck:
         way_out: What to do about it, a sentence.
     """
 
-    def __init__(self, shape: Shape | None, who: str, way_out: str) -> None:
-        self._sums_to_one = shape is None or isinstance(shape, MoreAxes)
+    def __init__(self, shape: Shape, who: str, way_out: str) -> None:
+        self._sums_to_one = shape.sums_to_one
         self._message = f"{who} gives probabilities already, and not logits. {way_out}"
         self.is_settled = False
 
@@ -101,39 +100,22 @@ class LogitsCheck:
         self.is_settled = not looks_so
 
 
-def softmax(logits: Rows) -> Rows:
-    """Probabilities of the classes on the last axis, in the dtype of the logits."""
-    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
-
-
-def sigmoid(logits: Rows) -> Rows:
-    """A probability of yes for each logit, in its dtype."""
-    with np.errstate(over="ignore"):
-        return np.asarray(1 / (1 + np.exp(-logits)))
-
-
-def check_axes(scores: Any, shape: Shape | None) -> None:
+def check_axes(scores: Any, shape: Shape) -> None:
     """Refuse scores with more than two axes where nobody said that classes are on the last: pictures have them first.
 
     Raises:
         ValueError: There are more axes, and the shape is not `MoreAxes`.
     """
-    if scores.ndim > 2 and not isinstance(shape, MoreAxes):
+    if scores.ndim > 2 and not shape.has_places:
         raise ValueError(
             f"The scores have {scores.ndim} axes; where the last one holds the classes, say shape=MoreAxes()."
         )
 
 
-def is_yes_or_no(shape: Shape | None) -> bool:
-    """Whether each score is a yes or no of its own: of logits, the sigmoid is taken and not the softmax.
-
-    Raises:
-        ValueError: The shape is one of logits, which are turned into probabilities before.
-    """
-    if getattr(shape, "logits", False):
+def check_no_logits(shape: Shape) -> None:
+    """Refuse a shape of logits, where these are turned into probabilities before."""
+    if shape.takes_logits:
         raise ValueError("Scores are probabilities when they are veiled; give a shape without logits=True.")
-    return isinstance(shape, (OneColumn, ManyLabels))
 
 
 def record_tags(rows: int, inputs: Iterable[Any]) -> list[bytes]:

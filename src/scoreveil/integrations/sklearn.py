@@ -33,7 +33,7 @@ from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.mechanism import Mechanism
 from scoreveil.randomness import KeyedDraws
 from scoreveil.secret_file import Secret
-from scoreveil.shapes import ManyLabels
+from scoreveil.shapes import VECTORS, ManyLabels
 from scoreveil.smoothing import Smoothing, smoothed_scores
 from scoreveil.veil import GivenSecret, Veil
 
@@ -216,7 +216,7 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     def predict_proba(self, X: Any) -> Any:
         """Veiled probabilities, (n, classes); of several labels as the classifier has them, a list or (n, labels)."""
         veil = self._record_veil()
-        several = isinstance(veil.veil.shape, ManyLabels)
+        several = veil.veil.shape.has_labels
         scores = _scores(self._fitted, X, several, veil.veil.smoothing)
         if not several:
             return veil(scores, [X])
@@ -273,14 +273,14 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         given: Any = {name: value for name, value in options.items() if value is not None}
         if isinstance(self.epsilon, Veil):
             veil = Veil.from_given(self.epsilon, **given)
-            if isinstance(veil.shape, ManyLabels) != several or (veil.shape is not None and not several):
+            if not (veil.shape.has_labels if several else veil.shape.is_plain):
                 wanted = "a veil with shape=ManyLabels()" if several else "a veil for score vectors"
                 raise ValueError(f"Expected {wanted} for these labels, got one with shape={veil.shape!r}.")
             return veil if veil.is_keyed and self.secret is None else _sticky(veil, self._secret())
         if isinstance(self.epsilon, Mechanism) or self.mechanism is not None:
             if self.epsilon is None:
                 raise ValueError(f"The mechanism {self.mechanism!r} needs an epsilon, such as epsilon=2.0.")
-            return _sticky(Veil(self.epsilon, shape=SEVERAL if several else None, **given), self._secret())
+            return _sticky(Veil(self.epsilon, shape=SEVERAL if several else VECTORS, **given), self._secret())
         for name in ("keep", "reading"):
             if name in given:
                 raise ValueError(f"A fitted veil has no option {name!r}; name a mechanism= that has it, or remove it.")
@@ -329,7 +329,7 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         assert not isinstance(self.epsilon, (Mechanism, Veil))
         return fitting.fit(
             **records, advantage=self.advantage, epsilon=self.epsilon, beyond=self.beyond, regions=self.regions,
-            certify=self.certify, shape=SEVERAL if several else None, force=force, rng=_Noise(noise, records),
+            certify=self.certify, shape=SEVERAL if several else VECTORS, force=force, rng=_Noise(noise, records),
             model=self.model or "", smoothing=smoothing, overlap=not _is_frozen(_opened(self.estimator)),
         )  # fmt: skip
 
@@ -481,7 +481,7 @@ def _scores(classifier: Any, X: Any, several: bool, smoothing: Smoothing | None 
         given = classifier.predict_proba(records)
         return yes_columns(given, classifier.classes_) if several else np.asarray(given)
 
-    return ask(X) if smoothing is None else smoothed_scores(ask, X, smoothing, SEVERAL if several else None)
+    return ask(X) if smoothing is None else smoothed_scores(ask, X, smoothing, SEVERAL if several else VECTORS)
 
 
 def _is_frozen(estimator: Any) -> bool:

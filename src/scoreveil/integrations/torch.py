@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, NoReturn, Self, Unpack
 
 from scoreveil.extras import needs
-from scoreveil.integrations.records import LogitsCheck, RecordVeil, check_axes, is_yes_or_no
+from scoreveil.integrations.records import LogitsCheck, RecordVeil, check_axes, check_no_logits
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.mechanism import Mechanism
 from scoreveil.veil import Veil, VeilOptions
@@ -58,7 +58,8 @@ class VeiledModule(nn.Module):
             raise ValueError(f"Expected outputs 'logits' or 'probabilities', got {outputs!r}.")
         self._outputs = outputs
         self._veil = RecordVeil(epsilon, **options)
-        self._yes_or_no = is_yes_or_no(self._veil.veil.shape)
+        check_no_logits(self._veil.veil.shape)
+        self._yes_or_no = self._veil.veil.shape.is_binary
         self._check = LogitsCheck(self._veil.veil.shape, "The module", WAY_OUT)
         if outputs == "logits":
             _check_last_layer(module, self._yes_or_no)

@@ -5,6 +5,7 @@ first bad row, what is wrong with it, how many more there are and what to do abo
 """
 
 import sys
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -48,11 +49,16 @@ def check_layout(scores: Array) -> None:
     if not is_floating(scores):
         hint = "; divide percentages by 100" if "int" in str(scores.dtype) else ""
         raise ValueError(f"Expected floating-point scores, got dtype {scores.dtype}{hint}.")
-    if scores.ndim not in (1, 2):
-        raise ValueError(f"Expected scores of shape (k,) or (n, k), got {scores.ndim} dimensions.")
-    if scores.shape[-1] < 2:
+    check_axes(scores.shape)
+
+
+def check_axes(layout: Sequence[int]) -> None:
+    """Raise ValueError unless arrays of this layout (`scores.shape`) are (k,) or (n, k) with k >= 2."""
+    if len(layout) not in (1, 2):
+        raise ValueError(f"Expected scores of shape (k,) or (n, k), got {len(layout)} dimensions.")
+    if layout[-1] < 2:
         hint = "; one column, the probability of yes of each record, needs shape=OneColumn()"
-        raise ValueError(f"Expected at least 2 classes, got {scores.shape[-1]}{hint * (scores.shape[-1] == 1)}.")
+        raise ValueError(f"Expected at least 2 classes, got {layout[-1]}{hint * (layout[-1] == 1)}.")
 
 
 def check_epsilon(epsilon: float) -> None:

@@ -1,11 +1,13 @@
 """Shapes of scores: what is served is turned into vectors that sum to 1, each is veiled, and turned back.
 
+    Vectors       a vector (n, k) for each record: the default, and nothing is turned
     OneColumn     two classes in one column: the probability of the positive one
     ManyLabels    a yes or no for each of several labels, independent of each other
     TopK          the largest scores of many classes, with or without the rest
     MoreAxes      a vector for each token, pixel or place: (n, t, k)
 
-Vectors (n, k) need no shape. A shape is a frozen value that travels with its veil: in files, in configurations.
+A shape is a frozen value that travels with its veil: in files, in configurations. It answers for itself, by attributes
+and methods: nobody else asks which one it is.
 
 Every vector is a release of its own. An answer that holds m of them spends m · ε, and `Shape.releases` says how many.
 An answer is made of the veiled vectors, the labels and the dtype alone: nothing else of the scores that were served
@@ -14,20 +16,25 @@ reaches it, to the last bit.
 
 from scoreveil.shapes.more_axes import MoreAxes
 from scoreveil.shapes.pairs import as_columns, as_pairs, read_pairs
-from scoreveil.shapes.shape import Shape, make, restored
+from scoreveil.shapes.shape import Shape, given, make, restored, said_beside
 from scoreveil.shapes.top_k import TopK, scaled
+from scoreveil.shapes.vectors import VECTORS, Vectors
 from scoreveil.shapes.yes_no import ManyLabels, OneColumn
 
 __all__ = [
+    "VECTORS",
     "ManyLabels",
     "MoreAxes",
     "OneColumn",
     "Shape",
     "TopK",
+    "Vectors",
     "as_columns",
     "as_pairs",
+    "given",
     "make",
     "read_pairs",
     "restored",
+    "said_beside",
     "scaled",
 ]

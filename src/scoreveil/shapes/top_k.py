@@ -34,6 +34,10 @@ class TopK(Shape, name="top_k"):
         "An answer is one release, and holds for two score vectors that list the same classes: which ones these are is "
         "told as it is."
     )
+    expected = "the largest probabilities of each row, whose sum is at most 1"
+    is_list = True
+    can_smooth = False
+    why_not_fitted = "Lists of the top classes are not fitted or attacked: give whole score vectors, and no shape."
 
     def __post_init__(self) -> None:
         whole = isinstance(self.classes, int) and not isinstance(self.classes, bool)
@@ -50,7 +54,7 @@ class TopK(Shape, name="top_k"):
             raise ValueError(f"{listed} classes are listed, and there are {self.classes} in all.")
 
     def check(self, scores: Rows, first_row: int = 0) -> None:
-        super().check(scores)
+        self.check_layout(scores.shape)
         self._checked_sums(np.atleast_2d(scores), first_row)
 
     def _checked_sums(self, rows: Rows, first_row: int) -> Floats:

@@ -1,7 +1,7 @@
 """A yes or no, or several: one column for two classes, and independent labels."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,51 @@ BELOW_HALF = float(np.nextafter(0.5, 0))
 
 
 @dataclass(frozen=True)
-class OneColumn(Shape, name="one_column"):
+class YesNo(Shape):
+    """What both have: columns of yes or no, each with a threshold."""
+
+    threshold: Any = 0.5
+    logits: bool = False
+
+    expected = "probabilities from 0 to 1"
+    is_binary = True
+
+    def _columns(self, scores: Rows) -> Rows:
+        """The scores as (n, m)."""
+        return np.atleast_2d(scores)
+
+    def _border(self, dtype: np.dtype[Any]) -> "_Border":
+        return _Border.of(self.threshold, dtype, self.logits)
+
+    def check(self, scores: Rows, first_row: int = 0) -> None:
+        self.check_layout(scores.shape)
+        _check_sigmoids(self._columns(scores), self.logits, first_row)
+
+    def vectors(self, scores: Rows) -> Floats:
+        return _stretched(self._columns(scores), self._border(scores.dtype))
+
+    def restored(self, veiled: Rows, like: Rows) -> Rows:
+        return _unstretched(veiled, self._columns(like), self._border(like.dtype)).reshape(like.shape)
+
+    def said(self, served: Rows) -> Floats:
+        plain = replace(self, threshold=0.5)  # which leaves probabilities as they are
+        return np.asarray(plain.vectors(served).reshape(-1, 2))
+
+    def of_logits(self, logits: Rows) -> Rows:
+        """Of each the sigmoid."""
+        with np.errstate(over="ignore"):
+            return np.asarray(1 / (1 + np.exp(-logits)))
+
+    @property
+    def takes_logits(self) -> bool:
+        return self.logits
+
+    def thresholds(self, labels: int = 1) -> tuple[float, ...]:
+        return tuple(np.broadcast_to(np.array(self.threshold), labels).tolist())
+
+
+@dataclass(frozen=True)
+class OneColumn(YesNo, name="one_column"):
     """Two classes in one column, (n,) or (n, 1): the probability p of the positive one.
 
     The label is "yes" where p >= threshold, in the column's own dtype. It is kept by stretching both sides of the
@@ -26,8 +70,8 @@ class OneColumn(Shape, name="one_column"):
     """
 
     threshold: float = 0.5
-    logits: bool = False
 
+    is_column = True
     words = "An answer is one release; the top class is the side of the threshold that the score is on."
 
     def __post_init__(self) -> None:
@@ -37,23 +81,21 @@ class OneColumn(Shape, name="one_column"):
         if len(layout) not in (1, 2) or (len(layout) == 2 and layout[1] != 1):
             raise ValueError(f"Expected one column, (n,) or (n, 1), got shape {tuple(layout)}.")
 
-    def check(self, scores: Rows, first_row: int = 0) -> None:
-        super().check(scores)
-        _check_sigmoids(scores.reshape(-1, 1), self.logits, first_row)
-
-    def vectors(self, scores: Rows) -> Floats:
-        return _stretched(scores.reshape(-1, 1), _Border.of((self.threshold,), scores.dtype, self.logits))
-
-    def restored(self, veiled: Rows, like: Rows) -> Rows:
-        border = _Border.of((self.threshold,), like.dtype, self.logits)
-        return _unstretched(veiled, like.reshape(-1, 1), border).reshape(like.shape)
+    def _columns(self, scores: Rows) -> Rows:
+        return scores.reshape(-1, 1)
 
     def records(self, scores: Rows) -> Rows:
         return scores
 
+    def of_classes(self, scores: Rows) -> Rows:
+        return scores[:, 1:]
+
+    def predicted(self, scores: Rows) -> NDArray[np.int64]:
+        return np.asarray(scores[:, 1] >= scores.dtype.type(self.threshold), dtype=np.int64)
+
 
 @dataclass(frozen=True)
-class ManyLabels(Shape, name="many_labels"):
+class ManyLabels(YesNo, name="many_labels"):
     """A probability for each of several labels that do not exclude each other: (n, labels), or (labels,) for one.
 
     Attributes:
@@ -62,8 +104,9 @@ class ManyLabels(Shape, name="many_labels"):
     """
 
     threshold: float | tuple[float, ...] = 0.5
-    logits: bool = False
 
+    noun = "labels"
+    has_labels = True
     words = (
         "Each label is a release of its own: ε is that of one label, whose top class is its side of the threshold, and "
         "an answer with m labels spends m · ε."
@@ -79,12 +122,8 @@ class ManyLabels(Shape, name="many_labels"):
             object.__setattr__(self, "threshold", tuple(numbers))
             if not numbers:
                 raise ValueError("Expected a threshold for all labels, or one for each, got none.")
-        for each in self._thresholds:
+        for each in self.threshold if isinstance(self.threshold, tuple) else (self.threshold,):
             _check_threshold(each)
-
-    @property
-    def _thresholds(self) -> tuple[float, ...]:
-        return self.threshold if isinstance(self.threshold, tuple) else (self.threshold,)
 
     def check_layout(self, layout: Sequence[int]) -> None:
         if len(layout) not in (1, 2) or not layout[-1]:
@@ -92,19 +131,19 @@ class ManyLabels(Shape, name="many_labels"):
         if isinstance(self.threshold, tuple) and len(self.threshold) != layout[-1]:
             raise ValueError(f"Expected a threshold for each of {layout[-1]} labels, got {len(self.threshold)}.")
 
-    def check(self, scores: Rows, first_row: int = 0) -> None:
-        super().check(scores)
-        _check_sigmoids(np.atleast_2d(scores), self.logits, first_row)
+    @property
+    def labels(self) -> int | None:
+        return len(self.threshold) if isinstance(self.threshold, tuple) else None
 
-    def vectors(self, scores: Rows) -> Floats:
-        return _stretched(np.atleast_2d(scores), _Border.of(self._thresholds, scores.dtype, self.logits))
+    def counted(self, layout: Sequence[int]) -> tuple[int, ...]:
+        return tuple(layout[-1:])
 
-    def restored(self, veiled: Rows, like: Rows) -> Rows:
-        border = _Border.of(self._thresholds, like.dtype, self.logits)
-        return _unstretched(veiled, np.atleast_2d(like), border).reshape(like.shape)
+    def by_label(self, labels: int) -> tuple[Shape, ...]:
+        return tuple(OneColumn(threshold, self.logits) for threshold in self.thresholds(labels))
 
-    def releases(self, layout: Sequence[int]) -> int:
-        return layout[-1]
+    def check_pairs(self) -> None:
+        if isinstance(self.threshold, tuple):
+            raise ValueError("Labels of a list have no order that thresholds could follow; give one threshold for all.")
 
 
 def _check_threshold(threshold: float) -> None:
@@ -143,8 +182,8 @@ class _Border:
     most_no: Rows
 
     @classmethod
-    def of(cls, thresholds: tuple[float, ...], dtype: np.dtype[Any], logits: bool) -> "_Border":
-        threshold = np.array(thresholds)
+    def of(cls, thresholds: float | tuple[float, ...], dtype: np.dtype[Any], logits: bool) -> "_Border":
+        threshold = np.atleast_1d(thresholds)
         exact = np.log(threshold) - np.log1p(-threshold) if logits else threshold
         yes = exact.astype(dtype)
         up, down = np.nextafter(yes, dtype.type(np.inf)), np.nextafter(yes, dtype.type(-np.inf))

@@ -14,7 +14,7 @@ from scoreveil.fitting import fit
 from scoreveil.fitting.cost import asked_quietly
 from scoreveil.mechanisms.isotonic import Keep
 from scoreveil.mechanisms.published import normalize
-from scoreveil.shapes import Shape
+from scoreveil.shapes import VECTORS, Shape
 from scoreveil.veil import Veil
 
 FITTING = 0  # the seed of the noise in a fit
@@ -50,7 +50,7 @@ def regions(given: Given) -> Defense:
     return Veil(studied_veil(given.known, given.epsilon).mechanism, rng=_rng(given))
 
 
-def cross_fitted(everyone: Membership, epsilon: float | None, seed: int, shape: Shape | None = None) -> CrossFitted:
+def cross_fitted(everyone: Membership, epsilon: float | None, seed: int, shape: Shape = VECTORS) -> CrossFitted:
     """A veil for each fold of the records, fitted on the others."""
 
     def of_fold(number: int) -> Defense:
@@ -61,16 +61,14 @@ def cross_fitted(everyone: Membership, epsilon: float | None, seed: int, shape: 
     return CrossFitted(tuple(map(of_fold, range(FOLDS))))
 
 
-def studied_veil(known: Membership, epsilon: float | None, shape: Shape | None = None) -> Veil:
+def studied_veil(known: Membership, epsilon: float | None, shape: Shape = VECTORS) -> Veil:
     """The same veil for all views of a study. What a fit would warn of is measured there."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return fitted_veil(known, shape, epsilon, np.random.default_rng(FITTING))
 
 
-def fitted_veil(
-    known: Membership, shape: Shape | None, epsilon: float | None, rng: np.random.Generator | None = None
-) -> Veil:
+def fitted_veil(known: Membership, shape: Shape, epsilon: float | None, rng: np.random.Generator | None = None) -> Veil:
     """The most useful veil for these records, with labels where there are some.
 
     Sides that seem to be mixed up are fitted too: the audit has a note about them.

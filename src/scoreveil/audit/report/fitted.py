@@ -29,7 +29,7 @@ from scoreveil.fitting.cost import MEASURES, OF_LABEL, WAYS, Cost, Group, LabelC
 from scoreveil.fitting.decision import decide, sentences
 from scoreveil.fitting.frontier import Trial
 from scoreveil.mechanisms.guarantee import Guarantee
-from scoreveil.shapes import ManyLabels, Shape
+from scoreveil.shapes import Shape
 from scoreveil.veil import Veil
 
 _SHORT = {"raw": "raw", "tempered": "scaled", "label": "label"}  # over narrow columns
@@ -88,7 +88,7 @@ def results(veil: Veil, trials: Sequence[Trial]) -> dict[str, Any]:
             }
             for trial in trials
         ],
-        **({} if veil.shape is None else {"shape": veil.shape.settings()}),
+        **({} if veil.shape.is_plain else {"shape": veil.shape.settings()}),
     }
 
 
@@ -144,7 +144,7 @@ def _finite(values: dict[str, Any]) -> dict[str, Any]:
     return {n: None if isinstance(v, float) and not math.isfinite(v) else v for n, v in values.items()}
 
 
-def cards(promise: Guarantee, measured: Cost | None, shape: Shape | None) -> list[dict[str, Any]]:
+def cards(promise: Guarantee, measured: Cost | None, shape: Shape) -> list[dict[str, Any]]:
     """The large numbers at the top: the advantage, ε, what the confidence is worth."""
     found = []
     stated = promise.advantage if promise.advantage is not None else promise.advantage_alone
@@ -156,7 +156,7 @@ def cards(promise: Guarantee, measured: Cost | None, shape: Shape | None) -> lis
         )
         found.append(_card("Records drawn at random", "Advantage", number(stated, 3), words))
     if math.isfinite(promise.epsilon):
-        answer = "the answer about one label" if isinstance(shape, ManyLabels) else "an answer"
+        answer = "the answer about one label" if shape.has_labels else "an answer"
         odds = f"{answer} changes an attacker's odds by a factor of at most {math.exp(promise.epsilon):,.3g}"
         found.append(_card("A single known record", "ε", f"{promise.epsilon:g}", odds))
     if measured is not None:

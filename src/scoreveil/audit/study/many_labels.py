@@ -1,6 +1,6 @@
 """The study of a model with many labels: each label attacked as two classes, and all labels of an answer together.
 
-    found = run(subject, ManyLabels(), ("even", "prime"), epsilons=(None, 2.0))
+    found = run(subject, ("even", "prime"), epsilons=(None, 2.0))
 
 What is attacked is what is served: undefended, and behind the fitted veil of all labels. Attacks are quick ones, since
 there are many labels: a threshold and a random forest, with and without the true labels.
@@ -26,8 +26,7 @@ from scoreveil.audit.study.shadows import Progress, silent
 from scoreveil.audit.study.subjects import Subject
 from scoreveil.fitting import cost
 from scoreveil.fitting.decision import Evidence
-from scoreveil.fitting.records import Scored, in_words, read
-from scoreveil.shapes import ManyLabels
+from scoreveil.fitting.records import Scored, read
 from scoreveil.veil import Veil
 
 
@@ -89,7 +88,6 @@ class _Seen:
 
 def run(
     subject: Subject,
-    shape: ManyLabels,
     names: tuple[str, ...] = (),
     epsilons: Iterable[float | None] = (None,),
     command: str = "",
@@ -101,7 +99,6 @@ def run(
 
     Args:
         subject: Whose answers are attacked. Scores are those that are served, (n, labels), and so are true labels.
-        shape: How they are served.
         names: Of the labels.
         epsilons: Of the veils; None for the one without.
         command: What the reader types to get the same results again.
@@ -115,17 +112,17 @@ def run(
     found: dict[int | None, list[AttackResult]] = {which: [] for which in (None, *range(labels))}
     worth = list[Worth]()
     for number, setting in enumerate(settings):
-        answer = None if setting == UNDEFENDED else _veiled(subject, shape, setting[1], seed + number)
-        seen = _seen(subject, shape, answer)
+        answer = None if setting == UNDEFENDED else _veiled(subject, setting[1], seed + number)
+        seen = _seen(subject, answer)
         done = joblib.Parallel(n_jobs=min(jobs, len(found)))(
             joblib.delayed(_attacked)(seen, label, setting, seed) for label in found
         )
         for label, rows in zip(found, done, strict=True):
             found[label] += rows
-        worth += _worth(subject, shape, answer, setting)
+        worth += _worth(subject, answer, setting)
         progress(setting_name(setting), number + 1, len(settings))
     plan = StudyPlan(tuple(settings), seed=seed, repeats=1)
-    meta = about(subject, plan, command) | {"shape": shape.settings()}
+    meta = about(subject, plan, command) | {"shape": subject.shape.settings()}
     meta["records"]["labels"] = meta["records"].pop("classes")
     studies = {label: Study(meta, tuple(rows), ()) for label, rows in found.items()}
     called = names or tuple(map(str, range(labels)))
@@ -135,19 +132,19 @@ def run(
     return LabelsStudy(meta, called, whole, tuple(studies.values()), tuple(worth), evidence, notes)
 
 
-def _seen(subject: Subject, shape: ManyLabels, answer: Defense | None) -> _Seen:
+def _seen(subject: Subject, answer: Defense | None) -> _Seen:
     """The subject through a veil, or as it is."""
     seen = _Seen(subject.target, subject.shadow)
     if answer is not None:
         seen = seen.through(lambda side: side.defended(answer))
-    return seen.through(lambda side: replace(side, scores=shape.vectors(side.scores)))
+    return seen.through(lambda side: replace(side, scores=subject.shape.vectors(side.scores)))
 
 
-def _veiled(subject: Subject, shape: ManyLabels, epsilon: float | None, seed: int) -> Defense:
+def _veiled(subject: Subject, epsilon: float | None, seed: int) -> Defense:
     """The veil that was given, or one for each fold."""
     if subject.veil is None:
-        return cross_fitted(subject.everyone, epsilon, seed, shape)
-    drawing = Veil(subject.veil.mechanism, shape=shape, rng=np.random.default_rng(seed))
+        return cross_fitted(subject.everyone, epsilon, seed, subject.shape)
+    drawing = Veil(subject.veil.mechanism, shape=subject.shape, rng=np.random.default_rng(seed))
     return lambda scores: cost.asked_quietly(drawing, scores)
 
 
@@ -170,18 +167,18 @@ def _result(attack: Attack, shadow: Membership, target: Membership, setting: Set
     return judged(setting, attack.name, attack.knows_label, target.truth, scorer(target.records), began, about_it)
 
 
-def _worth(subject: Subject, shape: ManyLabels, answer: Defense | None, setting: Setting) -> list[Worth]:
+def _worth(subject: Subject, answer: Defense | None, setting: Setting) -> list[Worth]:
     """What is served is worth, and with the undefended scores what the label alone is worth."""
     if subject.reference.labels is None or subject.target.nonmembers.labels is None:
         return []
     reference, asked = (
-        read(side.scores, side.labels, "records", shape=shape)
+        read(side.scores, side.labels, "records", shape=subject.shape)
         for side in (subject.reference, subject.target.nonmembers)
     )
     alone = cost.label_alone(reference)(asked)
     if answer is None:
         return [_measured(UNDEFENDED, asked, asked.said), _measured(LABEL, asked, alone)]
-    said = in_words(shape, subject.target.nonmembers.defended(answer).scores)
+    said = subject.shape.said(subject.target.nonmembers.defended(answer).scores)
     return [_measured(setting, asked, said)]
 
 

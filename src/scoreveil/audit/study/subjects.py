@@ -24,7 +24,7 @@ from scoreveil.audit.study.shadows import ManyShadows, Progress, many_shadows, s
 from scoreveil.fitting.decision import Evidence
 from scoreveil.fitting.evidence import evidence, may_be_fitted_on, options_of
 from scoreveil.fitting.records import Scored, doubts, read, read_sides
-from scoreveil.shapes import ManyLabels, MoreAxes, OneColumn, Shape
+from scoreveil.shapes import VECTORS, Shape
 from scoreveil.veil import Veil
 
 FOLDING = 2  # the seed of folds
@@ -93,11 +93,16 @@ class Subject:
                 self.fitted[epsilon] = fitted_veil(*self._as_served(), epsilon=epsilon)
         return self.fitted[epsilon]
 
-    def _as_served(self) -> tuple[Membership, Shape | None]:
+    @property
+    def shape(self) -> Shape:
+        """How scores are served."""
+        return VECTORS if self.served is None else self.served[1].shape
+
+    def _as_served(self) -> tuple[Membership, Shape]:
         """All records as they are served, and their shape."""
         if self.served is None:
-            return self.everyone, None
-        return Membership(*(Records(*side.given) for side in self.served)), self.served[1].shape
+            return self.everyone, self.shape
+        return Membership(*(Records(*side.given) for side in self.served)), self.shape
 
     def evidence(self, epsilon: float | None) -> Evidence:
         """What there is to go by about the fitted veil: measured as `scoreveil fit` measures it."""
@@ -151,7 +156,7 @@ def checked(name: str, scores: Any, labels: Any = None) -> Records:
 
 
 def from_given(
-    given: Mapping[str, tuple[Any, Any]], columns: str | None = None, seed: int = 0, shape: Shape | None = None
+    given: Mapping[str, tuple[Any, Any]], columns: str | None = None, seed: int = 0, shape: Shape = VECTORS
 ) -> Subject:
     """A subject from scores and labels of any kind, as `fitting.records` reads them.
 
@@ -168,8 +173,8 @@ def from_given(
     Raises:
         ValueError: Records are missing on one side, or are not scores or labels.
     """
-    if isinstance(shape, MoreAxes):
-        raise ValueError("Answers about many places are not attacked: audit the scores (n, k) of one place at a time.")
+    if shape.why_not_audited:
+        raise ValueError(shape.why_not_audited)
     there = {name: each for name, each in given.items() if each[0] is not None}
     for name, (scores, labels) in given.items():
         if scores is None and (labels is not None or name in ("members", "nonmembers")):
@@ -184,15 +189,15 @@ def from_given(
         without = ", ".join(name for name in sides if name not in labelled)
         raise ValueError(f"Expected labels for all records, or for none; got none for {without}.")
     scored, note = read_sides(there, columns, shape)
-    many = isinstance(shape, ManyLabels)
     records = {
-        name: Records(*each.given) if many else Records(each.scores, each.labels) for name, each in scored.items()
+        name: Records(*each.given) if shape.has_labels else Records(each.scores, each.labels)
+        for name, each in scored.items()
     }
     shadow = (records[sides[2]], records[sides[3]]) if len(sides) == 4 else None
     subject = from_scores(records["members"], records["nonmembers"], shadow, records.get("reference"), seed)
-    if isinstance(shape, OneColumn) and shape.threshold != 0.5:
-        note += f" The threshold {shape.threshold:g} is moved to one half, and what scores are worth is measured there."
-    served = None if shape is None else (scored["members"], scored["nonmembers"])
+    if not shape.has_labels and (threshold := scored["members"].threshold) != 0.5:
+        note += f" The threshold {threshold:g} is moved to one half, and what scores are worth is measured there."
+    served = None if shape.is_plain else (scored["members"], scored["nonmembers"])
     notes = (*subject.notes, *([note.strip()] if note else []))
     return replace(subject, notes=notes, served=served, doubts=tuple(doubts(scored)))
 

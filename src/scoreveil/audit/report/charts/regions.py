@@ -18,7 +18,6 @@ from scoreveil.audit.report.charts.placing import CHARACTER
 from scoreveil.audit.report.charts.svg import svg
 from scoreveil.mechanisms.per_label import PerLabel
 from scoreveil.mechanisms.regions import RegionRow, Regions
-from scoreveil.shapes import ManyLabels, OneColumn
 from scoreveil.veil import Veil
 
 MOST_LABELS = 10  # of which tables and pictures are shown
@@ -65,15 +64,14 @@ def read(veil: Veil, names: Sequence[str] = ()) -> list[RegionMap]:
     """
     mechanism, shape = veil.mechanism, veil.shape
     if isinstance(mechanism, PerLabel):
-        given = shape.threshold if isinstance(shape, ManyLabels) else 0.5
-        thresholds = given if isinstance(given, tuple) else (given,) * len(mechanism.maps)
+        thresholds = shape.thresholds(len(mechanism.maps))
         titles = names or [f"Label {i}" for i in range(len(mechanism.maps))]
         every = zip(titles, mechanism.maps, thresholds, strict=True)
         return [_readable(name, each, ("no", "yes"), threshold) for name, each, threshold in every]
     if not isinstance(mechanism, Regions):
         raise ValueError(f"Expected a fitted veil, got one of the {mechanism.name} mechanism.")
-    if isinstance(shape, OneColumn):
-        return [_readable("", mechanism, ("no", "yes"), shape.threshold)]
+    if shape.is_binary:
+        return [_readable("", mechanism, ("no", "yes"), *shape.thresholds())]
     return [_readable("", mechanism, ("label 0", "label 1") if mechanism.classes == 2 else ())]
 
 
