@@ -125,7 +125,7 @@ def test_forget_a_client_or_old_requests(scoreveil):
     assert (code, out.splitlines()[1]) == (0, "What it received stays spent.")
     assert "ann" not in scoreveil("show --clients")[1]
     code, out, _ = scoreveil("forget --requests 0 --yes")
-    assert (code, out) == (0, "Forgot 1 idempotency keys; a request that comes again is charged again.\n")
+    assert (code, out) == (0, "Forgot 1 idempotency key; a request that comes again is charged again.\n")
 
 
 def test_compact_says_what_was_deleted(scoreveil):

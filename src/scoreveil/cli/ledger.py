@@ -87,7 +87,7 @@ def export(
 
     count = _with_books(url, write)
     if target is not None:
-        typer.echo(f"Wrote {target}: {count:,} row{'s' * (count != 1)}.")
+        typer.echo(f"Wrote {target}: {_counted(count, 'row')}.")
 
 
 @ledger.command(epilog="Example: scoreveil ledger verify --head 12:9f3c…")
@@ -110,7 +110,7 @@ def verify(
         return await books.verify(earlier)
 
     found = _with_books(url, check)
-    typer.echo(f"{found.calls:,} calls, {found.answers:,} fresh answers.")
+    typer.echo(f"{_counted(found.calls, 'call')}, {_counted(found.answers, 'fresh answer')}.")
     if found.forgotten:
         times = "once" if found.forgotten == 1 else f"{found.forgotten:,} times"
         typer.echo(f"Forgotten on purpose: {times}. An older head no longer fits.")
@@ -152,13 +152,15 @@ def forget(
 
     done = _with_books(url, delete)
     if model is not None:
-        typer.echo(f"Forgot {done.calls:,} calls, {done.requests:,} with an idempotency key.")
+        typer.echo(f"Forgot {_counted(done.calls, 'call')}, {done.requests:,} with an idempotency key.")
         typer.echo("Their records start anew. Earlier answers still count against privacy.")
     elif client is not None:
-        typer.echo(f"Forgot the client in {done.calls:,} calls, and {done.requests:,} idempotency keys.")
+        keys = _counted(done.requests, "idempotency key")
+        typer.echo(f"Forgot the client in {_counted(done.calls, 'call')}, and {keys}.")
         typer.echo("What it received stays spent.")
     else:
-        typer.echo(f"Forgot {done.requests:,} idempotency keys; a request that comes again is charged again.")
+        keys = _counted(done.requests, "idempotency key")
+        typer.echo(f"Forgot {keys}; a request that comes again is charged again.")
 
 
 @ledger.command(epilog="Example: scoreveil ledger compact --ledger sqlite:///ledger.db")
@@ -171,7 +173,7 @@ def compact(url: LedgerOption = None) -> None:
     async def drop(books: Books) -> int:
         return await books.compact()
 
-    typer.echo(f"Deleted {_with_books(url, drop):,} calls whose records have ended.")
+    typer.echo(f"Deleted {_counted(_with_books(url, drop), 'call')} whose records have ended.")
 
 
 def _with_books(url: str | None, work: Callable[[Books], Coroutine[Any, Any, T]]) -> T:
@@ -199,6 +201,10 @@ def _opened(target: Path | None, force: bool) -> Iterator[TextIO]:
         text = io.TextIOWrapper(file, encoding="utf-8", newline="")
         yield text
         text.detach()  # what is in its buffer goes to the file, which stays open
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def _columns(clients: bool) -> list[str]:

@@ -457,7 +457,7 @@ class Model(ConfigTable, frozen=True):
         """Refuse memory without an ε, too little for one answer of so many releases, and what cannot be counted."""
         memory = self.kept_memory
         words = "memory means nothing without an ε: the veil answers the same however often it is asked. Remove memory"
-        _require(self.memory is None or memory is not None, f"{words}, or use a veil with ε")
+        _require(self.memory is None or memory is not None, f"{words}, or use a veil with ε.")
         if memory is None:
             return
         if self.allowed_answers(releases) < 1:
