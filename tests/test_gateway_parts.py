@@ -30,6 +30,7 @@ from scoreveil.gateway.limits import Buckets, network
 from scoreveil.gateway.routes import route_table
 from scoreveil.gateway.server import SILENCE, Heartbeats
 from scoreveil.gateway.shared_config import SharedConfig
+from scoreveil.gateway.sources import TensorQuery
 from scoreveil.gateway.worker import heartbeat
 from scoreveil.inference_protocol import messages
 from scoreveil.inference_protocol.messages import InferenceRequest, InputTensor
@@ -405,8 +406,24 @@ def test_numbers_pass_unread_as_they_came(space: str) -> None:
     kept = messages.read_request(body, None, frozenset(), 10, read_numbers=False)
     assert kept.inputs[0].data == f"[{LONG}]".encode()
     assert kept.inputs[0].shape == read.inputs[0].shape == (2, 250)
-    sent = [json.loads(messages.write_request(each, ["scores"], False)[0]) for each in (read, kept)]
-    assert sent[0] == sent[1]
+    both = messages.read_request(body, None, frozenset(), 10, keep_written=True)
+    np.testing.assert_array_equal(both.inputs[0].data, read.inputs[0].data)
+    assert both.written == {"data": kept.inputs[0].data}
+    sent = [json.loads(messages.write_request(each, ["scores"], False)[0]) for each in (read, kept, both)]
+    assert sent[0] == sent[1] == sent[2]
+    other = np.zeros((2, 250), np.int64)
+    around = TensorQuery(both, {}, []).of({"data": other})  # other records are not written as these were
+    assert json.loads(messages.write_request(around.request, [], False)[0])["inputs"][0]["data"] == [0] * 500
+
+
+def test_numbers_of_another_datatype_go_on_as_they_were_read() -> None:
+    """0.1 in float32 is another number than 0.1: the model must be asked about the record that is remembered."""
+    body = f'{HEAD}, "data": [{", ".join(["0.1"] * 500)}]}}]}}'.encode()
+    read = messages.read_request(body, None, declared=[TensorSpec("x", "FP64", (-1,))], keep_written=True)
+    sent = json.loads(messages.write_request(read, [], False)[0])["inputs"][0]
+    assert (sent["datatype"], sent["data"][0]) == ("FP64", float(np.float32(0.1)))
+    with pytest.raises(Refusal, match=r"not JSON: .* at character 9\d\d"):
+        messages.read_request(body.replace(b"0.1]", b"0.1.1]"), None, keep_written=True)
 
 
 HEAD = '{"inputs": [{"name": "x", "shape": [500], "datatype": "FP32"'
@@ -426,10 +443,11 @@ SMUGGLED = [
 ]
 
 
+@pytest.mark.parametrize("how", [{"read_numbers": False}, {"keep_written": True}], ids=str)
 @pytest.mark.parametrize("case", range(len(SMUGGLED)))
-def test_nothing_hides_among_unread_numbers(case: int) -> None:
+def test_nothing_hides_among_unread_numbers(case: int, how: dict[str, bool]) -> None:
     with pytest.raises(Refusal):
-        messages.read_request(SMUGGLED[case].encode(), None, frozenset(["data"]), 4096, read_numbers=False)
+        messages.read_request(SMUGGLED[case].encode(), None, frozenset(["data"]), 4096, **how)
 
 
 @settings(max_examples=200, deadline=None)

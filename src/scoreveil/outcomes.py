@@ -13,6 +13,7 @@ from scoreveil.mechanisms.mechanism import Mechanism, Rows
 from scoreveil.randomness import KeyedDraws
 
 MOST_TABLES = 256
+MOST_STACKED = 64  # classes of which all labels' tables are looked up at once
 FEW = 64  # scores of one row: numpy's argmax would let other threads in, which costs more than to look at them here
 
 
@@ -22,12 +23,19 @@ class Outcomes:
     def __init__(self, mechanism: Mechanism) -> None:
         self._mechanism = mechanism
         self._tables: dict[tuple[int, Any, int], Table] = {}
+        self._stacks: dict[tuple[int, Any], Rows] = {}  # every answer, by label and outcome
 
     def drawn(self, rows: Rows, draws: KeyedDraws, tags: Rows | None) -> Rows:
         """(n, j) whole numbers below 2^16; `tags` are hashed ones, and the rows were checked."""
         if self._mechanism.different_answers is None:
             return self._mechanism.outcomes(rows, blocks.keyed_uniforms(self._mechanism, rows, draws, tags))
         answers = blocks.keyed(self._mechanism, rows, draws, tags)  # compiled, where it can be
+        if _are_stacked(rows):
+            labels = rows.argmax(axis=1)
+            stack, classes = self._stack(rows), np.arange(rows.shape[1])
+            tops = stack[classes, ::-1, classes]  # the last of two with the same top score comes first
+            is_top = tops[labels] == answers[np.arange(len(rows)), labels][:, None]
+            return np.asarray(tops.shape[1] - 1 - is_top.argmax(axis=1)[:, None], dtype=np.uint16)
         found = np.empty((len(rows), 1), dtype=np.uint16)
         for label, some in _by_label(rows):
             table = self._table(rows, label)
@@ -38,10 +46,18 @@ class Outcomes:
         """The answers that the outcomes stand for; of the rows' scores only the kept classes count."""
         if self._mechanism.different_answers is None:
             return self._mechanism.answers(rows, outcomes)
+        if _are_stacked(rows):
+            return np.asarray(self._stack(rows)[rows.argmax(axis=1), outcomes[:, 0]])
         made = np.empty_like(rows)
         for label, some in _by_label(rows):
             made[some] = self._table(rows, label).answers[outcomes[some, 0]]
         return made
+
+    def _stack(self, rows: Rows) -> Rows:
+        key = rows.shape[1], rows.dtype
+        if key not in self._stacks:
+            self._stacks[key] = np.stack([self._table(rows, label).answers for label in range(rows.shape[1])])
+        return self._stacks[key]
 
     def _table(self, rows: Rows, label: int) -> "Table":
         key = rows.shape[1], rows.dtype, label
@@ -65,6 +81,10 @@ class Table(NamedTuple):
     answers: Rows
     tops: Rows
     outcomes: Rows
+
+
+def _are_stacked(rows: Rows) -> bool:
+    return len(rows) > 1 and rows.shape[1] <= MOST_STACKED
 
 
 def _by_label(rows: Rows) -> Iterator[tuple[int, Any]]:

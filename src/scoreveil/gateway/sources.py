@@ -97,7 +97,7 @@ class TensorQuery:
             structs.replace(tensor, data=arrays[tensor.name], shape=arrays[tensor.name].shape)
             for tensor in self.request.inputs
         ]
-        return replace(self, request=replace(self.request, inputs=tensors))
+        return replace(self, request=replace(self.request, inputs=tensors, written={}))
 
 
 class TensorSource(Source[TensorQuery]):
@@ -119,10 +119,13 @@ class TensorSource(Source[TensorQuery]):
         veil = model.bare_veil
         asks_about_records = veil.smoothing is not None or (veil.mechanism.is_fitted and model.needs_secret)
         writes_binary = model.upstream is None or model.upstream.binary
-        self._reads_numbers = model.knows_records or asks_about_records or writes_binary
+        self._reads_numbers = model.kept_memory is not None or asks_about_records or writes_binary
+        self._keeps_written = not writes_binary
 
     def read(self, body: bytes, header: bytes | None) -> TensorQuery:
-        request = messages.read_request(body, header, self._passed, self._most, self._reads_numbers, self.inputs)
+        request = messages.read_request(
+            body, header, self._passed, self._most, self._reads_numbers, self.inputs, self._keeps_written
+        )
         wanted = request.wanted(self._offered)
         if not request.classified.keys() <= self._scores:
             raise not_allowed(f"Classification is for scores alone: {', '.join(sorted(self._scores))}.")

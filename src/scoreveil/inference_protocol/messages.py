@@ -77,7 +77,8 @@ class InferenceRequest:
     """What a client asks: inputs with the same number of rows, and the outputs it wants, each in binary or not.
 
     Without `outputs` it wants all of them, as `binary` says. `parameters` are those that may go to the model;
-    `classified` are outputs of which it wants the top classes, and how many.
+    `classified` are outputs of which it wants the top classes, and how many; `written` has lists of numbers as they
+    came, by input, to go on to the model without being written anew.
     """
 
     id: str | None
@@ -86,6 +87,7 @@ class InferenceRequest:
     binary: bool
     parameters: dict[str, Any]
     classified: dict[str, int] = field(default_factory=dict)
+    written: dict[str, bytes] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -157,14 +159,16 @@ def read_request(
     most_rows: int | None = None,
     read_numbers: bool = True,
     declared: Sequence[TensorSpec] = (),
+    keep_written: bool = False,
 ) -> InferenceRequest:
     """A request, checked; `passed` are the parameters that may go to the model, `declared` the inputs it takes.
 
     `header` is the value of Inference-Header-Content-Length. Without `read_numbers`, long lists of them stay as they
-    came.
+    came; with `keep_written` they are read, and kept as they came too.
     """
     lists: list[bytes] = []
-    if not read_numbers and header is None and len(body) > unread.SHORT:
+    whole = body
+    if (keep_written or not read_numbers) and header is None and len(body) > unread.SHORT:
         check_parts(body)
         body, lists = unread.cut(body)
     tree, rest = split(body, header)
@@ -181,11 +185,27 @@ def read_request(
         raise not_allowed("The request has data outside of its inputs; put all of them into inputs.")
     if len(rest):
         raise bad_request(f"The body is {len(rest)} bytes longer than the inputs' binary_data_size add up to.")
+    written = {}
+    if read_numbers and lists:
+        written = {tensor.name: tensor.data for tensor in message.inputs if isinstance(tensor.data, bytes)}
+        _read_lists(message.inputs, whole)
     if declared:
-        _widen(message.inputs, declared)
+        for name in _widen(message.inputs, declared):
+            written.pop(name, None)
     _check_together(message.inputs)
     outputs, classified = _read_outputs(message.outputs, binary)
-    return InferenceRequest(message.id, message.inputs, outputs, binary, parameters, classified)
+    return InferenceRequest(message.id, message.inputs, outputs, binary, parameters, classified, written)
+
+
+def _read_lists(inputs: Sequence[InputTensor], body: bytes) -> None:
+    """Put the values of lists that were cut out of the body into their places."""
+    for tensor in inputs:
+        if isinstance(tensor.data, bytes):
+            try:
+                data = orjson.loads(tensor.data)
+            except orjson.JSONDecodeError:
+                data = parsed(body)  # which says where the body is no JSON
+            tensor.data = from_json(data, tensor.datatype, tensor.shape, tensor.name)
 
 
 def _check_together(inputs: list[InputTensor]) -> None:
@@ -285,15 +305,21 @@ def _is_narrower(datatype: Datatype, than: Datatype) -> bool:
     return datatype in FLOATS and than in FLOATS and FLOATS.index(datatype) < FLOATS.index(than)
 
 
-def _widen(inputs: Sequence[InputTensor], declared: Sequence[TensorSpec]) -> None:
-    """Put the numbers of checked inputs into the datatypes that the model takes: so a record has one form."""
+def _widen(inputs: Sequence[InputTensor], declared: Sequence[TensorSpec]) -> list[str]:
+    """Put the numbers of checked inputs into the datatypes that the model takes: so a record has one form.
+
+    Returns:
+        The inputs that had others.
+    """
     datatypes = {spec.name: spec.datatype for spec in declared}
+    others = [tensor.name for tensor in inputs if tensor.datatype != datatypes[tensor.name]]
     for tensor in inputs:
         datatype = datatypes[tensor.name]
         if tensor.datatype != datatype:
             tensor.datatype = datatype
             if not isinstance(tensor.data, bytes):  # a list that stays unread is written by its numbers
                 tensor.data = tensor.data.astype(DTYPES[datatype])
+    return others
 
 
 # Writing
@@ -320,8 +346,9 @@ def write_request(request: InferenceRequest, outputs: Sequence[str], binary: boo
         shown: dict[str, Any] = {"name": tensor.name, "datatype": tensor.datatype, "shape": tensor.shape}
         if tensor.parameters:
             shown["parameters"] = tensor.parameters
-        if isinstance(tensor.data, bytes):
-            inputs.append({**shown, "data": orjson.Fragment(tensor.data)})
+        numbers = tensor.data if isinstance(tensor.data, bytes) else request.written.get(tensor.name)
+        if numbers is not None and not binary:
+            inputs.append({**shown, "data": orjson.Fragment(numbers)})
         else:
             if not binary:
                 _check_texts(tensor)
