@@ -140,8 +140,9 @@ def forget(
     """Delete a model's records, a client's name, or old idempotency keys.
 
     The records of a forgotten model start anew, although clients keep the answers that they have. Answers to a
-    forgotten client stay spent, and so does its odometer, under a hash of its name. A request whose key was forgotten
-    is charged again if it comes again. A gateway that runs meanwhile reads its log anew before it goes on.
+    forgotten client stay spent, and so does what counts towards its limit, under a hash of its name. A request whose
+    key was forgotten is charged again if it comes again. A gateway that runs meanwhile reads its log anew before it
+    goes on.
     """
     scope = Scope(model, client, requests)
     if not yes:

@@ -7,7 +7,8 @@ not pass; what fails, fails closed.
     app.py       one request, from bytes to bytes        config.py       what a configuration is
     routes.py    every path that is served               config_file.py  how it is read
     handlers.py  what is done there                      secrets.py      keys from files or the environment
-    served.py    a model, its veils and its budget       auth.py         who asks
+    served.py    a model and its veils                   auth.py         who asks
+    memory.py    which records it has answered           ledger_link.py  the ledger that it needs for that
     sources.py   where scores come from, in one shape    limits.py       how much, how often
     upstream.py  a model behind, over HTTP               metrics.py      what is counted
     http_client.py   how it is asked
