@@ -4,7 +4,7 @@
     python benchmarks/gateway.py --quick --output DIR   about 20 seconds: whether it works, not how fast
     python benchmarks/gateway.py --render               the table of docs/serve.md again, from benchmarks/gateway.json
     python benchmarks/gateway.py --soak 30              minutes at half load: errors, and how memory grows
-    python benchmarks/gateway.py --rows 10000000        so many new rows through a gateway without memory: how it grows
+    python benchmarks/gateway.py --rows 10000000        so many rows through a gateway without memory: how it grows
     python benchmarks/gateway.py --replicas             processor time of 1 and 2 replicas behind HAProxy
 
 Contestants are measured in turns, in one run. Every server has one worker. With memory every question is new; without,
@@ -368,7 +368,7 @@ def soak(minutes: float, folder: Path) -> dict[str, Any]:
 
 
 def growth(rows: int, folder: Path) -> dict[str, Any]:
-    """So many new rows, in requests of 256; memory after a tenth of them is what it is compared with."""
+    """So many rows, in requests of 256; memory after a tenth of them is what it is compared with."""
     with servers(folder, "embedded") as running:
         server = running["embedded"]
         server.wait_for_kernels()
@@ -378,24 +378,26 @@ def growth(rows: int, folder: Path) -> dict[str, Any]:
             memory.append((sent, server.memory()))
             progress(f"{sent:,} rows, {memory[-1][1] / 2**20:.1f} MB")
     first = next(size for count, size in memory if count >= rows / 10)
-    return {"rows": sent, "memory": memory, "growth": memory[-1][1] / first - 1}
+    different = len(memory) * CASES["256 rows, binary"].different(10.0) * 256
+    return {"rows": sent, "different": different, "memory": memory, "growth": memory[-1][1] / first - 1}
 
 
 def replicas(effort: Effort, folder: Path) -> dict[str, Any]:
-    """Processor time for 1,000 requests of 1 and 2 gateways behind the balancer of deploy/, in turns, at one rate."""
+    """Processor time for 1,000 requests of 1 and 2 gateways behind the balancer of deploy/, in turns; each is asked at
+    the same rate, since fewer requests at a time cost more each."""
     case = CASES["1 row, JSON"]
     seen: dict[int, list[float]] = {1: [], 2: []}
     with servers(folder, "embedded", "replica") as running:
         gateways = list(running.values())
         for server in gateways:
             server.wait_for_kernels()
-        rate = load(gateways[0], case, 2.0, folder)["per_second"] / 3
+        rate = load(gateways[0], case, 2.0, folder)["per_second"] / 6
         for _ in range(effort.rounds):
             for count, seconds in seen.items():
                 with balancer(folder, gateways[:count]) as port:
                     before = sum(server.cpu() for server in gateways)
                     address = Balanced("embedded", port, gateways[0].log)
-                    sent = load(address, case, effort.seconds, folder, rate)["requests"]
+                    sent = load(address, case, effort.seconds, folder, rate * count)["requests"]
                     seconds.append((sum(server.cpu() for server in gateways) - before) / sent * 1000)
     medians = {str(count): statistics.median(seconds) for count, seconds in seen.items()}
     return {"rate": rate, "seconds_per_1000": medians, "runs": seen, "ratio": medians["2"] / medians["1"]}
@@ -491,13 +493,14 @@ def table(results: dict[str, Any]) -> str:
     if "growth" in results:
         run = results["growth"]
         lines.append(
-            f"\nAfter {run['rows']:,} new rows without memory (`--rows`), the worker's memory had changed by "
+            f"\nAfter {run['rows']:,} rows without memory, {run['different']:,} of them different (`--rows`), "
+            "the worker's memory had changed by "
             f"{run['growth']:+.2%} since the first tenth of them."
         )
     if "replicas" in results:
         run = results["replicas"]
         lines.append(
-            f"\nReplicas behind HAProxy (`--replicas`, {run['rate']:,.0f} requests/s): processor time for 1,000 "
+            f"\nReplicas behind HAProxy (`--replicas`, {run['rate']:,.0f} requests/s each): processor time for 1,000 "
             f"requests {run['seconds_per_1000']['1']:.3f} s with one, {run['seconds_per_1000']['2']:.3f} s with two, "
             f"{run['ratio'] - 1:+.1%} (goal: within {GOALS['replicas']:.0%})."
         )
@@ -519,7 +522,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a short form, whose figures mean little")
     parser.add_argument("--output", type=Path, help="a folder for gateway.json, in place of ours")
     parser.add_argument("--render", action="store_true", help="make the table from gateway.json, measuring nothing")
-    parser.add_argument("--rows", type=int, help="so many new rows without memory; adds to gateway.json")
+    parser.add_argument("--rows", type=int, help="so many rows without memory; adds to gateway.json")
     parser.add_argument("--replicas", action="store_true", help="1 and 2 behind HAProxy; adds to gateway.json")
     parser.add_argument("--soak", type=float, metavar="MINUTES", help="half load for so long; adds to gateway.json")
     given = parser.parse_args()
