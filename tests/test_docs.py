@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import statistics
 import shlex
 import sys
 
@@ -203,14 +204,17 @@ def test_the_pages_with_headline_numbers_are_all_checked():
 
 
 def test_the_demo_says_what_the_readme_says_of_a_veil_without_data():
-    """Worse than the label alone in leak, log-loss and calibration; measured again."""
-    shown = {outcome.name: outcome for outcome in demo.run().outcomes}
-    without_data, label = shown["isotonic veil, ε = 4"], shown["the label alone"]
+    """Worse than the label alone in leak, log-loss and calibration; measured again, the median of three draws."""
+    runs = [{outcome.name: outcome for outcome in demo.run().outcomes} for _ in range(3)]
     (said,) = re.findall(r"`Veil\(2\.0\)`.*?\n\n", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     leak, log_loss, off = re.findall(r"`([\d.]+)` against `([\d.]+)`", said)
     for measure, (ours, its) in zip(("leak", "log_loss", "calibration_error"), (leak, log_loss, off), strict=True):
-        assert getattr(without_data, measure) == pytest.approx(float(ours), abs=0.02)
-        assert getattr(label, measure) == pytest.approx(float(its), abs=0.02)
+        without_data, label = (
+            statistics.median(getattr(run[name], measure) for run in runs)
+            for name in ("isotonic veil, ε = 4", "the label alone")
+        )
+        assert without_data == pytest.approx(float(ours), abs=0.02)
+        assert label == pytest.approx(float(its), abs=0.02)
         assert float(ours) > float(its)
 
 
