@@ -2,8 +2,8 @@
 
 import importlib.util
 import re
-import statistics
 import shlex
+import statistics
 import sys
 
 import pytest
