@@ -312,14 +312,12 @@ def _widen(inputs: Sequence[InputTensor], declared: Sequence[TensorSpec]) -> lis
         The inputs that had others.
     """
     datatypes = {spec.name: spec.datatype for spec in declared}
-    others = [tensor.name for tensor in inputs if tensor.datatype != datatypes[tensor.name]]
-    for tensor in inputs:
-        datatype = datatypes[tensor.name]
-        if tensor.datatype != datatype:
-            tensor.datatype = datatype
-            if not isinstance(tensor.data, bytes):  # a list that stays unread is written by its numbers
-                tensor.data = tensor.data.astype(DTYPES[datatype])
-    return others
+    others = [tensor for tensor in inputs if tensor.datatype != datatypes[tensor.name]]
+    for tensor in others:
+        tensor.datatype = datatypes[tensor.name]
+        if not isinstance(tensor.data, bytes):  # a list that stays unread is written by its numbers
+            tensor.data = tensor.data.astype(DTYPES[tensor.datatype])
+    return [tensor.name for tensor in others]
 
 
 # Writing

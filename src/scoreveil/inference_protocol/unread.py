@@ -1,8 +1,9 @@
 """Numbers that pass unread: long lists of them are cut out of a JSON request before it is parsed.
 
-An upstream that answers stickily needs its inputs, and the gateway does not. A flat list that holds nothing but the
-characters of numbers can hold no key and no text, so nothing can hide in it; it is counted, and put into the request
-that goes on, as it came. Anything else is left to the parser. Whether each is a number, the upstream finds out.
+The model behind needs its inputs, and the gateway only where it draws or remembers by them. A flat list that holds
+nothing but the characters of numbers can hold no key and no text, so nothing can hide in it; it is counted, and put
+into the request that goes on, as it came. Anything else is left to the parser. Whether each is a number, the model's
+server finds out, unless the list is read here as well.
 msgspec.Raw would do the same and check the numbers too, in twice the time for 256 rows.
 """
 
