@@ -9,15 +9,17 @@ INSTALL := $(PIP) install -q --no-compile -c constraints.txt
 # tests start would compile its libraries anew: 3.7 s in place of 1 s for scikit-learn alone
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-fast slowest coverage check docs dist spark bench bench-extras bench-ray bench-gateway bench-ledger soak \
+.PHONY: help demo test test-fast slowest coverage mutants format check docs dist spark bench bench-extras bench-ray bench-gateway bench-ledger soak \
 	soak-ledger conformance proto reproduce frontier browser clean
 
 help:
 	@echo "make demo   install what the demo needs and run it"
-	@echo "make test   install everything and run the whole test suite"
+	@echo "make test   install everything and run the whole test suite; FILE=tests/test_veil.py for one file"
 	@echo "make test-fast  the suite for every day: without slow tests, browser, PostgreSQL and Ray"
 	@echo "make slowest    the whole suite, then the twenty tests that take most processor time, as the table of CONTRIBUTING.md"
 	@echo "make coverage   the fast suite, then the share of lines and branches it runs; SUITE= for the whole suite"
+	@echo "make mutants    change one thing in the modules that carry promises; print what no test notices. OPTIONS='--sample 200'"
+	@echo "make format  write the code as ruff does"
 	@echo "make check  lint, types, import contracts"
 	@echo "make dist   source distribution and wheel in dist/, checked, and tried in an empty environment"
 	@echo "make docs   build the site, every warning an error; part of make check"
@@ -35,7 +37,7 @@ demo: $(VENV)/demo.stamp
 	@$(BIN)/scoreveil demo
 
 test: $(VENV)/dev.stamp browser
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(FILE)
 
 test-fast: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest -n 2 --dist worksteal --fast
@@ -51,6 +53,13 @@ coverage: $(VENV)/dev.stamp
 	$(BIN)/coverage run -m pytest -n 2 --dist worksteal $(SUITE)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --skip-covered --sort=cover
+
+mutants: $(VENV)/dev.stamp
+	$(BIN)/python -m tests.mutation $(OPTIONS)
+
+format: $(VENV)/dev.stamp
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
 
 dist: $(VENV)/dev.stamp
 	rm -rf dist
@@ -124,9 +133,9 @@ $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(BIN)/python
 clean:
 	rm -rf $(VENV) .venv-* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage* build dist
 
-# the page of the commands, then the site, with every warning an error: build/site/index.html. The tests take it from here where nothing changed since
+# the site, with every warning an error: build/site/index.html. The tests take it from here where nothing changed since
 docs: $(VENV)/dev.stamp
-	$(BIN)/python docs/commands.py
+	$(BIN)/python docs/commands.py --check
 	$(BIN)/python tests/doc_pages.py
 
 # Spark needs Java and half a gigabyte, so it has an environment of its own

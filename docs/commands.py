@@ -1,5 +1,6 @@
-"""Writes docs/reference/cli.md from the commands themselves: `python docs/commands.py`. A test compares the two."""
+"""Writes docs/reference/cli.md from the commands themselves: `python docs/commands.py`; with `--check` it compares."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -49,4 +50,7 @@ def _row(param: Any) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    if "--check" not in sys.argv:
+        PAGE.write_text(page(), encoding="utf-8")
+    elif PAGE.read_text(encoding="utf-8") != page():
+        sys.exit("docs/reference/cli.md is not what the commands say; make it anew: python docs/commands.py")

@@ -53,7 +53,7 @@ def test_workflows_may_read_and_no_more(file):
     for job in workflow["jobs"].values():
         assert "permissions" not in job
         for step in job["steps"]:
-            assert "run" in step or re.fullmatch(r"actions/[\w-]+@v\d+", step["uses"])
+            assert "run" in step or re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40}", step["uses"])
 
 
 def test_what_the_image_and_the_compose_file_copy_exists():
