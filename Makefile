@@ -24,8 +24,8 @@ help:
 	@echo "make dist   source distribution and wheel in dist/, checked, and tried in an empty environment"
 	@echo "make docs   build the site, every warning an error; part of make check"
 	@echo "make spark  test the Spark integration (installs pyspark; needs Java)"
-	@echo "make bench  measure speed and memory; writes benchmarks/results.json and docs/benchmarks.md"
-	@echo "make bench-gateway  measure scoreveil serve; writes benchmarks/gateway.json and the table of docs/serve.md"
+	@echo "make bench  measure speed and memory; writes benchmarks/speed/veil.json and docs/benchmarks.md"
+	@echo "make bench-gateway  measure scoreveil serve; writes benchmarks/speed/gateway.json and the table of docs/serve.md"
 	@echo "make soak   half an hour at half load: errors, memory"
 	@echo "make conformance    real MLServer, MLflow, kserve client (installs them), 10,000 generated requests"
 	@echo "make reproduce  the paper's experiments, small; OPTIONS='--profile standard --dataset all' and others: experiments/README.md"
@@ -74,26 +74,26 @@ check: $(VENV)/dev.stamp docs
 	$(BIN)/lint-imports
 
 bench: $(VENV)/dev.stamp
-	$(BIN)/python benchmarks/bench.py
+	$(BIN)/python -m benchmarks veil
 
 bench-gateway: $(VENV)/dev.stamp
-	$(BIN)/python benchmarks/gateway.py
+	$(BIN)/python -m benchmarks gateway
 
 soak: $(VENV)/dev.stamp
-	$(BIN)/python benchmarks/gateway.py --soak 30
+	$(BIN)/python -m benchmarks gateway --soak 30
 
 conformance: $(VENV)/dev.stamp
 	$(BIN)/python conformance/run.py
 
 bench-ledger: $(VENV)/dev.stamp
-	$(BIN)/python benchmarks/ledger.py
+	$(BIN)/python -m benchmarks ledger
 
 # workers killed under load, and requests repeated: each exits with 1 where a charge is lost or made twice
 soak-ledger: $(VENV)/dev.stamp
 	for kind in sqlite postgres; do \
-		$(BIN)/python benchmarks/kills.py $$kind --kills 1000 && \
-		$(BIN)/python benchmarks/kills.py $$kind --kills 1000 --idempotent && \
-		$(BIN)/python benchmarks/retries.py $$kind --tries 100000 || exit 1; \
+		$(BIN)/python -m benchmarks kills $$kind --kills 1000 && \
+		$(BIN)/python -m benchmarks kills $$kind --kills 1000 --idempotent && \
+		$(BIN)/python -m benchmarks retries $$kind --tries 100000 || exit 1; \
 	done
 
 reproduce: OPTIONS = --profile quick
@@ -150,8 +150,8 @@ spark: .venv-spark/stamp
 
 # size and time of each extra: writes docs/integrations/extras.md
 bench-extras: $(VENV)/dev.stamp
-	$(BIN)/python benchmarks/extras.py
+	$(BIN)/python -m benchmarks extras
 
 # two Ray workers against one, 100 million vectors
 bench-ray: $(VENV)/dev.stamp
-	$(BIN)/python benchmarks/ray_scale.py
+	$(BIN)/python -m benchmarks ray_scale

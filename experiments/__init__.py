@@ -22,5 +22,7 @@ Questions that were asked once, each with its results where it has any:
 
     verdicts/     how often the audit's verdict is right    peers/        others' attacks; worker.py runs them elsewhere
     keying/       what keyed answers are a function of      labels.py     several labels a record
-    asking.py     the audit that asks the model
+    asking.py     the audit that asks the model             regions.py    what fitted veils leave and tell
+    neighbours/   who asks about copies of a record         walk/         who walks around one
+    language/     a language model's logprobs
 """

@@ -30,7 +30,7 @@ from scoreveil.mechanisms.mechanism import Mechanism
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-    from postgres_server import PostgresServer
+    from benchmarks.postgres_server import PostgresServer
 
 # commands are printed as they would be typed where the environment is active
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -154,7 +154,7 @@ class Compiled:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator["PostgresServer"]:
     """A real PostgreSQL server, started where a test asks for it."""
-    from postgres_server import PostgresServer
+    from benchmarks.postgres_server import PostgresServer
 
     with PostgresServer() as server:
         yield server

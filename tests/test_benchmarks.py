@@ -11,9 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import rival_worker
-import table
-import timing
+from benchmarks.speed import rival_worker, table, timing
 from scoreveil import Veil
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -21,7 +19,7 @@ SECTIONS = ["about", "limits", "table", "one_vector", "new_process", "rivals", "
 
 
 def bench(*arguments: str) -> None:
-    command = [sys.executable, str(ROOT / "benchmarks" / "bench.py"), *arguments]
+    command = [sys.executable, "-m", "benchmarks", "veil", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
 
@@ -41,7 +39,7 @@ def timings(node: Any) -> Iterator[dict[str, Any]]:
 @pytest.mark.slow
 def test_every_figure_of_a_quick_run_follows_from_what_was_timed(tmp_path: Path) -> None:
     bench("--quick", "--no-install", "--output", str(tmp_path))
-    results = json.loads((tmp_path / "results.json").read_text())
+    results = json.loads((tmp_path / "veil.json").read_text())
     assert list(results) == SECTIONS
     assert {"command", "date", "machine", "python", "packages"} <= set(results["about"])
 
@@ -86,7 +84,7 @@ def test_a_figure_is_the_fastest_run_and_its_spread() -> None:
 
 
 def test_the_page_in_the_docs_is_made_from_the_results(tmp_path: Path) -> None:
-    shutil.copy(ROOT / "benchmarks" / "results.json", tmp_path)
+    shutil.copy(ROOT / "benchmarks" / "speed" / "veil.json", tmp_path)
     bench("--render", "--output", str(tmp_path))
     assert (tmp_path / "benchmarks.md").read_text() == (ROOT / "docs" / "benchmarks.md").read_text()
 

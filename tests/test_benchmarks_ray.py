@@ -6,15 +6,14 @@ import sys
 
 import pytest
 
-import ray_scale
-from doc_pages import ROOT
+from benchmarks.speed import ray_scale
 
 pytestmark = pytest.mark.ray
 
 
 def test_one_worker_and_two_write_every_vector():
     # in a process of its own: it starts and ends clusters, and fails where cores or vectors are missing
-    command = [sys.executable, ROOT / "benchmarks" / "ray_scale.py", "--short"]
+    command = [sys.executable, "-m", "benchmarks", "ray_scale", "--short"]
     ran = subprocess.run(command, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     found = json.loads(ran.stdout)

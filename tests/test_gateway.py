@@ -15,8 +15,8 @@ import pytest
 import tritonclient.http as triton
 from tritonclient.utils import InferenceServerException
 
+from benchmarks.postgres_server import PostgresServer
 from gateway_servers import LIGHT_TOML, PIXELS, SLOW, Gateway, gateway, light_gateway, light_model, scores_of, until, v2
-from postgres_server import PostgresServer
 from scoreveil import Veil
 from scoreveil.gateway.auth import key_hash
 

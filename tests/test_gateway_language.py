@@ -19,8 +19,8 @@ import openai
 import pytest
 
 from doc_pages import ROOT, blocks
+from experiments.language.small_language_model import PROMPT, SmallLanguageModel, llama_server, train
 from gateway_servers import SCOREVEIL, Behind, Gateway, gateway
-from small_language_model import PROMPT, SmallLanguageModel, llama_server, train
 
 pytestmark = [pytest.mark.slow, pytest.mark.linux]
 
@@ -154,7 +154,7 @@ def raw_scores(model: SmallLanguageModel, texts: list[str]) -> np.ndarray:
 
 
 def test_the_server_says_what_the_study_computes(llama: str, model: SmallLanguageModel) -> None:
-    """benchmarks/language.py takes logprobs from the network itself."""
+    """experiments/language/__main__.py takes logprobs from the network itself."""
     text = LEARNED[3][0]
     with openai.OpenAI(base_url=f"{llama}/v1", api_key="none", max_retries=0) as client:
         answer = client.chat.completions.create(
@@ -401,7 +401,7 @@ def test_the_example_of_the_page_runs(front: Gateway) -> None:
 
 
 def test_the_tables_of_the_page_are_those_of_the_results() -> None:
-    import language
+    from experiments.language import __main__ as language
 
     found = json.loads(language.RESULTS.read_text(encoding="utf-8"))
     assert f"{language.START}\n{language.tables(found)}\n{language.END}" in PAGE.read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gateway import cmdline
+from benchmarks.speed.gateway import cmdline
 from gateway_servers import (
     LIGHT_TOML,
     PIXELS,

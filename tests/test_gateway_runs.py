@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import gateway as bench
+from benchmarks.speed import gateway as bench
 from gateway_servers import SCOREVEIL, Behind, light_gateway, until
 
 pytestmark = pytest.mark.slow
@@ -32,7 +32,7 @@ def test_the_benchmark_measures_and_renders() -> None:
 def test_the_table_in_the_docs_is_made_from_the_results() -> None:
     page = (ROOT / "docs" / "serve.md").read_text(encoding="utf-8")
     shown = page.partition(bench.START)[2].partition(bench.END)[0].strip()
-    data = ROOT / "benchmarks" / "gateway.json"
+    data = ROOT / "benchmarks" / "speed" / "gateway.json"
     assert shown == (bench.table(json.loads(data.read_text())) if data.exists() else "")
 
 

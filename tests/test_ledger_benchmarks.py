@@ -3,17 +3,14 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 pytestmark = pytest.mark.slow
 
-BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
-
 
 def run(program, *arguments):
-    command = [sys.executable, str(BENCHMARKS / program), *arguments]
+    command = [sys.executable, "-m", "benchmarks", program, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -21,7 +18,7 @@ def run(program, *arguments):
 
 @pytest.mark.parametrize("more", [["--workers", "1"], [], ["--idempotent"]], ids=["one worker", "three", "idempotent"])
 def test_killed_workers_lose_no_charge(ledger_url, more):
-    outcome = json.loads(run("kills.py", ledger_url, "--kills", "10", *more))
+    outcome = json.loads(run("kills", ledger_url, "--kills", "10", *more))
     assert outcome["holds"]
     assert outcome["missing"] == outcome["charged_twice"] == outcome["misremembered"] == 0
     assert outcome["acknowledged"] > 0
@@ -29,7 +26,7 @@ def test_killed_workers_lose_no_charge(ledger_url, more):
 
 
 def test_repeated_requests_are_charged_once(ledger_url):
-    outcome = json.loads(run("retries.py", ledger_url, "--tries", "4000", "--requests", "400"))
+    outcome = json.loads(run("retries", ledger_url, "--tries", "4000", "--requests", "400"))
     assert outcome["holds"]
     assert outcome["charged"] == outcome["fresh"] > 0
     assert outcome["answered_differently"] == 0
@@ -38,9 +35,9 @@ def test_repeated_requests_are_charged_once(ledger_url):
 @pytest.mark.postgres
 def test_the_speed_of_both_kinds_is_that_of_what_was_charged(tmp_path):
     # it fails where the ledger did not count every row that was timed
-    out = run("ledger.py", "--rows", "1000", "--records", "20000", "--output", str(tmp_path / "ledger.json"))
+    out = run("ledger", "--rows", "1000", "--records", "20000", "--output", str(tmp_path / "ledger.json"))
     results = json.loads((tmp_path / "ledger.json").read_text())
-    assert results["about"]["command"] == "python benchmarks/ledger.py --rows 1000 --records 20000"
+    assert results["about"]["command"] == "python -m benchmarks ledger --rows 1000 --records 20000"
     for kind in ("sqlite", "postgresql"):
         calls = [(1, 100), (32, 1000), (256, 1000)]
         expected = [(which, *call) for call in calls for which in ("new", "known")]

@@ -9,23 +9,32 @@ from typing import Any
 import numpy as np
 import pytest
 
-import neighbours
-
-PROGRAM = Path(neighbours.__file__)
+from experiments.neighbours import gateway as neighbours
 
 
 def run(folder: Path, *arguments: str) -> dict[str, Any]:
-    command = [sys.executable, str(PROGRAM), "--output", str(folder), "--cache", str(folder / "cache"), *arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "experiments.neighbours.gateway",
+        "--output",
+        str(folder),
+        "--cache",
+        str(folder / "cache"),
+        *arguments,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
-    return json.loads((folder / "neighbours.json").read_text(encoding="utf-8"))
+    return json.loads((folder / "results.json").read_text(encoding="utf-8"))
 
 
 @pytest.mark.slow
 def test_a_memorised_table_tells_more_by_raw_scores_than_by_labels(tmp_path: Path) -> None:
     results = run(tmp_path, "--quick")
     assert set(results) == {"neighbours", "equality"}
-    assert {part["about"]["command"] for part in results.values()} == {"python benchmarks/neighbours.py --quick"}
+    assert {part["about"]["command"] for part in results.values()} == {
+        "python -m experiments.neighbours.gateway --quick"
+    }
 
     [(model, measured)] = results["neighbours"]["models"].items()
     assert model == "forest, table"

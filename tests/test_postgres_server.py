@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 
-import postgres_server
-from postgres_server import PostgresServer
+from benchmarks import postgres_server
+from benchmarks.postgres_server import PostgresServer
 
 
 @pytest.mark.postgres

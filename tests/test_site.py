@@ -9,7 +9,7 @@ import pytest
 from filelock import FileLock
 from playwright.sync_api import expect
 
-import extras
+from benchmarks.speed import extras
 from doc_pages import ROOT, SITE, build_site, site_is_current
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]

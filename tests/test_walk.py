@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-import ledger
-import neighbours
-import walk
+from benchmarks.speed import ledger
+from experiments.neighbours import gateway as neighbours
+from experiments.walk import __main__ as walk
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ numbers are all below 10⁻¹² is as one of zeros.
 
 Give typical inputs wherever features have units of their own, and for records of one or two numbers (`few_numbers`):
 these hold too little to be told apart without. How often near-duplicates part and strangers meet:
-benchmarks/walk.py, docs/decisions/neighbourhoods.md.
+experiments/walk/__main__.py, docs/decisions/neighbourhoods.md.
 """
 
 import hashlib

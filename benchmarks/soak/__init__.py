@@ -1,0 +1,1 @@
+"""What survives: workers that are killed, requests that are repeated."""

@@ -1,0 +1,1 @@
+"""How fast: of the veil, the gateway, the ledgers, the audit and the integrations."""

@@ -1,0 +1,1 @@
+"""What the logprobs of a language model tell."""

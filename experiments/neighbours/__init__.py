@@ -1,0 +1,1 @@
+"""An attacker who also asks about noisy copies of a record."""

@@ -1,0 +1,1 @@
+"""An attacker who walks around a record."""
