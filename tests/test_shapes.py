@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import shapes as benchmark  # benchmarks/speed/shapes.py
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.speed import shapes as benchmark
 from scoreveil import Veil
 from scoreveil.accounting import epsilon_after
 from scoreveil.mechanisms import loading
