@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -244,21 +243,19 @@ def test_a_hundred_thousand_classes_work(path: str, options: dict[str, Any], dty
     assert_always_true(scores.astype(np.float64), released.astype(np.float64), keep, dtype)
 
 
-@pytest.mark.parametrize("k", [257, 2049, 4096])
-@pytest.mark.parametrize("tied", [2, 4, 128])
 @pytest.mark.parametrize("options", MECHANISMS, ids=lambda o: "-".join(map(str, o.values())))
 @pytest.mark.slow
-def test_classes_tied_on_top_keep_the_label_where_the_dtype_is_coarse(
-    path: str, options: dict[str, Any], k: int, tied: int
-) -> None:
-    scores = np.zeros(k, np.float16)
-    scores[50 : 50 + tied] = 1 / tied
-    for epsilon in (1e-6, 1.0):
-        veil, keep = veil_for(options, epsilon, k, rng=np.random.default_rng(0))
-        released = veil(scores)
-        assert_always_true(scores.astype(np.float64), released.astype(np.float64), keep, "float16")
-        coarser = veil(torch.from_numpy(scores).to(torch.bfloat16))
-        assert int(coarser.argmax()) == 50
+def test_classes_tied_on_top_keep_the_label_where_the_dtype_is_coarse(path: str, options: dict[str, Any]) -> None:
+    for k in (257, 2049, 4096):
+        for tied in (2, 4, 128):
+            scores = np.zeros(k, np.float16)
+            scores[50 : 50 + tied] = 1 / tied
+            for epsilon in (1e-6, 1.0):
+                veil, keep = veil_for(options, epsilon, k, rng=np.random.default_rng(0))
+                released = veil(scores)
+                assert_always_true(scores.astype(np.float64), released.astype(np.float64), keep, "float16")
+                coarser = veil(torch.from_numpy(scores).to(torch.bfloat16))
+                assert int(coarser.argmax()) == 50
 
 
 class ConstantDraws(np.random.Generator):
@@ -278,19 +275,17 @@ class ConstantDraws(np.random.Generator):
 
 
 @pytest.mark.parametrize("options", MECHANISMS, ids=lambda o: "-".join(map(str, o.values())))
-@pytest.mark.parametrize("draw", [0.0, 2.0**-53, 0.5, 1 - 2.0**-53])
-@pytest.mark.parametrize("epsilon", [1e-9, 1.0, 50.0, 1e6])
 @pytest.mark.slow
-def test_invariants_hold_at_the_ends_of_the_draws(
-    path: str, options: dict[str, Any], draw: float, epsilon: float
-) -> None:
-    for k in (2, 3, 10, 40):
-        scores = score_batch(70, k, "float64", seed=k)
-        generator = ConstantDraws(draw)
-        veil, keep = veil_for(options, epsilon, k, rng=generator, reference=public_scores(k))
-        released = veil(scores)
-        assert generator.asked
-        assert_always_true(scores, released, keep, "float64")
+def test_invariants_hold_at_the_ends_of_the_draws(path: str, options: dict[str, Any]) -> None:
+    for draw in (0.0, 2.0**-53, 0.5, 1 - 2.0**-53):
+        for epsilon in (1e-9, 1.0, 50.0, 1e6):
+            for k in (2, 3, 10, 40):
+                scores = score_batch(70, k, "float64", seed=k)
+                generator = ConstantDraws(draw)
+                veil, keep = veil_for(options, epsilon, k, rng=generator, reference=public_scores(k))
+                released = veil(scores)
+                assert generator.asked
+                assert_always_true(scores, released, keep, "float64")
 
 
 @pytest.mark.parametrize("options", MECHANISMS, ids=lambda o: "-".join(map(str, o.values())))
@@ -302,13 +297,13 @@ def test_a_row_alone_and_a_batch_of_one_have_the_shape_they_came_with(path: str,
 
 
 @pytest.mark.parametrize("options", MECHANISMS, ids=lambda o: "-".join(map(str, o.values())))
-@pytest.mark.parametrize("source", ["rng", "secret", "secure"])
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-def test_no_rows_give_no_rows(path: str, options: dict[str, Any], source: str, dtype: str) -> None:
-    veil, _ = veil_for(options, 1.0, 5, **draws(source, 0))
-    released = veil(np.empty((0, 5), dtype))
-    assert released.shape == (0, 5)
-    assert released.dtype == np.dtype(dtype)
+def test_no_rows_give_no_rows(path: str, options: dict[str, Any]) -> None:
+    for source in ("rng", "secret", "secure"):
+        for dtype in ("float16", "float32", "float64"):
+            veil, _ = veil_for(options, 1.0, 5, **draws(source, 0))
+            released = veil(np.empty((0, 5), dtype))
+            assert released.shape == (0, 5)
+            assert released.dtype == np.dtype(dtype)
 
 
 def fortran(scores: np.ndarray, folder: Path) -> np.ndarray:
@@ -349,27 +344,23 @@ def broadcast(scores: np.ndarray, folder: Path) -> np.ndarray:
 LAYOUTS = (fortran, strided, backwards, read_only, memory_mapped, unaligned, broadcast)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("options", MECHANISMS, ids=lambda o: "-".join(map(str, o.values())))
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.slow
 def test_any_memory_layout_gives_the_answer_of_a_plain_array_and_stays_untouched(
-    path: str,
-    options: dict[str, Any],
-    layout: Callable[[np.ndarray, Path], np.ndarray],
-    dtype: str,
-    tmp_path: Path,
+    path: str, options: dict[str, Any], tmp_path: Path
 ) -> None:
-    scores = layout(score_batch(70, 6, dtype, seed=5), tmp_path)
-    plain = np.array(scores, order="C", copy=True)
-    before = plain.tobytes()
-    veil, keep = veil_for(options, 2.0, 6, secret=SECRET)
-    released = veil(scores)
-    assert scores.tobytes() == before
-    assert released.dtype == plain.dtype
-    assert not np.shares_memory(released, scores)
-    assert_always_true(plain.astype(np.float64), released.astype(np.float64), keep, dtype)
-    np.testing.assert_array_equal(np.asarray(released), veil(plain))
+    for layout in LAYOUTS:
+        for dtype in ("float16", "float32", "float64"):
+            scores = layout(score_batch(70, 6, dtype, seed=5), tmp_path)
+            plain = np.array(scores, order="C", copy=True)
+            before = plain.tobytes()
+            veil, keep = veil_for(options, 2.0, 6, secret=SECRET)
+            released = veil(scores)
+            assert scores.tobytes() == before
+            assert released.dtype == plain.dtype
+            assert not np.shares_memory(released, scores)
+            assert_always_true(plain.astype(np.float64), released.astype(np.float64), keep, dtype)
+            np.testing.assert_array_equal(np.asarray(released), veil(plain))
 
 
 @pytest.mark.parametrize("options", MECHANISMS, ids=lambda o: "-".join(map(str, o.values())))
@@ -394,25 +385,25 @@ TORCH_DTYPES = {
 
 
 @pytest.mark.parametrize("options", MECHANISMS, ids=lambda o: "-".join(map(str, o.values())))
-@pytest.mark.parametrize("name", TORCH_DTYPES)
-@pytest.mark.parametrize("source", ["rng", "secret", "secure"])
 @pytest.mark.slow
-def test_invariants_hold_for_torch_tensors(path: str, options: dict[str, Any], name: str, source: str) -> None:
-    for k in (2, 3, 10, 33, 100):
-        dtype = "float32" if name == "bfloat16" else name
-        scores = torch.from_numpy(score_batch(70, k, dtype, seed=k)).to(TORCH_DTYPES[name])
-        sums = scores.double().sum(dim=1)
-        scores[(sums - 1).abs() > 9e-4] = torch.eye(1, k, dtype=scores.dtype)
-        before = scores.clone()
-        veil, keep = veil_for(options, 1.5, k, reference=public_scores(k), **draws(source, k))
-        for given_scores in (scores, scores[0]):
-            released = veil(given_scores)
-            assert type(released) is torch.Tensor
-            assert released.dtype == scores.dtype
-            assert released.device == scores.device
-            assert released.shape == given_scores.shape
-            assert_always_true(given_scores.double().numpy(), released.double().numpy(), keep, name)
-        assert torch.equal(scores, before)
+def test_invariants_hold_for_torch_tensors(path: str, options: dict[str, Any]) -> None:
+    for name in TORCH_DTYPES:
+        for source in ("rng", "secret", "secure"):
+            for k in (2, 3, 10, 33, 100):
+                dtype = "float32" if name == "bfloat16" else name
+                scores = torch.from_numpy(score_batch(70, k, dtype, seed=k)).to(TORCH_DTYPES[name])
+                sums = scores.double().sum(dim=1)
+                scores[(sums - 1).abs() > 9e-4] = torch.eye(1, k, dtype=scores.dtype)
+                before = scores.clone()
+                veil, keep = veil_for(options, 1.5, k, reference=public_scores(k), **draws(source, k))
+                for given_scores in (scores, scores[0]):
+                    released = veil(given_scores)
+                    assert type(released) is torch.Tensor
+                    assert released.dtype == scores.dtype
+                    assert released.device == scores.device
+                    assert released.shape == given_scores.shape
+                    assert_always_true(given_scores.double().numpy(), released.double().numpy(), keep, name)
+                assert torch.equal(scores, before)
 
 
 @pytest.mark.parametrize("options", MECHANISMS, ids=lambda o: "-".join(map(str, o.values())))
@@ -440,28 +431,26 @@ def test_transposed_and_empty_tensors_work(path: str, options: dict[str, Any]) -
 
 
 @pytest.mark.parametrize("options", MECHANISMS, ids=lambda o: "-".join(map(str, o.values())))
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("source", ["rng", "secret", "secure"])
 @pytest.mark.slow
-def test_invariants_hold_for_strict_array_api_arrays(
-    path: str, options: dict[str, Any], dtype: str, source: str
-) -> None:
-    for k in (2, 3, 10, 40):
-        plain = score_batch(70, k, dtype, seed=k)
-        veil, keep = veil_for(options, 1.5, k, reference=public_scores(k), **draws(source, k))
-        for given_scores in (plain, plain[0]):
-            scores = array_api_strict.asarray(given_scores)
-            released = veil(scores)
-            assert type(released) is type(scores)
-            assert released.dtype == scores.dtype
-            assert released.device == scores.device
-            assert released.shape == scores.shape
-            as_numpy = np.from_dlpack(released).astype(np.float64)
-            assert_always_true(given_scores.astype(np.float64), as_numpy, keep, dtype)
-            assert np.array_equal(np.from_dlpack(scores), given_scores)
-        nothing = veil(array_api_strict.zeros((0, k), dtype=scores.dtype))
-        assert nothing.shape == (0, k)
-        assert nothing.dtype == scores.dtype
+def test_invariants_hold_for_strict_array_api_arrays(path: str, options: dict[str, Any]) -> None:
+    for dtype in ("float32", "float64"):
+        for source in ("rng", "secret", "secure"):
+            for k in (2, 3, 10, 40):
+                plain = score_batch(70, k, dtype, seed=k)
+                veil, keep = veil_for(options, 1.5, k, reference=public_scores(k), **draws(source, k))
+                for given_scores in (plain, plain[0]):
+                    scores = array_api_strict.asarray(given_scores)
+                    released = veil(scores)
+                    assert type(released) is type(scores)
+                    assert released.dtype == scores.dtype
+                    assert released.device == scores.device
+                    assert released.shape == scores.shape
+                    as_numpy = np.from_dlpack(released).astype(np.float64)
+                    assert_always_true(given_scores.astype(np.float64), as_numpy, keep, dtype)
+                    assert np.array_equal(np.from_dlpack(scores), given_scores)
+                nothing = veil(array_api_strict.zeros((0, k), dtype=scores.dtype))
+                assert nothing.shape == (0, k)
+                assert nothing.dtype == scores.dtype
 
 
 @pytest.mark.parametrize("source", ["rng", "secure"])
