@@ -128,6 +128,19 @@ def test_theorem_1_holds_per_sub_range_for_an_even_number_of_classes(classes, ep
     assert 0 < worst <= epsilon + 1e-9
 
 
+@pytest.mark.parametrize("reading", READINGS)
+def test_the_exact_loss_equals_that_over_every_outcome_of_phase_1(reading):
+    settings = Published(0.7, reading, m=3)
+    row, other = np.array([0.05, 0.15, 0.3, 0.5]), np.array([0.06, 0.14, 0.31, 0.49])  # adjacent sums are equal
+    chances = [
+        [math.prod(outcome) for outcome in itertools.product(*naive_probabilities(scores, settings))]
+        for scores in (row, other)
+    ]
+    for (a, p), (b, q) in itertools.permutations(zip((row, other), chances, strict=True), 2):
+        assert settings.loss(a, b) == pytest.approx(max(math.log(x / y) for x, y in zip(p, q, strict=True)), abs=1e-9)
+        assert settings.loss(a, b) > 0.1
+
+
 def test_theorem_1_is_vacuous_for_an_odd_number_of_classes():
     # equal adjacent sums leave (t, -t, t, …), and equal totals then leave t = 0
     for classes in (3, 5, 7):
