@@ -37,10 +37,9 @@ from sklearn.linear_model import RidgeCV
 from sklearn.preprocessing import StandardScaler, normalize
 
 from scoreveil import Veil, atomic, audit
+from scoreveil.arrays import Floats
 from scoreveil.gateway.labels import label_scores
 from small_language_model import PROMPT, SmallLanguageModel, train
-
-Floats = NDArray[np.float64]
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS, PAGE = ROOT / "benchmarks" / "language.json", ROOT / "docs" / "language-models.md"

@@ -47,13 +47,12 @@ from sklearn.neural_network import MLPClassifier
 from experiments.data import benchmarks
 from gateway import BIN, ONE_THREAD, ROOT, Process, free_ports
 from scoreveil import Smoothing, Veil, fit
+from scoreveil.arrays import Floats, Integers
 from scoreveil.audit.study.metrics import auc
 from scoreveil.fitting.cost import auroc
 from smoothing import as_labels, models, table
 
-Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-Integers = NDArray[np.int64]
 Ask = Callable[[Any], Any]
 Interval = tuple[float, float, float]  # an AUC, and from where to where it may well lie
 

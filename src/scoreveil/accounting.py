@@ -23,9 +23,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from scoreveil.arrays import Floats, Integers
 from scoreveil.extras import needs
-from scoreveil.mechanisms.guarantee import Guarantee, Integers
-from scoreveil.mechanisms.mechanism import Floats, Mechanism
+from scoreveil.mechanisms.guarantee import Guarantee
+from scoreveil.mechanisms.mechanism import Mechanism
 from scoreveil.mechanisms.promises import WHOLE
 
 ClosedForm = Literal["pure", "zcdp"]

@@ -10,8 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from scoreveil.arrays import Floats, Rows
 from scoreveil.mechanisms import loading
-from scoreveil.mechanisms.mechanism import Floats, Mechanism, Rows
+from scoreveil.mechanisms.mechanism import Mechanism
 from scoreveil.mechanisms.messages import messages
 from scoreveil.mechanisms.scores import Array, check_rows, namespace, to_numpy
 from scoreveil.randomness import KeyedDraws, secure_uniforms

@@ -17,12 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scoreveil.arrays import Floats, Integers
 from scoreveil.extras import needs
 from scoreveil.mechanisms.mechanism import Mechanism
 from scoreveil.veil import Veil
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Array = NDArray[Any]
 
 EPSILON = 4.0

@@ -15,9 +15,9 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from scoreveil.arrays import Floats
 from scoreveil.mechanisms.ordering import restore
 from scoreveil.mechanisms.published import Published, ascending_scores, modify, normalize
-from scoreveil.mechanisms.reference import Floats
 from scoreveil.mechanisms.scores import check_layout, check_rows
 from scoreveil.randomness import secure_uniforms
 from scoreveil.veil import Veil

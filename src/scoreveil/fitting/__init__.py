@@ -21,12 +21,13 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from scoreveil.arrays import Floats, Integers
 from scoreveil.fitting.estimates import Estimates, beyond_chance, estimate, label_tilts
 from scoreveil.fitting.grid import PAIRS, PARTS, STEPS, Grid
 from scoreveil.fitting.program import Attacker, best_map, best_table
 from scoreveil.fitting.records import Scored, check_doubts, read_both
 from scoreveil.fitting.recount import shortage
-from scoreveil.fitting.releases import BUDGET, UNIT, Draws, Floats, Integers, Releases, Side, clipped
+from scoreveil.fitting.releases import BUDGET, UNIT, Draws, Releases, Side, clipped
 from scoreveil.mechanisms.per_label import PerLabel
 from scoreveil.mechanisms.promises import MAX_LABELS, SIXTEENTHS, WHOLE, Evidence
 from scoreveil.mechanisms.regions import MAX_REGIONS, NEAREST, Regions

@@ -23,10 +23,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from scoreveil.arrays import Floats, Integers, Rows
 from scoreveil.mechanisms.guarantee import KEPT_CLASSES, Guarantee, Relation, relation_words
-from scoreveil.mechanisms.mechanism import Arrays, Mechanism, Rows
+from scoreveil.mechanisms.mechanism import Arrays, Mechanism
 from scoreveil.mechanisms.ordering import lift, normalized, rank, unrank
-from scoreveil.mechanisms.reference import Floats, Integers, Reference, count
+from scoreveil.mechanisms.reference import Reference, count
 from scoreveil.mechanisms.scores import Array, checked_rows, namespace, totals
 
 Keep = int | Literal["all"]

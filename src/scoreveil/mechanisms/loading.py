@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scoreveil.arrays import Rows
 from scoreveil.mechanisms import mechanism
 from scoreveil.mechanisms.mechanism import Mechanism
 from scoreveil.randomness import KeyedDraws
 
-Rows = NDArray[Any]
 # (rows, uniforms, out) -> the first row that is not a score vector, or -1
 Kernel = Callable[[Rows, NDArray[np.float64], Rows], int]
 # (rows, draws, hashed tags or None) -> the answers, or None where plain numpy is to answer or to name the fault

@@ -23,13 +23,12 @@ from typing import Any, ClassVar, Self, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from scoreveil.arrays import Floats, Rows
 from scoreveil.extras import needs
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.scores import Array, check_epsilon
 
 T = TypeVar("T")
-Rows = NDArray[Any]
-Floats = NDArray[np.float64]
 Arrays = dict[str, NDArray[Any]]
 
 DEFAULT_MECHANISM = "isotonic"

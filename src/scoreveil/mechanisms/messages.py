@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Rows = NDArray[Any]
+from scoreveil.arrays import Rows
 
 SMALLEST = 2.0**-39  # magnitude told apart by keyed draws
 EXPONENT = np.uint64(52 + 2)  # where a float64 has its exponent, without the last two bits: powers of 16

@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from scoreveil.arrays import Floats, Rows
 from scoreveil.mechanisms.guarantee import Guarantee
-from scoreveil.mechanisms.mechanism import Arrays, Floats, Mechanism, Rows
+from scoreveil.mechanisms.mechanism import Arrays, Mechanism
 from scoreveil.mechanisms.region_words import guarantee_of_labels
 from scoreveil.mechanisms.regions import Regions
 from scoreveil.mechanisms.scores import Array, namespace

@@ -36,10 +36,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scoreveil.arrays import Floats, Integers
 from scoreveil.mechanisms.guarantee import BrokenPromise
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 WHOLE = 1 << 32  # what each row of a table sums to
 ALWAYS = 23.0  # e^23 > 2^32: no two entries of a table differ by more

@@ -22,8 +22,9 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from scoreveil.arrays import Floats, Rows
 from scoreveil.mechanisms.guarantee import KEPT_CLASSES, Guarantee, Relation
-from scoreveil.mechanisms.mechanism import Floats, Mechanism, Rows
+from scoreveil.mechanisms.mechanism import Mechanism
 from scoreveil.mechanisms.ordering import normalized, rank, restore
 from scoreveil.mechanisms.scores import Array, namespace
 

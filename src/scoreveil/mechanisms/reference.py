@@ -12,12 +12,9 @@ Count it from held-out scores: public records, or at least none of the protected
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from scoreveil.arrays import Floats, Integers
 from scoreveil.mechanisms.ordering import rank
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 RARE = 16  # a class with fewer reference rows uses the pooled tables
 BACK_OFF = 32  # pseudo-counts of the pooled table in the table of a class

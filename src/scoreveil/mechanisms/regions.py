@@ -25,10 +25,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scoreveil.arrays import Floats, Integers, Rows
 from scoreveil.mechanisms import promises
 from scoreveil.mechanisms.guarantee import BrokenPromise, Guarantee, Malformed, Relation
-from scoreveil.mechanisms.mechanism import Arrays, Mechanism, Rows
-from scoreveil.mechanisms.promises import MOST_RECORDS, SIXTEENTHS, WHOLE, Evidence, Floats, Integers
+from scoreveil.mechanisms.mechanism import Arrays, Mechanism
+from scoreveil.mechanisms.promises import MOST_RECORDS, SIXTEENTHS, WHOLE, Evidence
 from scoreveil.mechanisms.scores import Array, check_epsilon, namespace, totals
 
 MAX_REGIONS = 8

@@ -11,10 +11,10 @@ from numba.core import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from scoreveil.arrays import Floats
 from scoreveil.mechanisms.loading import Kernel
 from scoreveil.mechanisms.scores import SUM_TOLERANCE
 
-Floats = NDArray[np.float64]
 # (rows, uniforms, out, the dtype whose spacing to keep) -> the first row that is not a score vector, or -1
 Run = Callable[[NDArray[Any], Floats, NDArray[Any], np.dtype[Any]], int]
 

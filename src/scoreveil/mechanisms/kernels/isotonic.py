@@ -7,12 +7,12 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from scoreveil.arrays import Floats
 from scoreveil.mechanisms.isotonic import Isotonic, ramp
 from scoreveil.mechanisms.kernels.common import (
     NETWORK_CLASSES,
     NO_ORDER,
     NO_PAIRS,
-    Floats,
     any_dtype,
     exp,
     network,

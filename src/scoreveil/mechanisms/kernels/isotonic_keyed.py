@@ -10,9 +10,10 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from scoreveil.arrays import Floats
 from scoreveil.mechanisms import isotonic, messages
 from scoreveil.mechanisms.isotonic import Isotonic, IsotonicPlan
-from scoreveil.mechanisms.kernels.common import Floats, bits_of_float, options, scan
+from scoreveil.mechanisms.kernels.common import bits_of_float, options, scan
 from scoreveil.mechanisms.loading import KeyedKernel
 from scoreveil.randomness import KeyedDraws
 

@@ -6,7 +6,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from scoreveil.mechanisms.kernels.common import Floats, any_dtype, exp, options, sorted_group, sorting
+from scoreveil.arrays import Floats
+from scoreveil.mechanisms.kernels.common import any_dtype, exp, options, sorted_group, sorting
 from scoreveil.mechanisms.loading import Kernel
 from scoreveil.mechanisms.ordering import spacing
 from scoreveil.mechanisms.published import NEAREST, Published

@@ -7,8 +7,9 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from scoreveil.arrays import Floats
 from scoreveil.mechanisms import messages
-from scoreveil.mechanisms.kernels.common import Floats, bits_of_float, is_score_vector, options
+from scoreveil.mechanisms.kernels.common import bits_of_float, is_score_vector, options
 from scoreveil.mechanisms.loading import Kernel, KeyedKernel
 from scoreveil.mechanisms.mechanism import Mechanism
 from scoreveil.mechanisms.per_label import PerLabel
