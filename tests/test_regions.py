@@ -25,7 +25,8 @@ from scoreveil.mechanisms.mechanism import named
 from scoreveil.mechanisms.messages import messages
 from scoreveil.mechanisms.per_label import PerLabel
 from scoreveil.mechanisms.promises import MOST_RECORDS, WHOLE, Evidence
-from scoreveil.mechanisms.regions import MAX_CUTS, NEAREST, Regions
+from scoreveil.mechanisms.region_data import MAX_CUTS, NEAREST
+from scoreveil.mechanisms.regions import Regions
 from scoreveil.randomness import KeyedDraws, secure_uniforms
 from scoreveil.shapes import ManyLabels, OneColumn
 from test_kernels import batch
@@ -50,6 +51,7 @@ def evidence(labels: int, truths: int = 2, certified: bool = False) -> Evidence:
 def two_classes(with_epsilon: bool = False, **changed: Any) -> Regions:
     announced = [[0.55, 0.65, 0.8, 0.95], [0.6, 0.7, 0.75, 0.97]]
     made: dict[str, Any] = {
+        "epsilon": INF,
         "number_of_classes": 2,
         "strips": np.empty(0),
         "cuts": np.array([[0.625, 0.75, 0.875]]),

@@ -116,20 +116,6 @@ def epsilon_of(promises: Iterable[Guarantee]) -> float:
     return float(sum((_decimal(promise.epsilon) for promise in promises), Fraction(0)))
 
 
-def advantage_after(promise: Guarantee, releases: int) -> float | None:
-    """`Guarantee.advantage` for an attack that gets so many answers about the same record: it is the same for any.
-
-    A fitted veil announces a region of the scores, or draws from it, and the advantage bounds what the region itself
-    tells. Asking again tells no more.
-
-    Returns:
-        The upper bound; None where the promise has no advantage.
-    """
-    if not releases >= 1:
-        raise ValueError(f"Expected a number of releases >= 1, got {releases}.")
-    return promise.advantage
-
-
 def tight_epsilon_after(per_release: Guarantee | float, releases: int, delta: float) -> float:
     """(ε, δ) after `releases`, by Google's dp-accounting: the least of what Rényi and privacy-loss accounting prove.
 

@@ -30,7 +30,8 @@ from scoreveil.fitting.recount import shortage
 from scoreveil.fitting.releases import BUDGET, UNIT, Draws, Releases, Side, clipped
 from scoreveil.mechanisms.per_label import PerLabel
 from scoreveil.mechanisms.promises import MAX_LABELS, SIXTEENTHS, WHOLE, Evidence
-from scoreveil.mechanisms.regions import MAX_REGIONS, NEAREST, Regions
+from scoreveil.mechanisms.region_data import MAX_REGIONS, NEAREST
+from scoreveil.mechanisms.regions import Regions
 from scoreveil.mechanisms.scores import check_epsilon
 from scoreveil.shapes import VECTORS, Shape, given
 from scoreveil.smoothing import Smoothing
@@ -585,6 +586,6 @@ def _stretched(announced: Floats, threshold: float) -> Floats:
 def _placeholder(found: _Map, k: int) -> Regions:
     """A mechanism with this map, which announces nothing yet: to find regions with."""
     return Regions(
-        number_of_classes=k, strips=found.strips, cuts=found.cuts, regions=found.regions,
+        epsilon=math.inf, number_of_classes=k, strips=found.strips, cuts=found.cuts, regions=found.regions,
         announced=np.full((2 if k == 2 else 1, found.size), 0.9), counts=np.zeros((1, found.size), dtype=np.int64),
     )  # fmt: skip

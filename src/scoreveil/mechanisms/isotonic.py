@@ -185,15 +185,10 @@ class Isotonic(Mechanism, name="isotonic"):
         if not np.array_equal(kept[0], kept[1]):
             return math.inf
         weights = log_weights(tops, order[:, -1], plan)
-        normaliser = log_normaliser(weights)
+        normaliser = over_chain(weights, np.logaddexp)
         with np.errstate(invalid="ignore"):
             gain = np.where(np.isfinite(weights[0]), weights[0] - weights[1], -np.inf)
-        best = np.zeros(gain.shape[-1])
-        for i in reversed(range(1, plan.kept)):
-            best = np.maximum.accumulate(gain[i] + best)
-            if i == 1:
-                best = np.concatenate([[-np.inf], best[:-1]])
-        return float((gain[0] + best).max() - normaliser[0] + normaliser[1])
+        return float(over_chain(gain[None], np.maximum)[0] - normaliser[0] + normaliser[1])
 
     def settings(self) -> dict[str, Any]:
         return {"epsilon": self.epsilon, "keep": self.keep, "levels": self.levels}
@@ -236,10 +231,7 @@ class IsotonicPlan:
     @property
     def worst_loss(self) -> float:
         """The supremum of the privacy loss of the draws, for one kept class, over all pairs with the same top class."""
-        if self.kept != 1:
-            raise ValueError(f"The worst loss has a closed form for 1 kept class only; this plan keeps {self.kept}.")
-        low = lowest_top(self.classes, self.snapped, self.step)
-        return float(worst_loss(self.measure[:, 0], self.scale, low).max())
+        return worst_loss(self.measure[0, 0], self.scale[0], lowest_top(self.classes, self.snapped, self.step))
 
 
 def sensitivity(kept: int, classes: int, snapped: bool, step: float) -> float:
@@ -259,7 +251,6 @@ def lowest_top(classes: int, snapped: bool, step: float) -> float:
 
 
 def _plan(mechanism: Isotonic, classes: int) -> IsotonicPlan:
-    """Calibrates a, for each table where one class is kept."""
     kept, levels, step = mechanism.kept(classes), mechanism.levels, mechanism.step
     reference, snapped = mechanism.reference, mechanism._snapped
     if reference is None:
@@ -274,37 +265,34 @@ def _plan(mechanism: Isotonic, classes: int) -> IsotonicPlan:
     measure[:, 0, grid < max(1 / classes, step) - 1e-12] = 0.0
     measure /= measure.sum(axis=-1, keepdims=True)
     delta = sensitivity(kept, classes, snapped, step)
+    largest = min(mechanism.epsilon / (2 * delta), MAX_SCALE)
     if kept == 1:
         low = lowest_top(classes, snapped, step)
-        grain = GRAIN if mechanism.epsilon <= MAX_PROVEN else 0.0
-        scale = calibrate_scale(measure[:, 0], low, mechanism.epsilon, mechanism.epsilon / (2 * delta), grain)
-    else:
-        scale = np.full(len(measure), min(mechanism.epsilon / (2 * delta), MAX_SCALE))
+        largest = calibrated_scale(measure[0, 0], low, mechanism.epsilon, largest)
+    scale = np.full(len(measure), largest)
     return IsotonicPlan(levels, classes, kept, snapped, delta, table_of_class, measure, scale, profile)
 
 
-def worst_loss(measure: Floats, scale: Floats, low: float, grain: float = GRAIN) -> Floats:
-    """The worst loss for keep=1: sup over c, v, v̂ in [low, 1] of ln(P(c|v) + grain) - ln(P(c|v̂) - grain), per table.
+def worst_loss(measure: Floats, scale: float, low: float, grain: float = GRAIN) -> float:
+    """The worst loss for keep=1: sup over c, v, v̂ in [low, 1] of ln(P(c|v) + grain) - ln(P(c|v̂) - grain).
 
     P(c|v) rises while v approaches c from either side, so the supremum over v is at clip(c, low, 1) and the infimum at
     one of the ends. The loss is infinite where that is no larger than the grain. A grain of 0 gives the loss of the
     formula, as if draws had infinitely many bits.
     """
-    levels = measure.shape[-1]
+    levels = len(measure)
     grid = np.arange(levels) / (levels - 1)
     inputs = np.concatenate([np.clip(grid, low, 1.0), [low, 1.0]])
-    exponent = -scale[:, None, None] * np.abs(grid - inputs[:, None])  # (tables, inputs, levels)
+    exponent = -scale * np.abs(grid - inputs[:, None])  # (inputs, levels)
     highest = exponent.max(axis=-1, keepdims=True)
-    normaliser = highest[..., 0] + np.log((measure[:, None] * np.exp(exponent - highest)).sum(axis=-1))
-    log_p = exponent - normaliser[..., None]  # without ln q(c), which cancels
-    at_best = np.diagonal(log_p[:, :levels], axis1=1, axis2=2)
-    at_ends = log_p[:, levels:].min(axis=1)
+    log_p = exponent - highest - np.log((measure * np.exp(exponent - highest)).sum(axis=-1, keepdims=True))
+    at_best, at_ends = np.diagonal(log_p[:levels]), log_p[levels:].min(axis=0)  # without ln q(c), which cancels
     loss = at_best - at_ends
     if grain:
         with np.errstate(divide="ignore", over="ignore"):
             share_of_best, share_of_end = (grain / (measure * np.exp(log)) for log in (at_best, at_ends))
             loss = loss + np.log1p(share_of_best) - np.log1p(-np.minimum(share_of_end, 1.0))
-    return np.where(measure > 0, loss, -np.inf).max(axis=-1)
+    return float(np.where(measure > 0, loss, -np.inf).max())
 
 
 def largest_loss(epsilon: float, levels: int) -> float:
@@ -321,18 +309,16 @@ def largest_loss(epsilon: float, levels: int) -> float:
     return epsilon + math.log1p(GRAIN * levels) - math.log1p(-GRAIN * levels * math.exp(epsilon))
 
 
-def calibrate_scale(measure: Floats, low: float, epsilon: float, at_least: float, grain: float) -> Floats:
-    """The largest a <= MAX_SCALE with worst loss <= ε, per table, by bisection; `at_least` is safe without a grain."""
-    safe = np.full(len(measure), min(at_least, MAX_SCALE))
-    if grain:
-        safe = np.where(worst_loss(measure, safe, low, grain) <= epsilon, safe, 0.0)
-    unsafe = np.full(len(measure), MAX_SCALE)
-    fits = worst_loss(measure, unsafe, low, grain) <= epsilon
-    safe[fits] = MAX_SCALE
+def calibrated_scale(measure: Floats, low: float, epsilon: float, at_least: float) -> float:
+    """The largest a <= MAX_SCALE with worst loss <= ε, by bisection; `at_least` is safe but for the grain."""
+    grain = GRAIN if epsilon <= MAX_PROVEN else 0.0
+    if worst_loss(measure, MAX_SCALE, low, grain) <= epsilon:
+        return MAX_SCALE
+    is_safe = not grain or worst_loss(measure, at_least, low, grain) <= epsilon
+    safe, unsafe = at_least if is_safe else 0.0, MAX_SCALE
     for _ in range(64):
         middle = (safe + unsafe) / 2
-        fits = worst_loss(measure, middle, low, grain) <= epsilon
-        safe, unsafe = np.where(fits, middle, safe), np.where(fits, unsafe, middle)
+        safe, unsafe = (middle, unsafe) if worst_loss(measure, middle, low, grain) <= epsilon else (safe, middle)
     return safe
 
 
@@ -475,17 +461,14 @@ def log_weights(tops: Floats, top_class: Integers, plan: IsotonicPlan) -> Floats
     return np.asarray(log_q - plan.scale[table][:, None, None] * np.abs(grid - tops[:, :, None]))
 
 
-def log_normaliser(weights: Floats) -> Floats:
-    """ln Σ_{c ∈ C} exp Σ_i weights_i(c_i), by recursion from the lowest rank in the log domain."""
-    with np.errstate(invalid="ignore"):
-        total = np.zeros_like(weights[:, 0])
-        for i in reversed(range(weights.shape[1])):
-            if i == 0:
-                return np.logaddexp.reduce(weights[:, 0] + total, axis=-1)
-            total = np.logaddexp.accumulate(weights[:, i] + total, axis=-1)
-            if i == 1:
-                total = np.concatenate([np.full_like(total[:, :1], -np.inf), total[:, :-1]], axis=-1)
-    raise AssertionError("a plan keeps at least one class")
+def over_chain(weights: Floats, add: np.ufunc) -> Floats:
+    """The sum over c ∈ C of Σ_i weights_i(c_i), added up by `add`, from the lowest rank: (n, j, G) to (n,)."""
+    total = np.zeros_like(weights[:, 0])
+    for i in reversed(range(1, weights.shape[1])):
+        total = add.accumulate(weights[:, i] + total, axis=-1)
+        if i == 1:
+            total = np.concatenate([np.full_like(total[:, :1], -np.inf), total[:, :-1]], axis=-1)
+    return np.asarray(add.reduce(weights[:, 0] + total, axis=-1))
 
 
 def log_probability(scores: Floats, levels: Integers, plan: IsotonicPlan) -> Floats:
@@ -497,4 +480,4 @@ def log_probability(scores: Floats, levels: Integers, plan: IsotonicPlan) -> Flo
     inside = np.all(levels[:, 1:-1] >= levels[:, 2:], axis=1)
     if plan.kept > 1:
         inside &= levels[:, 0] > levels[:, 1]
-    return np.where(inside, chosen - log_normaliser(weights), -np.inf)
+    return np.where(inside, chosen - over_chain(weights, np.logaddexp), -np.inf)

@@ -24,7 +24,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoreveil.arrays import Floats, Rows
-from scoreveil.extras import needs
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.scores import Array, check_epsilon
 
@@ -117,16 +116,6 @@ class Mechanism(ABC):
     def loss(self, scores: Floats, other: Floats) -> float:
         """The exact sup over outcomes of ln P(outcome | scores) - ln P(outcome | other), two score vectors."""
 
-    def dp_event(self, classes: int | None = None) -> Any:
-        """One release as an event of Google's dp-accounting, for its accountants.
-
-        Needs `pip install 'scoreveil[accounting]'`.
-        """
-        with needs("accounting"):
-            from dp_accounting import dp_event
-        promise = self.guarantee(classes)
-        return dp_event.ZCDpEvent(promise.rho) if np.isfinite(promise.rho) else dp_event.NonPrivateDpEvent()
-
     # As data
 
     @property
@@ -164,7 +153,9 @@ class Mechanism(ABC):
 
     @classmethod
     def options(cls) -> tuple[str, ...]:
-        """The names of its options besides epsilon."""
+        """The names of its options besides epsilon; none where it is fitted, not set."""
+        if cls.is_fitted:
+            return ()
         return tuple(field.name for field in fields(cls) if field.name != "epsilon" and not field.name.startswith("_"))
 
     def __str__(self) -> str:
@@ -199,6 +190,8 @@ def make(epsilon: float, mechanism: str, **options: Any) -> Mechanism:
         ValueError: The mechanism has no such option, or it does not take this value.
     """
     kind = named(mechanism)
+    if kind.is_fitted:
+        raise ValueError(f"The {kind.name} mechanism is fitted: make one with scoreveil.fit, or load a veil.")
     given = {name: value for name, value in options.items() if value is not None}
     for name in given:
         if name not in kind.options():

@@ -1,9 +1,8 @@
 """Many labels, each with a map of its own: the rows of a record come one after the other, a row for each label."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from scoreveil.arrays import Floats, Rows
 from scoreveil.mechanisms.guarantee import Guarantee
@@ -57,26 +56,23 @@ class PerLabel(Mechanism, name="per_label"):
         return self.maps[0].draws(classes)
 
     def perturb(self, rows: Array, uniforms: Array) -> Array:
-        parts = [
-            each.perturb(rows[i :: self.together, ...], uniforms[i :: self.together, ...])
-            for i, each in enumerate(self.maps)
-        ]
-        xp = namespace(rows)
-        return xp.reshape(xp.stack(parts, axis=1), rows.shape)
+        return self._interleaved(rows, lambda label_map, part: label_map.perturb(rows[part, ...], uniforms[part, ...]))
 
     def outcomes(self, rows: Rows, uniforms: Floats) -> Rows:
-        return self._interleaved(rows, lambda each, i: each.outcomes(rows[i], uniforms[i]))
+        return self._interleaved(rows, lambda label_map, part: label_map.outcomes(rows[part], uniforms[part]))
 
     def answers(self, rows: Rows, outcomes: Rows) -> Rows:
-        return self._interleaved(rows, lambda each, i: each.answers(rows[i], outcomes[i]))
+        return self._interleaved(rows, lambda label_map, part: label_map.answers(rows[part], outcomes[part]))
 
     def cells(self, rows: Rows) -> tuple[Rows, Rows]:
         label = rows.argmax(axis=1)[:, None]
-        return label, self._interleaved(rows, lambda each, i: each.cells(rows[i])[1])
+        return label, self._interleaved(rows, lambda label_map, part: label_map.cells(rows[part])[1])
 
-    def _interleaved(self, rows: Rows, made: Any) -> Rows:
-        parts = [made(each, slice(i, None, self.together)) for i, each in enumerate(self.maps)]
-        return np.stack(parts, axis=1).reshape(len(rows), -1)
+    def _interleaved(self, rows: Array, answer: Callable[[Regions, slice], Array]) -> Array:
+        """What each label's map answers to its rows, in the order of the rows."""
+        xp = namespace(rows)
+        parts = [answer(label_map, slice(i, None, self.together)) for i, label_map in enumerate(self.maps)]
+        return xp.reshape(xp.stack(parts, axis=1), (rows.shape[0], -1))
 
     def guarantee(self, classes: int | None = None) -> Guarantee:
         return self.remembered("guarantee", lambda: guarantee_of_labels(self.maps))
@@ -99,11 +95,6 @@ class PerLabel(Mechanism, name="per_label"):
     @classmethod
     def restored(cls, settings: dict[str, Any], arrays: Arrays) -> "PerLabel":
         return cls.of(tuple(Regions.restored(each, arrays) for each in settings["labels"]))
-
-    @classmethod
-    def options(cls) -> tuple[str, ...]:
-        """None: maps are fitted, not set."""
-        return ()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return PerLabel.of, (self.maps,)
