@@ -42,7 +42,7 @@ def test_same_kept_classes_lose_at_most_epsilon(classes, keep, with_reference):
 def test_keep_1_meets_epsilon_with_equality_on_the_full_grid(classes, epsilon):
     plan = Isotonic(epsilon).plan(classes)
     low = isotonic.lowest_top(classes, False, plan.step)
-    assert isotonic.worst_loss(plan.measure[0, 0], plan.scale[0], low, grain=0.0) == pytest.approx(epsilon, abs=1e-6)
+    assert isotonic.worst_loss(plan.measure[0, 0], plan.scale, low, grain=0.0) == pytest.approx(epsilon, abs=1e-6)
     low, grid = 1 / classes, np.linspace(0, 1, 32)
     tops = np.unique(np.r_[np.clip(grid, low, 1), low, 1.0])
     rows = np.concatenate([tops[:, None], np.repeat((1 - tops[:, None]) / (classes - 1), classes - 1, axis=1)], axis=1)

@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from fractions import Fraction
 from itertools import permutations
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from scoreveil.extras import needs
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.mechanism import Mechanism
 from scoreveil.mechanisms.promises import WHOLE
+
+if TYPE_CHECKING:
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 ClosedForm = Literal["pure", "zcdp"]
 Rule = ClosedForm | Literal["exact"]
@@ -244,7 +247,7 @@ def _exact_bound(table: Integers, total: float, delta: float, least: int) -> int
     best = MOST_RELEASES
     for losses in _losses(table, total):
 
-        def within(releases: int, losses: Any = losses) -> bool:
+        def within(releases: int, losses: "PrivacyLossDistribution" = losses) -> bool:
             return bool(losses.self_compose(releases).get_delta_for_epsilon(total) <= delta)
 
         if best == MOST_RELEASES or not within(best):
@@ -266,7 +269,7 @@ def _largest(within: Callable[[int], bool], low: int, high: int) -> int:
     return low
 
 
-def _losses(table: Integers, total: float = 0.0) -> list[Any]:
+def _losses(table: Integers, total: float = 0.0) -> list["PrivacyLossDistribution"]:
     """The loss distribution of each ordered pair of inputs, on a grid; the widest first.
 
     A loss between two points of the grid is shared between them so that both its chances are kept, which can only

@@ -143,6 +143,6 @@ def _in_blocks(
         return out
     with ThreadPoolExecutor(threads) as pool:
         jobs = [pool.submit(job, start, take(min(size, n - start)) if take else None) for start in starts]
-        for each in jobs:
-            each.result()
+        for done in jobs:
+            done.result()
     return out

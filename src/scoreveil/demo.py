@@ -128,8 +128,8 @@ def train() -> tuple["MLPClassifier", Classified]:
 def digits_model() -> tuple[Callable[[Rows], Rows], int]:
     """The same network for `scoreveil serve --demo`: a function of (n, 64) pixels from 0 to 16, and that 64."""
     model, _ = train()
-    weights, last = (each.astype(np.float32) for each in model.coefs_)
-    bias, last_bias = (each.astype(np.float32) for each in model.intercepts_)
+    weights, last = (layer.astype(np.float32) for layer in model.coefs_)
+    bias, last_bias = (layer.astype(np.float32) for layer in model.intercepts_)
 
     def scores(pixels: Rows) -> Rows:
         logits = np.maximum(pixels / np.float32(16) @ weights + bias, 0) @ last + last_bias

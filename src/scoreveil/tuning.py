@@ -221,9 +221,8 @@ def calibrate(
 ) -> Calibration:
     """The smallest ε whose mean distortion is at most the target.
 
-    `defense` makes the defense for an ε; by default the isotonic veil. Distortion falls with ε up to sampling noise;
-    the noise gives the interval: at `high` even the upper confidence limit meets the target, below `low` not even the
-    lower one does. Raises ValueError where no ε up to 2^20 meets it, saying how near one can get.
+    `defense` makes the defense for an ε. Distortion falls with ε up to sampling noise, which gives the interval: at
+    `high` even the upper confidence limit meets the target, below `low` not even the lower one does.
     """
     if not distortion > 0:
         raise ValueError(f"Expected a distortion > 0, got {distortion}.")

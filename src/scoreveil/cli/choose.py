@@ -97,13 +97,13 @@ def _next_command(
 ) -> str:
     words = ["protect", str(scores), "-o", str(scores.with_stem(scores.stem + "-veiled"))]
     words += ["--epsilon", f"{epsilon:.4g}"]
-    given = {
+    options_given = {
         "--mechanism": None if mechanism == DEFAULT_MECHANISM else mechanism,
         "--keep": keep,
         "--reference": reference,
         "--columns": columns,
     }
-    for option, value in given.items():
+    for option, value in options_given.items():
         words += [] if value is None else [option, str(value)]
     return f"{program()} {shlex.join(words)}"
 

@@ -29,7 +29,8 @@ from scoreveil.fitting.records import Scored, check_doubts, read_both
 from scoreveil.fitting.recount import shortage
 from scoreveil.fitting.releases import BUDGET, UNIT, Draws, Releases, Side, clipped
 from scoreveil.mechanisms.per_label import PerLabel
-from scoreveil.mechanisms.promises import MAX_LABELS, SIXTEENTHS, WHOLE, Evidence
+from scoreveil.mechanisms.promises import MAX_LABELS, SIXTEENTHS, WHOLE
+from scoreveil.mechanisms.promises import RegionCounts as Evidence
 from scoreveil.mechanisms.region_data import MAX_REGIONS, NEAREST
 from scoreveil.mechanisms.regions import Regions
 from scoreveil.mechanisms.scores import check_epsilon

@@ -25,7 +25,7 @@ from scoreveil.extras import needs
 from scoreveil.fitting.cost import Answers, confidence, cross_fitted, log_loss
 from scoreveil.fitting.decision import Bounded, Evidence, Excess
 from scoreveil.fitting.records import Scored, read_both
-from scoreveil.mechanisms.promises import Evidence as Counts
+from scoreveil.mechanisms.promises import RegionCounts as Counts
 from scoreveil.shapes import VECTORS
 from scoreveil.veil import Veil
 

@@ -25,7 +25,8 @@ import numpy as np
 from scoreveil.arrays import Floats, Integers
 from scoreveil.fitting.records import Scored, read_both
 from scoreveil.mechanisms.per_label import PerLabel
-from scoreveil.mechanisms.promises import Attacker, Evidence, as_seen
+from scoreveil.mechanisms.promises import Attacker, as_seen
+from scoreveil.mechanisms.promises import RegionCounts as Evidence
 from scoreveil.mechanisms.regions import Regions
 from scoreveil.veil import Veil
 

@@ -19,13 +19,13 @@ the guarantee states what it comes to. Proof, composition and limits: docs/guara
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from scoreveil.arrays import Floats, Integers, Rows
 from scoreveil.mechanisms.guarantee import KEPT_CLASSES, Guarantee, Relation, relation_words
-from scoreveil.mechanisms.mechanism import Arrays, Mechanism
+from scoreveil.mechanisms.mechanism import Arrays, Mechanism, Settings
 from scoreveil.mechanisms.ordering import lift, normalized, rank, unrank
 from scoreveil.mechanisms.reference import Reference, count
 from scoreveil.mechanisms.scores import Array, checked_rows, namespace, totals
@@ -36,6 +36,27 @@ MAX_SCALE = 512.0  # beyond it the noise is nil (e^-16 per level), and floating 
 GRAIN = 2.0**-50  # by which a chance can be off: draws have 52 bits, and cumulative sums are rounded
 MAX_PROVEN = 20.0  # the largest ε for which the scale makes room for the grain
 RAMP = 1 / 1024  # of a grid step, shared over the kept ranks: separates ties by rank alone
+
+PROMISE = (
+    "Whatever is released, {pairs} give it with probabilities within a factor e^{epsilon:g} of each other: "
+    "ε = {epsilon:g} for the scores, given what is kept. An attack on the scores gains at most that factor over the "
+    "best attack that sees only what is kept."
+)
+NO_PROMISE = (
+    "ε = {epsilon:g} promises nothing: a draw has 52 bits, too few for the rarest answers, so an answer may tell two "
+    "score vectors with the same top class apart with certainty."
+)
+RARE_ANSWERS = (
+    "the 52 bits of a draw make rare answers a little more or less likely than intended; the ε stated here includes "
+    "that, and is infinite where an answer may never come."
+)
+UNPROVEN = "the 52 bits of a draw are too few to prove it: rare answers may never come."
+RANKING = "The full ranking alone leaves a model inversion attack nearly all it wants; keep=1 does not."
+KEYED = (
+    "Keyed answers: the same question, and near-duplicates in the same grid cell, always get the same answer; larger "
+    "moves get fresh draws, which add up. Where only scores are seen, records of the same cell and magnitudes share an "
+    "answer: who knows the membership of some can learn what it means."
+)
 
 
 @dataclass(frozen=True)
@@ -142,37 +163,16 @@ class Isotonic(Mechanism, name="isotonic"):
 
     def _words(self, epsilon: float, relation: Relation, kept: int) -> str:
         if math.isinf(epsilon):
-            return (
-                f"ε = {self.epsilon:g} promises nothing: a draw has 52 bits, too few for the rarest answers, so an "
-                "answer may tell two score vectors with the same top class apart with certainty."
-            )
-        return (
-            f"Whatever is released, {relation_words(relation, kept)} give it with probabilities within a factor "
-            f"e^{epsilon:g} of each other: ε = {epsilon:g} for the scores, given what is kept. An attack on the "
-            "scores gains at most that factor over the best attack that sees only what is kept."
-        )
+            return NO_PROMISE.format(epsilon=self.epsilon)
+        return PROMISE.format(epsilon=epsilon, pairs=relation_words(relation, kept))
 
     def _limits(self) -> tuple[str, ...]:
-        limits = list(KEPT_CLASSES)
-        if self.epsilon > MAX_PROVEN and self.keep == 1:
-            limits.append(
-                f"Above ε = {MAX_PROVEN:g} the 52 bits of a draw make rare answers a little more or less likely than "
-                "intended; the ε stated here includes that, and is infinite where an answer may never come."
-            )
-        elif self.epsilon > MAX_PROVEN:
-            limits.append(
-                f"Above ε = {MAX_PROVEN:g} the 52 bits of a draw are too few to prove it: rare answers may never come."
-            )
-        if self.keep == "all":
-            limits.insert(
-                1, "The full ranking alone leaves a model inversion attack nearly all it wants; keep=1 does not."
-            )
+        first, *others = KEPT_CLASSES
+        limits = [first, *([RANKING] if self.keep == "all" else []), *others]
+        if self.epsilon > MAX_PROVEN:
+            limits.append(f"Above ε = {MAX_PROVEN:g} {RARE_ANSWERS if self.keep == 1 else UNPROVEN}")
         if self._snapped:
-            limits.append(
-                "Keyed answers: the same question, and near-duplicates in the same grid cell, always get the same "
-                "answer; larger moves get fresh draws, which add up. Where only scores are seen, records of the same "
-                "cell and magnitudes share an answer: who knows the membership of some can learn what it means."
-            )
+            limits.append(KEYED)
         if self.reference is not None:
             limits.append("The reference must not be counted from the records to be protected.")
         return tuple(limits)
@@ -190,14 +190,14 @@ class Isotonic(Mechanism, name="isotonic"):
             gain = np.where(np.isfinite(weights[0]), weights[0] - weights[1], -np.inf)
         return float(over_chain(gain[None], np.maximum)[0] - normaliser[0] + normaliser[1])
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         return {"epsilon": self.epsilon, "keep": self.keep, "levels": self.levels}
 
     def arrays(self) -> Arrays:
         return {} if self.reference is None else vars(self.reference)
 
     @classmethod
-    def restored(cls, settings: dict[str, Any], arrays: Arrays) -> "Isotonic":
+    def restored(cls, settings: Settings, arrays: Arrays) -> "Isotonic":
         return cls(**settings, reference=Reference(**arrays) if arrays else None)
 
     def __str__(self) -> str:
@@ -216,7 +216,7 @@ class IsotonicPlan:
     sensitivity: float  # Δ_j for these scores
     table_of_class: Integers  # (k,): which table a top class uses
     measure: Floats  # (tables, j, G): q_i; the top rank has no mass where no top score lies
-    scale: Floats  # (tables,): a
+    scale: float  # a
     profile: Floats | None  # (tables, k), or None: the other classes share evenly
 
     @property
@@ -226,12 +226,12 @@ class IsotonicPlan:
     @property
     def range(self) -> float:
         """max - min of the privacy loss of one release, at most: 2aΔ_j. Makes it ρ-zCDP with ρ = range²/8."""
-        return float(2 * self.scale.max() * self.sensitivity)
+        return 2 * self.scale * self.sensitivity
 
     @property
     def worst_loss(self) -> float:
         """The supremum of the privacy loss of the draws, for one kept class, over all pairs with the same top class."""
-        return worst_loss(self.measure[0, 0], self.scale[0], lowest_top(self.classes, self.snapped, self.step))
+        return worst_loss(self.measure[0, 0], self.scale, lowest_top(self.classes, self.snapped, self.step))
 
 
 def sensitivity(kept: int, classes: int, snapped: bool, step: float) -> float:
@@ -265,11 +265,9 @@ def _plan(mechanism: Isotonic, classes: int) -> IsotonicPlan:
     measure[:, 0, grid < max(1 / classes, step) - 1e-12] = 0.0
     measure /= measure.sum(axis=-1, keepdims=True)
     delta = sensitivity(kept, classes, snapped, step)
-    largest = min(mechanism.epsilon / (2 * delta), MAX_SCALE)
+    scale = min(mechanism.epsilon / (2 * delta), MAX_SCALE)
     if kept == 1:
-        low = lowest_top(classes, snapped, step)
-        largest = calibrated_scale(measure[0, 0], low, mechanism.epsilon, largest)
-    scale = np.full(len(measure), largest)
+        scale = calibrated_scale(measure[0, 0], lowest_top(classes, snapped, step), mechanism.epsilon, scale)
     return IsotonicPlan(levels, classes, kept, snapped, delta, table_of_class, measure, scale, profile)
 
 
@@ -377,12 +375,11 @@ def choose(tops: Array, top_class: Array, plan: IsotonicPlan, uniforms: Array) -
 def rank_weights(tops: Array, top_class: Array, plan: IsotonicPlan, i: int) -> Array:
     """w_i(g) for each row: (n, G)."""
     xp = namespace(tops)
-    measure, scale = _like(plan.measure[:, i], tops), _like(plan.scale, tops)[:, None]
+    measure = _like(plan.measure[:, i], tops)
     if plan.profile is not None:
-        table = xp.take(_like(plan.table_of_class, top_class), top_class, axis=0)
-        measure, scale = xp.take(measure, table, axis=0), xp.take(scale, table, axis=0)
+        measure = xp.take(measure, xp.take(_like(plan.table_of_class, top_class), top_class, axis=0), axis=0)
     grid = xp.arange(plan.levels, dtype=tops.dtype, device=tops.device) * plan.step
-    return measure * xp.exp(-scale * xp.abs(grid - tops[..., i : i + 1]))
+    return measure * xp.exp(-plan.scale * xp.abs(grid - tops[..., i : i + 1]))
 
 
 def _strictly_below(cumulative: Array) -> Array:
@@ -454,11 +451,9 @@ def _like(table: Floats | Integers, like: Array) -> Array:
 
 def log_weights(tops: Floats, top_class: Integers, plan: IsotonicPlan) -> Floats:
     """ln q_i(g) - a·|g/(G-1) - v_i|: (n, j, G), -inf where the measure is nil. Not used by the draw."""
-    table = plan.table_of_class[top_class]
     with np.errstate(divide="ignore"):
-        log_q = np.log(plan.measure[table])
-    grid = np.linspace(0, 1, plan.levels)
-    return np.asarray(log_q - plan.scale[table][:, None, None] * np.abs(grid - tops[:, :, None]))
+        log_q = np.log(plan.measure[plan.table_of_class[top_class]])
+    return np.asarray(log_q - plan.scale * np.abs(np.linspace(0, 1, plan.levels) - tops[:, :, None]))
 
 
 def over_chain(weights: Floats, add: np.ufunc) -> Floats:

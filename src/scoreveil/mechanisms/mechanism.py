@@ -21,14 +21,14 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self, TypeVar, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from scoreveil.arrays import Floats, Rows
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.scores import Array, check_epsilon
 
 T = TypeVar("T")
-Arrays = dict[str, NDArray[Any]]
+Arrays = dict[str, Rows]
+Settings = dict[str, Any]  # plain values, as files hold them
 
 DEFAULT_MECHANISM = "isotonic"
 
@@ -45,7 +45,7 @@ class Mechanism(ABC):
     is_fitted: ClassVar[bool] = False  # made by `scoreveil.fit`, and not set by an ε
     kernels: ClassVar[str | None] = None  # a module with the same mechanism as compiled loops (`loading.py`)
 
-    def __init_subclass__(cls, name: str, **more: Any) -> None:
+    def __init_subclass__(cls, name: str, **more: object) -> None:
         super().__init_subclass__(**more)
         cls.name = name
         _registered[name] = cls
@@ -98,12 +98,12 @@ class Mechanism(ABC):
 
     def remembered(self, what: Hashable, compute: Callable[[], T]) -> T:
         """What is computed once for this value, and forgotten with it: tables, kernels."""
-        memory: dict[Hashable, Any] = vars(self).setdefault("_memory", {})
+        memory: dict[Hashable, object] = vars(self).setdefault("_memory", {})
         if what not in memory:
             memory[what] = compute()
         return cast(T, memory[what])
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> Settings:
         return {name: value for name, value in vars(self).items() if name != "_memory"}
 
     # The promise
@@ -123,11 +123,11 @@ class Mechanism(ABC):
         """How many classes it was fitted for; None where it takes any number."""
         return None
 
-    def as_table(self, scores: Floats) -> dict[str, Any] | None:
+    def as_table(self, scores: Floats) -> Settings | None:
         """The table that answers to this score vector are drawn from, as people read it; None where there is none."""
         return None
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         """The plain values that it is made of, for files and names."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
@@ -136,7 +136,7 @@ class Mechanism(ABC):
         """The fitted maps that it is made of, one or one for each label; none where it is not fitted."""
         return ()
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Settings:
         """The settings that tell it from others at a glance, for manifests."""
         return self.settings()
 
@@ -145,7 +145,7 @@ class Mechanism(ABC):
         return {}
 
     @classmethod
-    def restored(cls, settings: dict[str, Any], arrays: Arrays) -> Self:
+    def restored(cls, settings: Settings, arrays: Arrays) -> Self:
         """The mechanism of these settings and arrays."""
         if arrays:
             raise ValueError(f"The {cls.name} mechanism has no arrays.")
@@ -183,7 +183,7 @@ def named(name: str) -> type[Mechanism]:
     return _registered[name]
 
 
-def make(epsilon: float, mechanism: str, **options: Any) -> Mechanism:
+def make(epsilon: float, mechanism: str, **options: object) -> Mechanism:
     """The mechanism of a name with these options; an option that is None counts as not given.
 
     Raises:
@@ -192,9 +192,9 @@ def make(epsilon: float, mechanism: str, **options: Any) -> Mechanism:
     kind = named(mechanism)
     if kind.is_fitted:
         raise ValueError(f"The {kind.name} mechanism is fitted: make one with scoreveil.fit, or load a veil.")
-    given = {name: value for name, value in options.items() if value is not None}
-    for name in given:
+    options = {name: value for name, value in options.items() if value is not None}
+    for name in options:
         if name not in kind.options():
             known = ", ".join(kind.options()) or "no options"
             raise ValueError(f"The {kind.name} mechanism has no option {name!r}; it has {known}.")
-    return kind(epsilon, **given)
+    return kind(epsilon, **options)

@@ -1,13 +1,14 @@
 """A fitted map as data: checked when it is made, written as plain values that a person can read, and read from them."""
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from scoreveil.arrays import Floats, Integers, Rows
 from scoreveil.mechanisms.guarantee import Malformed, Relation
-from scoreveil.mechanisms.promises import MOST_RECORDS, Evidence
+from scoreveil.mechanisms.mechanism import Settings
+from scoreveil.mechanisms.promises import MAX_RECORDS, RegionCounts
 
 if TYPE_CHECKING:
     from scoreveil.mechanisms.regions import Regions
@@ -86,7 +87,7 @@ def _check_layout(region_map: "Regions") -> None:
 def _check_values(region_map: "Regions") -> None:
     cuts, announced, counts = region_map.cuts, region_map.announced, region_map.counts
     _expect(
-        np.all((counts > -MOST_RECORDS) & (counts < MOST_RECORDS)), "The counts are of more records than there can be."
+        np.all((counts > -MAX_RECORDS) & (counts < MAX_RECORDS)), "The counts are of more records than there can be."
     )
     _expect(
         len(region_map.spent) == 2 and all(0 <= cost < math.inf for cost in (*region_map.spent, region_map.atoms)),
@@ -108,7 +109,7 @@ def _check_values(region_map: "Regions") -> None:
     )
 
 
-def _check_evidence(evidence: Evidence, classes: int, size: int) -> None:
+def _check_evidence(evidence: RegionCounts, classes: int, size: int) -> None:
     shape = evidence.counts.shape
     _expect(len(shape) == 4 and shape[3] == size, f"Expected evidence about {size} regions, got shape {shape}.")
     _expect(
@@ -124,7 +125,7 @@ def _check_evidence(evidence: Evidence, classes: int, size: int) -> None:
 # Plain values
 
 
-def settings(region_map: "Regions") -> dict[str, Any]:
+def settings(region_map: "Regions") -> Settings:
     """All of it, as plain values that a person can read."""
     evidence, table = region_map.evidence, region_map.table
     rows = zip(region_map.cuts.tolist(), region_map.regions.tolist(), strict=True)
@@ -151,7 +152,7 @@ def settings(region_map: "Regions") -> dict[str, Any]:
     }  # fmt: skip
 
 
-def fields(settings: dict[str, Any]) -> dict[str, Any]:
+def fields(settings: Settings) -> Settings:
     """The fields of the map that such values are of; not checked yet, as `check` does.
 
     Raises:
@@ -174,7 +175,7 @@ def fields(settings: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _map(parts: list[dict[str, Any]], strips: int) -> tuple[Floats, Integers]:
+def _map(parts: list[Settings], strips: int) -> tuple[Floats, Integers]:
     """Cuts and regions of each strip, padded to one width."""
     width = max(len(part["cuts"]) for part in parts)
     if width > MAX_CUTS or max(len(parts), strips) > MAX_STRIPS:  # before there is room made
@@ -190,7 +191,7 @@ def _map(parts: list[dict[str, Any]], strips: int) -> tuple[Floats, Integers]:
     return cuts, regions
 
 
-def _evidence(given: dict[str, Any], classes: int) -> Evidence:
+def _evidence(given: Settings, classes: int) -> RegionCounts:
     if given["relation"] != RELATION:
         raise Malformed("The counts are of another relation.")
     if given["beyond"] not in ("label", "correctness"):
@@ -199,7 +200,7 @@ def _evidence(given: dict[str, Any], classes: int) -> Evidence:
     if len(sizes) != 2 or len(noise) != 2:
         raise Malformed("The counts are not of two sides.")
     counts, asked = _whole(given["sixteenths_of_records"]), float(given["asked"])
-    return Evidence(counts, sizes, noise, asked, given["beyond"], bool(given["certified"]), classes == 2)
+    return RegionCounts(counts, sizes, noise, asked, given["beyond"], bool(given["certified"]), classes == 2)
 
 
 def _whole(values: object) -> Integers:

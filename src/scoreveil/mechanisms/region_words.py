@@ -9,7 +9,7 @@ import numpy as np
 
 from scoreveil.mechanisms import promises
 from scoreveil.mechanisms.guarantee import KEPT_CLASSES, Guarantee, Relation
-from scoreveil.mechanisms.promises import SIXTEENTHS, WHOLE, Attacker, Evidence
+from scoreveil.mechanisms.promises import SIXTEENTHS, WHOLE, Attacker, RegionCounts
 
 if TYPE_CHECKING:
     from scoreveil.mechanisms.regions import Regions
@@ -78,7 +78,7 @@ def guarantee_of_labels(maps: "tuple[Regions, ...]") -> Guarantee:
     )
 
 
-def _advantages(evidence: Evidence | None, stated: Stated) -> _Advantages:
+def _advantages(evidence: RegionCounts | None, stated: Stated) -> _Advantages:
     kind = None if evidence is None else "finite-sample" if evidence.certified else "estimate"
     return {
         "advantage": stated.get(Attacker.LABEL),
@@ -89,52 +89,56 @@ def _advantages(evidence: Evidence | None, stated: Stated) -> _Advantages:
     }
 
 
-def _population_words(evidence: Evidence | None, stated: Stated, classes: int) -> list[str]:
+def _population_words(evidence: RegionCounts | None, stated: Stated, classes: int) -> list[str]:
     """What is promised about records drawn at random, the sentence that matters most first."""
     if evidence is None:
         return ["No members were given, so nothing is promised about telling them from others."]
-    often = "However often a record is asked about with the same scores,"
     tells = ", which tells the label of two classes," if evidence.tells_label else ""
     alone = (
         f"an attack that looks at the confidence alone{tells} exceeds guessing by at most {stated[Attacker.ALONE]:.3f}"
     )
+    often = "However often a record is asked about with the same scores,"
+    drawn = "for a record drawn at random"
     if Attacker.LABEL in stated:
         sentences = [
             f"{often} an attack that sees the label and the confidence exceeds one that sees the label alone by at "
-            f"most {stated[Attacker.LABEL]:.3f} (true less false positive rate), for a record drawn at random from "
-            f"the members or from the others; {alone}."
+            f"most {stated[Attacker.LABEL]:.3f} (true less false positive rate), {drawn} from the members or from the "
+            f"others; {alone}."
         ]
     else:
-        why = "too few records of each label"
-        if classes > promises.MAX_LABELS:
-            why = f"{classes:,} labels, and no more than {promises.MAX_LABELS} are told apart"
-        sentences = [
-            "Nothing can be stated about an attack that reads each label's confidence in its own way: there are "
-            f"{why}.",
-            f"{often} {alone} (true less false positive rate), for a record drawn at random.",
-        ]
+        sentences = [_why_no_label(classes), f"{often} {alone} (true less false positive rate), {drawn}."]
+    return [*sentences, *_truth_words(stated), _basis(evidence)]
+
+
+def _why_no_label(classes: int) -> str:
+    why = "too few records of each label"
+    if classes > promises.MAX_LABELS:
+        why = f"{classes:,} labels, and no more than {promises.MAX_LABELS} are told apart"
+    return f"Nothing can be stated about an attack that reads each label's confidence in its own way: there are {why}."
+
+
+def _truth_words(stated: Stated) -> list[str]:
     if Attacker.LABEL_AND_CORRECTNESS in stated:
-        sentences.append(
-            "To an attack that knows the label and whether it is right, the confidence adds at most "
-            f"{stated[Attacker.LABEL_AND_CORRECTNESS]:.3f}."
-        )
+        adds, who = stated[Attacker.LABEL_AND_CORRECTNESS], "that knows the label and whether it is right"
     elif Attacker.CORRECTNESS in stated:
-        sentences.append(
-            "To an attack that knows whether the label is right, and does not look at which label it is, the "
-            f"confidence adds at most {stated[Attacker.CORRECTNESS]:.3f}."
-        )
+        adds = stated[Attacker.CORRECTNESS]
+        who = "that knows whether the label is right, and does not look at which label it is"
+    else:
+        return []
+    return [f"To an attack {who}, the confidence adds at most {adds:.3f}."]
+
+
+def _basis(evidence: RegionCounts) -> str:
     (n, m), level = evidence.sizes, f"{promises.CONFIDENCE:.0%} confidence each"
     if evidence.certified:
-        basis = (
+        return (
             f"These bounds hold with {level}, for every population: they were counted on {m:,} members and {n:,} "
             "others that the map was not chosen on."
         )
-    else:
-        basis = (
-            f"These are estimates at {level}, from noisy counts of the {m:,} members and {n:,} others of the fit; "
-            "certify=0.3 makes them a theorem."
-        )
-    return [*sentences, basis]
+    return (
+        f"These are estimates at {level}, from noisy counts of the {m:,} members and {n:,} others of the fit; "
+        "certify=0.3 makes them a theorem."
+    )
 
 
 def _epsilon_words(region_map: "Regions", is_constant: bool) -> list[str]:
@@ -173,7 +177,7 @@ def _limits(region_map: "Regions", spent: tuple[float, float]) -> list[str]:
     return limits
 
 
-def _limits_of_truth(classes: int, evidence: Evidence) -> list[str]:
+def _limits_of_truth(classes: int, evidence: RegionCounts) -> list[str]:
     """What is not stated about attackers who know the true label."""
     if evidence.counts.shape[2] == 1:
         return ["No labels of members were given: nothing is stated about attackers who know the true label."]

@@ -19,15 +19,14 @@ It sees the region alone, so what regions promise stays (post-processing).
 
 import math
 from dataclasses import dataclass, fields, replace
-from typing import Any
 
 import numpy as np
 
 from scoreveil.arrays import Floats, Integers, Rows
 from scoreveil.mechanisms import promises, region_data, region_words
 from scoreveil.mechanisms.guarantee import BrokenPromise, Guarantee, Malformed
-from scoreveil.mechanisms.mechanism import Arrays, Mechanism
-from scoreveil.mechanisms.promises import WHOLE, Evidence
+from scoreveil.mechanisms.mechanism import Arrays, Mechanism, Settings
+from scoreveil.mechanisms.promises import WHOLE, RegionCounts
 from scoreveil.mechanisms.region_data import KINDS, NEAREST, frozen
 from scoreveil.mechanisms.region_words import RegionRow
 from scoreveil.mechanisms.scores import Array, check_epsilon, namespace, totals
@@ -59,7 +58,7 @@ class Regions(Mechanism, name="regions"):
     announced: Floats
     counts: Integers
     table: Integers | None = None
-    evidence: Evidence | None = None
+    evidence: RegionCounts | None = None
     spent: tuple[float, float] = (0.0, 0.0)
     atoms: float = 0.0
 
@@ -183,7 +182,7 @@ class Regions(Mechanism, name="regions"):
             self.evidence.holds()
             self._check_sums(self.evidence)
 
-    def _check_sums(self, evidence: Evidence) -> None:
+    def _check_sums(self, evidence: RegionCounts) -> None:
         """The counts of others are in the evidence too, by label; each was rounded by itself."""
         sums, counts = evidence.counts[0].sum(axis=0), self.counts
         if len(sums) == 1:
@@ -193,7 +192,7 @@ class Regions(Mechanism, name="regions"):
 
     # As data
 
-    def as_table(self, scores: Floats) -> dict[str, Any]:
+    def as_table(self, scores: Floats) -> Settings:
         """The least confidence first; and the region that these scores lie in."""
         chances = np.eye(self.size) if self.table is None else self.table / WHOLE
         label, region = self.read(scores[None])
@@ -208,14 +207,14 @@ class Regions(Mechanism, name="regions"):
         """What a person reads of each region, the least confident first."""
         return region_words.rows(self)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         return region_data.settings(self)
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Settings:
         return {"epsilon": None if self.table is None else self.epsilon, "regions": self.size, "classes": self.classes}
 
     @classmethod
-    def restored(cls, settings: dict[str, Any], arrays: Arrays) -> "Regions":
+    def restored(cls, settings: Settings, arrays: Arrays) -> "Regions":
         """The map of a file, verified."""
         if arrays:
             raise Malformed("The regions mechanism has no arrays.")
@@ -223,7 +222,7 @@ class Regions(Mechanism, name="regions"):
         region_map.verify()
         return region_map
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return Regions, tuple(getattr(self, field.name) for field in fields(self))
 
     def __str__(self) -> str:

@@ -97,7 +97,7 @@ def _numbers(plan: IsotonicPlan) -> Numbers:
 
 
 def _bound_top(plan: IsotonicPlan) -> Run:
-    step, scale, measure, numbers = plan.step, float(plan.scale[0]), plan.measure[0, 0], _numbers(plan)
+    step, scale, measure, numbers = plan.step, plan.scale, plan.measure[0, 0], _numbers(plan)
     decay = np.exp(-scale * np.arange(plan.levels) * step)
     below, above = measure.copy(), measure.copy()
     for g in range(1, plan.levels):
@@ -160,10 +160,35 @@ def _last(s: Floats, ix: Integers, lanes: int, l: int, tops: Floats, classes: In
         tops[i], classes[i] = s[x], ix[x]
 
 
+@numba.njit(forceinline=True, **options)
+def _top_group(
+    rows: Rows, first: int, height: int, pairs: Integers, order: Integers, lanes: int, keys: Integers, s: Floats,
+    ix: Integers, tops: Floats, classes: Integers, total: Floats,
+) -> int:  # fmt: skip
+    """The top scores and classes of rows first…, and what they sum to; returns the first bad row, or -1."""
+    if len(pairs):
+        bad = sorted_group(rows, first, height, pairs, order, lanes, keys, s, ix, total)
+        if bad >= 0:
+            return int(bad)
+    for l in range(lanes):
+        at = first + min(l, height - 1)
+        if len(pairs):
+            _last(s, ix, lanes, l, tops[l], classes[l])
+        elif len(order):
+            if sorted_group(rows, at, 1, pairs, order, 1, keys, s, ix, total[l:]) >= 0:
+                return at
+            _last(s, ix, 1, 0, tops[l], classes[l])
+        else:
+            total[l] = _top_classes(rows[at], tops[l], classes[l])
+            if total[l] < 0:
+                return at
+    return -1
+
+
 @numba.njit(**options)
 def _chain(
     rows: Rows, uniforms: Floats, out: Rows, step: float, table: Integers, rising: Floats, falling: Floats,
-    scale: Floats, profile: Floats, ramp: Floats, factor: float, top_factor: float, shift: float, pairs: Integers,
+    scale: float, profile: Floats, ramp: Floats, factor: float, top_factor: float, shift: float, pairs: Integers,
     order: Integers, lanes: int,
 ) -> int:  # fmt: skip
     """Any number of kept classes, `lanes` rows side by side: returns the first row that is not a score vector, or -1.
@@ -175,33 +200,20 @@ def _chain(
     v, forward, t = np.empty((kept, lanes)), np.empty((kept, levels, lanes)), np.empty(lanes, np.int64)
     count, limit = np.empty(lanes, np.int64), np.empty(lanes, np.int64)
     classes, chosen = np.empty((lanes, kept), np.int64), np.empty((lanes, kept), np.int64)
-    near, far, mass = np.empty(lanes), np.empty(lanes), np.empty(lanes)
+    near, far, mass, total = np.empty(lanes), np.empty(lanes), np.empty(lanes), np.empty(lanes)
     size = k * (lanes if len(pairs) else 1)
     keys, s, ix = np.empty(size, np.int64), np.empty(size), np.empty(size, np.int64)
-    tops, total, none, rest = np.empty(kept), np.empty(lanes), np.empty(0), np.empty(k if len(profile) else 0)
+    tops, none, rest = np.empty((lanes, kept)), np.empty(0), np.empty(k if len(profile) else 0)
     for first in range(0, n, lanes):
         height = min(lanes, n - first)
-        if len(pairs):
-            bad = sorted_group(rows, first, height, pairs, order, lanes, keys, s, ix, total)
-            if bad >= 0:
-                return bad
+        bad = _top_group(rows, first, height, pairs, order, lanes, keys, s, ix, tops, classes, total)
+        if bad >= 0:
+            return bad
         for l in range(lanes):
-            at = first + min(l, height - 1)
-            if len(pairs):
-                _last(s, ix, lanes, l, tops, classes[l])
-            elif len(order):
-                bad = sorted_group(rows, at, 1, pairs, order, 1, keys, s, ix, total[l:])
-                if bad >= 0:
-                    return bad
-                _last(s, ix, 1, 0, tops, classes[l])
-            else:
-                total[l] = _top_classes(rows[at], tops, classes[l])
-                if total[l] < 0:
-                    return at
             t[l] = table[classes[l, 0]]
-            weight = -scale[t[l]] / total[l]
+            weight = -scale / total[l]
             for i in range(kept):
-                v[i, l] = max(weight * tops[i], -scale[t[l]])
+                v[i, l] = max(weight * tops[l, i], -scale)
         _forward(v, t, rising, falling, near, far, mass, forward)
         _backward(uniforms[first : first + height], forward, mass, count, limit, chosen)
         for l in range(height):
@@ -331,7 +343,7 @@ def _lanes(rows: int, cells: int) -> int:
 def _bound_chain(plan: IsotonicPlan) -> Run:
     step, ramps, table, scale = plan.step, ramp(plan), plan.table_of_class.copy(), plan.scale
     profile = np.empty((0, 0)) if plan.profile is None else plan.profile.copy()
-    grown = np.exp(scale[:, None, None] * (np.arange(plan.levels) * step))
+    grown = np.exp(scale * (np.arange(plan.levels) * step))
     rising, falling = plan.measure * grown, plan.measure / grown  # q_i(g)·e^{±a·g·step}
     # few of many classes are found fastest in one pass
     pairs = network(plan.classes) if plan.classes <= NETWORK_CLASSES else NO_PAIRS
