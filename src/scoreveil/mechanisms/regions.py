@@ -38,7 +38,7 @@ class Regions(Mechanism, name="regions"):
 
     Attributes:
         epsilon: How much of the region an answer shows; infinite where it is announced as it is.
-        classes: How many classes a score vector has.
+        number_of_classes: How many classes a score vector has.
         strips: Where the second and later strips of b begin, ascending: (strips - 1,).
         cuts: Where a region ends in each strip, ascending, and infinite where there are no more: (strips, cuts).
         regions: The regions between the cuts: (strips, cuts + 1).

@@ -171,7 +171,7 @@ def sorted_group(
     return -1
 
 
-@numba.njit(**options)
+@numba.njit(forceinline=True, **options)
 def _sort_by_network(
     rows: Rows, first: int, height: int, pairs: Integers, lanes: int, keys: Integers, s: Floats, ix: Integers
 ) -> None:
@@ -209,14 +209,15 @@ def _insertion(s: Floats, ix: Integers) -> None:
         s[x], ix[x] = value, index
 
 
-@numba.njit(**options)
+@numba.njit(forceinline=True, **options)
 def _sort_by_order(row: Rows, order: Integers, s: Floats, ix: Integers) -> None:
     """By the order that numpy found, and among equal scores the larger index first."""
-    ties = 0
     for x in range(len(row)):
         ix[x] = order[x]
         s[x] = row[order[x]]
-        ties += x > 0 and s[x] == s[x - 1]
+    ties = 0
+    for x in range(1, len(row)):
+        ties += s[x] == s[x - 1]
     if ties:
         _order_ties(s, ix)
 

@@ -35,7 +35,9 @@ def _sum(z: Floats, lanes: int, total: Floats) -> None:
 @numba.njit(**options)
 def _multiply(z: Floats, lanes: int, by: Floats) -> None:
     if lanes == 1:
-        z *= by[0]
+        d = by[0]
+        for x in range(len(z)):
+            z[x] *= d
         return
     for first in range(0, len(z), lanes):
         part = z[first : first + lanes]
@@ -46,7 +48,9 @@ def _multiply(z: Floats, lanes: int, by: Floats) -> None:
 @numba.njit(**options)
 def _subtract(z: Floats, lanes: int, by: Floats) -> None:
     if lanes == 1:
-        z -= by[0]
+        d = by[0]
+        for x in range(len(z)):
+            z[x] -= d
         return
     for first in range(0, len(z), lanes):
         part = z[first : first + lanes]
