@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine, make_classification
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
@@ -32,12 +31,11 @@ from sklearn.preprocessing import StandardScaler
 from benchmarks.speed import batches
 from benchmarks.speed.timing import Contestant, Effort, interleave, timed
 from scoreveil import Veil, fit
+from scoreveil.arrays import Floats
 from scoreveil.fitting.cost import auroc, label_with_constant_confidence, log_loss
 from scoreveil.fitting.records import Scored
 from scoreveil.mechanisms import loading
 from scoreveil.mechanisms.regions import Regions
-
-Floats = NDArray[np.float64]
 
 SEEDS = range(3)
 DATASETS = {"breast cancer": load_breast_cancer, "digits": load_digits, "wine": load_wine}

@@ -72,7 +72,7 @@ def naive_probabilities(scores: np.ndarray, plan: IsotonicPlan) -> np.ndarray:
     weights = []
     for c in sequences(plan):
         q = np.prod([plan.measure[table, i, g] for i, g in enumerate(c)])
-        weights.append(q * np.exp(-plan.scale[table] * sum(abs(g * plan.step - x) for g, x in zip(c, v, strict=True))))
+        weights.append(q * np.exp(-plan.scale * sum(abs(g * plan.step - x) for g, x in zip(c, v, strict=True))))
     return np.array(weights) / sum(weights)
 
 
@@ -110,9 +110,9 @@ def check_loss(claimed: Claim, rng: np.random.Generator) -> float:
     if claimed.plan.kept > 1:
         tops = family[:, : claimed.plan.kept]
         farthest = np.abs(tops[:, None] - tops[None]).sum(axis=-1).max()
-        bound = 2 * claimed.plan.scale.max() * farthest
+        bound = 2 * claimed.plan.scale * farthest
         assert bound <= claimed.epsilon + 1e-9, f"the bound {bound} exceeds ε = {claimed.epsilon}"
-    elif claimed.plan.scale.max() < isotonic.MAX_SCALE and len(claimed.plan.scale) == 1:
+    elif claimed.plan.scale < isotonic.MAX_SCALE and len(claimed.plan.measure) == 1:
         assert worst >= claimed.epsilon - 1e-6, f"loss {worst} falls short of ε = {claimed.epsilon}"
     return worst
 

@@ -19,7 +19,6 @@ from scipy import optimize, stats
 from scoreveil import Guarantee, Veil
 from scoreveil.accounting import (
     MOST_RELEASES,
-    advantage_after,
     epsilon_after,
     epsilon_of,
     paper_query_bound,
@@ -295,16 +294,6 @@ def test_a_mechanism_names_the_pairs_that_its_promise_holds_for(classes: int | N
         assert (promise.relation, promise.kept) == (Relation.SAME_TOP_CLASSES, keep)
     assert Isotonic(1.0, keep="all").guarantee(classes).relation is Relation.SAME_RANKING
     assert Published(1.0).guarantee(classes).relation is Relation.SAME_RANKING
-
-
-def test_the_advantage_is_the_same_after_any_number_of_answers() -> None:
-    promise = make_promise(INF, INF, advantage=0.07)
-    for releases in (1, 2, 10**9):
-        assert advantage_after(promise, releases) == 0.07
-        assert advantage_after(Isotonic(1.0).guarantee(10), releases) is None
-    for releases in (0, -1, NAN):
-        with pytest.raises(ValueError, match=r"Expected a number of releases >= 1, got"):
-            advantage_after(promise, releases)
 
 
 # --- tight accounting

@@ -369,7 +369,7 @@ def test_tune_warns_where_the_confidence_is_worthless_and_points_to_fit(scorevei
 
 
 def test_tune_looks_at_a_sample_and_says_so(scoreveil, monkeypatch):
-    monkeypatch.setattr(choose, "SAMPLE", 100)
+    monkeypatch.setattr(choose, "MAX_SAMPLE", 100)
     assert "measured on 100 of 300 rows, drawn at random" in scoreveil("tune in.npy --distortion 0.3")[1]
 
 

@@ -62,7 +62,7 @@ def test_what_it_hands_on_fits_the_same_kind_of_veil(shown):
 
 def test_the_network_of_the_gateway_is_the_one_of_the_picture():
     predict, width = demo.digits_model()
-    scores = demo.classify()
+    _, scores = demo.train()
     assert width == 64
     assert (len(scores.members), len(scores.reference)) == (demo.TRAINING, demo.REFERENCE)
     assert np.allclose(predict(np.zeros((1, 64), np.float32)).sum(), 1, atol=1e-5)

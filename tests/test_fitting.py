@@ -12,7 +12,6 @@ import torch
 
 from populations import Population
 from scoreveil import Veil, fit
-from scoreveil.accounting import advantage_after
 from scoreveil.fitting import _atoms, _joined_by, _Map, check_settings, constant_words
 from scoreveil.fitting.cost import auroc, label_with_constant_confidence, log_loss
 from scoreveil.fitting.estimates import label_tilts
@@ -54,8 +53,6 @@ def test_the_label_stays_and_the_answer_is_a_function_of_label_and_region(veil):
 def test_asking_a_thousand_times_tells_what_asking_once_tells(veil):
     scores, _ = SMOOTH.draw(1, 50, np.random.default_rng(2))
     assert (veil(np.repeat(scores, 1000, axis=0)) == np.repeat(veil(scores), 1000, axis=0)).all()
-    for answers in (1, 2, 1000):
-        assert advantage_after(veil.guarantee, answers) == veil.guarantee.advantage
 
 
 def test_announced_confidences_say_how_often_answers_are_right(veil):

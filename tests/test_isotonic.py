@@ -42,7 +42,7 @@ def test_same_kept_classes_lose_at_most_epsilon(classes, keep, with_reference):
 def test_keep_1_meets_epsilon_with_equality_on_the_full_grid(classes, epsilon):
     plan = Isotonic(epsilon).plan(classes)
     low = isotonic.lowest_top(classes, False, plan.step)
-    assert isotonic.worst_loss(plan.measure[:, 0], plan.scale, low, grain=0.0) == pytest.approx(epsilon, abs=1e-6)
+    assert isotonic.worst_loss(plan.measure[0, 0], plan.scale, low, grain=0.0) == pytest.approx(epsilon, abs=1e-6)
     low, grid = 1 / classes, np.linspace(0, 1, 32)
     tops = np.unique(np.r_[np.clip(grid, low, 1), low, 1.0])
     rows = np.concatenate([tops[:, None], np.repeat((1 - tops[:, None]) / (classes - 1), classes - 1, axis=1)], axis=1)
@@ -181,7 +181,7 @@ def test_an_epsilon_half_again_too_large_is_caught(keep):
 def test_a_lost_factor_2_is_caught(keep, monkeypatch):
     true = isotonic.sensitivity
     monkeypatch.setattr(isotonic, "sensitivity", lambda *given: true(*given) / 2)
-    monkeypatch.setattr(isotonic, "calibrate_scale", lambda *given: np.full(1, 2 * given[3]))  # 3: what is safe
+    monkeypatch.setattr(isotonic, "calibrated_scale", lambda *given: 2 * given[3])  # 3: what is safe
     plan = make_plan(2.0, 4, keep, 6, with_reference=False)
     with pytest.raises(AssertionError, match="exceeds"):
         check_loss(claim(2.0, plan), np.random.default_rng(0))
@@ -349,7 +349,7 @@ def test_the_worst_loss_counts_a_grain_of_2_to_the_minus_50_on_both_sides(epsilo
 
 
 def test_a_chance_that_is_no_larger_than_the_grain_makes_the_loss_infinite():
-    measure, flat = np.full((1, 4), 0.25), np.zeros(1)
+    measure, flat = np.full(4, 0.25), 0.0
     assert isotonic.worst_loss(measure, flat, 0.0, grain=0.0) == 0
     assert isotonic.worst_loss(measure, flat, 0.0, grain=0.125) == pytest.approx(math.log(0.375 / 0.125))
     assert np.isfinite(isotonic.worst_loss(measure, flat, 0.0, grain=math.nextafter(0.25, 0)))

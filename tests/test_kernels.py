@@ -42,7 +42,6 @@ def test_published_kernel_equals_reference_draw_by_draw(classes, dtype):
         Published(2.0, m=2),
         Published(8.0, m=9),
         Published(1000.0),
-        Published(0.7, "printed"),
         Published(0.7, m=1),
     ):
         uniforms, out = rng.random(rows.shape), np.empty_like(rows)

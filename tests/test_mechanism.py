@@ -23,8 +23,6 @@ import cloudpickle
 import numpy as np
 import pytest
 import torch
-from dp_accounting import dp_event
-from dp_accounting.rdp import RdpAccountant
 from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression
 
@@ -251,16 +249,6 @@ def test_the_exact_loss_is_epsilon_and_the_answers_show_it(epsilon: float) -> No
     likely = [np.mean(toy.perturb(np.tile(row, (len(uniforms), 1)), uniforms)[:, 0] > 0.9) for row in (sure, unsure)]
     assert math.log(likely[0] / likely[1]) == pytest.approx(epsilon, abs=2e-3)
     assert math.log((1 - likely[1]) / (1 - likely[0])) == pytest.approx(epsilon, abs=2e-3)
-
-
-def test_one_release_is_an_event_of_dp_accounting() -> None:
-    assert Coin(0.5).dp_event() == dp_event.ZCDpEvent(0.125)
-    for value, classes in ((Coin(0.5), None), (Isotonic(0.5), 10), (Isotonic(0.5, keep="all"), 10)):
-        event = value.dp_event(classes)
-        assert event == dp_event.ZCDpEvent(value.guarantee(classes).rho)
-        composed = RdpAccountant().compose(event, 20).get_epsilon(1e-6)
-        assert 0 < composed <= accounting.epsilon_after(value.guarantee(classes), 20, "zcdp", 1e-6) * (1 + 1e-9)
-    assert Published(0.5).dp_event() == dp_event.NonPrivateDpEvent()
 
 
 # --- as data

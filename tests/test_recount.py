@@ -9,7 +9,7 @@ import pytest
 from populations import Population
 from scoreveil import Veil, fit
 from scoreveil.fitting.recount import Recount, Verdict, _by_chance, advantage, leading, outlook, recount
-from scoreveil.mechanisms.promises import SIXTEENTHS, Attacker, Evidence
+from scoreveil.mechanisms.promises import SIXTEENTHS, Attacker, RegionCounts
 from scoreveil.shapes import ManyLabels
 
 CLASSES = 3
@@ -176,7 +176,7 @@ def test_what_chance_and_noise_show_of_two_sides_that_are_alike_is_what_they_sho
             counted.append(noisy.reshape(shape).sum(axis=(0, 1)) / size)
         shown.append(np.abs(counted[1] - counted[0]).sum() / 2)
     alike = np.broadcast_to(16 * np.array(sizes)[:, None, None, None] // 24, (2, *shape)).astype(np.int64)
-    evidence = Evidence(alike, sizes, noise, 0.02, "label", certified=False)
+    evidence = RegionCounts(alike, sizes, noise, 0.02, "label", certified=False)
     assert _by_chance(evidence, Attacker.ALONE) == pytest.approx(np.mean(shown), rel=0.08)
 
 

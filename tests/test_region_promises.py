@@ -16,7 +16,7 @@ from scoreveil import Veil
 from scoreveil.mechanisms import promises
 from scoreveil.mechanisms.guarantee import BrokenPromise, Relation
 from scoreveil.mechanisms.per_label import PerLabel
-from scoreveil.mechanisms.promises import WHOLE, Attacker, Evidence, total_variation, within
+from scoreveil.mechanisms.promises import WHOLE, Attacker, RegionCounts, total_variation, within
 from scoreveil.mechanisms.regions import Regions
 from scoreveil.shapes import ManyLabels
 
@@ -26,10 +26,10 @@ NO_NOISE = (1e9, 1e9)
 
 
 def counted(records, sizes, noise=NO_NOISE, certified=False):
-    """Evidence of records (2, labels, truths, regions), others first, that may be fractions."""
+    """RegionCounts of records (2, labels, truths, regions), others first, that may be fractions."""
     counts = np.array(records) * 16
     assert np.array_equal(counts, np.rint(counts))
-    return Evidence(counts.astype(np.int64), sizes, noise, 0.02, "label", certified)
+    return RegionCounts(counts.astype(np.int64), sizes, noise, 0.02, "label", certified)
 
 
 def integers(records):
@@ -151,13 +151,13 @@ def test_no_set_of_regions_is_a_better_attack(regions, noise):
             for chosen in itertools.combinations(range(regions), count)
             for sign in (1, -1)  # says "member" there, or everywhere else
         )
-        assert Evidence(counts, sizes, NO_NOISE, 0.02, "label", False).shown(ALONE) == best
+        assert RegionCounts(counts, sizes, NO_NOISE, 0.02, "label", False).shown(ALONE) == best
 
 
 def test_what_is_shown_bounds_what_the_region_adds_to_what_is_seen_in_any_case():
     rng = np.random.default_rng(0)
     for labels, truths, regions in [(2, 2, 2), (3, 2, 4), (5, 1, 3), (2, 1, 8)] * 25:
-        seen = Evidence(random_counts(rng, (labels, truths, regions)), (60, 60), NO_NOISE, 0.02, "label", False)
+        seen = RegionCounts(random_counts(rng, (labels, truths, regions)), (60, 60), NO_NOISE, 0.02, "label", False)
         for attacker in set(seen.attackers) - {ALONE}:
             groups = seen.groups(attacker)
             joint = total_variation(groups.reshape(2, -1), (60, 60))
@@ -167,7 +167,8 @@ def test_what_is_shown_bounds_what_the_region_adds_to_what_is_seen_in_any_case()
 
 @pytest.mark.parametrize("certified", [False, True])
 def test_one_region_tells_nothing_whatever_the_noise_says(certified):
-    one = Evidence(random_counts(np.random.default_rng(0), (3, 2, 1), 2.0), (60, 45), NO_NOISE, 0.02, "l", certified)
+    counts = random_counts(np.random.default_rng(0), (3, 2, 1), 2.0)
+    one = RegionCounts(counts, (60, 45), NO_NOISE, 0.02, "l", certified)
     assert {one.shown(each) for each in Attacker} == {one.stated(each) for each in Attacker} == {0}
     two = replace(one, counts=one.counts[:, :2], tells_label=True)  # whose number tells the label
     assert two.stated(LABEL) == two.stated(BOTH) == 0 < two.stated(ALONE)
@@ -175,7 +176,7 @@ def test_one_region_tells_nothing_whatever_the_noise_says(certified):
 
 def test_groups_are_what_each_attacker_sees():
     counts = np.arange(2 * 3 * 2 * 4).reshape(2, 3, 2, 4)
-    seen = Evidence(counts, (5, 5), NO_NOISE, 0.02, "label", False)
+    seen = RegionCounts(counts, (5, 5), NO_NOISE, 0.02, "label", False)
     assert np.array_equal(seen.groups(ALONE), counts.sum(axis=(1, 2))[:, None])
     assert np.array_equal(seen.groups(CORRECTNESS), counts.sum(axis=1))
     assert np.array_equal(seen.groups(LABEL), counts.sum(axis=2))
@@ -235,7 +236,7 @@ def some_evidence(certified, sizes=(4000, 3000), labels=2, truths=2, regions=3, 
     rng = np.random.default_rng(labels)
     chances = rng.dirichlet(np.full(labels * truths * regions, 3.0), 2)
     counts = np.rint(chances * 16 * np.array(sizes)[:, None]).astype(np.int64)
-    return Evidence(counts.reshape(2, labels, truths, regions), sizes, noise, 0.02, "label", certified)
+    return RegionCounts(counts.reshape(2, labels, truths, regions), sizes, noise, 0.02, "label", certified)
 
 
 def is_just_above(stated, exact):
@@ -306,7 +307,7 @@ def population(leaning, kind):
 
 
 def simulated(kind, leaning, n, noise, certified=False, count=400):
-    """Evidence from so many samples of the population, each of n records of each side."""
+    """RegionCounts from so many samples of the population, each of n records of each side."""
     rng, (members, others) = np.random.default_rng(n), population(leaning, kind)
     sides = [
         rng.multinomial(n, share.ravel(), count) * 16 + noise_of(rng, epsilon, (count, share.size))
@@ -314,7 +315,7 @@ def simulated(kind, leaning, n, noise, certified=False, count=400):
     ]
     for counts in zip(*sides, strict=True):
         shaped = np.stack(counts).reshape(2, *members.shape).astype(np.int64)
-        yield Evidence(shaped, (n, n), noise, 0.02, "label", certified)
+        yield RegionCounts(shaped, (n, n), noise, 0.02, "label", certified)
 
 
 KINDS = [("alone", ALONE, 0.65), ("opposite", LABEL, 0.6), ("xor", BOTH, 0.55)]

@@ -24,8 +24,9 @@ from scoreveil.mechanisms.kernels import regions as kernel
 from scoreveil.mechanisms.mechanism import named
 from scoreveil.mechanisms.messages import messages
 from scoreveil.mechanisms.per_label import PerLabel
-from scoreveil.mechanisms.promises import MOST_RECORDS, WHOLE, Evidence
-from scoreveil.mechanisms.regions import MAX_CUTS, NEAREST, Regions
+from scoreveil.mechanisms.promises import MAX_RECORDS, WHOLE, RegionCounts
+from scoreveil.mechanisms.region_data import MAX_CUTS, NEAREST
+from scoreveil.mechanisms.regions import Regions
 from scoreveil.randomness import KeyedDraws, secure_uniforms
 from scoreveil.shapes import ManyLabels, OneColumn
 from test_kernels import batch
@@ -39,17 +40,18 @@ TABLE = np.array([[8, 4, 4], [4, 8, 4], [4, 4, 8], [6, 6, 4]], dtype=np.int64) <
 INF = math.inf
 
 
-def evidence(labels: int, truths: int = 2, certified: bool = False) -> Evidence:
+def evidence(labels: int, truths: int = 2, certified: bool = False) -> RegionCounts:
     """Counts of four regions that sum to 1,000 others and 800 members."""
     share = np.array([4, 3, 2, 1])
     counts = np.stack([1600 * share, 1280 * share[::-1]])[:, None, None, :]
     counts = np.broadcast_to(counts, (2, labels, truths, 4)) // (labels * truths)
-    return Evidence(counts.astype(np.int64), (1000, 800), (0.5, 0.25), 0.02, "label", certified, labels == 2)
+    return RegionCounts(counts.astype(np.int64), (1000, 800), (0.5, 0.25), 0.02, "label", certified, labels == 2)
 
 
 def two_classes(with_epsilon: bool = False, **changed: Any) -> Regions:
     announced = [[0.55, 0.65, 0.8, 0.95], [0.6, 0.7, 0.75, 0.97]]
     made: dict[str, Any] = {
+        "epsilon": INF,
         "number_of_classes": 2,
         "strips": np.empty(0),
         "cuts": np.array([[0.625, 0.75, 0.875]]),
@@ -616,7 +618,7 @@ def same(first: Regions, second: Regions) -> bool:
     """Whether two maps hold the same, to the last bit."""
 
     def bits(value: Any) -> Any:
-        if isinstance(value, Evidence):
+        if isinstance(value, RegionCounts):
             return [bits(getattr(value, field.name)) for field in fields(value)]
         if isinstance(value, np.ndarray):
             return value.dtype.str, value.shape, value.tobytes()
@@ -1006,8 +1008,8 @@ def test_a_table_that_breaks_epsilon_by_one_unit_is_refused(hostile):
         put("announced", value=[[0.3, 0.6, 0.8, 0.9], [0.3, 0.6, 0.8, 0.9]]),
         put("epsilon", value=1.0),
         put("table", value=TABLE.tolist()),
-        put("counts", 0, 0, value=MOST_RECORDS),
-        put("counts", 0, 0, value=-MOST_RECORDS),
+        put("counts", 0, 0, value=MAX_RECORDS),
+        put("counts", 0, 0, value=-MAX_RECORDS),
         put("counts", value=[[1, 1, 1]]),
         put("counts", value=[[1, 1, 1, 1]] * 3),
         put("evidence", "relation", value="substitution"),
@@ -1017,12 +1019,12 @@ def test_a_table_that_breaks_epsilon_by_one_unit_is_refused(hostile):
         put("evidence", "sixteenths_of_records", value=np.ones((2, 4, 3, 4), dtype=int).tolist()),
         put("evidence", "sixteenths_of_records", value=np.ones((3, 4, 2, 4), dtype=int).tolist()),
         put("evidence", "sixteenths_of_records", value=np.ones((2, 2, 4), dtype=int).tolist()),
-        put("evidence", "sixteenths_of_records", 0, 0, 0, 0, value=MOST_RECORDS),
-        put("evidence", "sixteenths_of_records", 0, 0, 0, 0, value=-MOST_RECORDS),
+        put("evidence", "sixteenths_of_records", 0, 0, 0, 0, value=MAX_RECORDS),
+        put("evidence", "sixteenths_of_records", 0, 0, 0, 0, value=-MAX_RECORDS),
         put("evidence", "sixteenths_of_records", 0, 0, 0, 0, value=-(2**63)),
         put("evidence", "records", value=[1000, 0]),
         put("evidence", "records", value=[0, 800]),
-        put("evidence", "records", value=[1000, MOST_RECORDS]),
+        put("evidence", "records", value=[1000, MAX_RECORDS]),
         put("evidence", "records", value=[1000]),
         put("evidence", "records", value=[1000, 800, 1]),
         put("evidence", "records", value=[1000.5, 800]),

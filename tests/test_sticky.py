@@ -21,7 +21,6 @@ from scipy import stats
 from scoreveil import Veil, blocks, fit
 from scoreveil.mechanisms import loading
 from scoreveil.mechanisms.isotonic import Isotonic
-from scoreveil.mechanisms.kernels import isotonic_keyed
 from scoreveil.mechanisms.messages import messages as messages_of
 from scoreveil.randomness import KeyedDraws
 from scoreveil.shapes import ManyLabels
@@ -165,39 +164,18 @@ def test_minus_zero_is_zero(path: str, name: str) -> None:
     st.sampled_from(["float16", "float32", "float64"]),
     st.floats(0.1, 20),
 )
-def test_tables_hold_what_the_mechanism_draws(rows: np.ndarray, dtype: str, epsilon: float) -> None:
+def test_tables_draw_what_the_mechanism_draws(rows: np.ndarray, dtype: str, epsilon: float) -> None:
     k = rows.shape[1]
     rows = np.concatenate([rows + 1e-9, np.ones((1, k))])  # 1/k may lie on the border of two cells
     scores = (rows / rows.sum(axis=1, keepdims=True)).astype(dtype)
     mechanism = Isotonic(epsilon).keyed()
-    below, table = isotonic_keyed.chances(mechanism.plan(k))
-    answers = isotonic_keyed.answers(mechanism.plan(k), scores.dtype)
     cells = mechanism.cells(scores)
-    (top, level), uniforms = (each[:, 0] for each in cells), np.random.default_rng(0).random((len(scores), 1))
-    chosen = np.minimum((below[table[top], level] <= uniforms).sum(axis=1), LEVELS - 1)
-    assert answers[top, chosen].tobytes() == mechanism.perturb(scores, uniforms).tobytes()
-
     assert loading.wait()
     fused, keyed = loading.keyed_kernel(mechanism, k), KeyedDraws(SECRET, b"context")
     assert fused is not None
     for tags in (None, np.random.default_rng(1).integers(0, 256, size=(len(scores), 32), dtype=np.uint8)):
-        answered = fused(scores, keyed, tags)
-        if dtype == "float16":  # which numba does not have
-            assert answered is None
-        else:
-            expected = mechanism.perturb(scores, keyed.uniforms(messages_of(scores, *cells, tags), 1))
-            assert answered.tobytes() == expected.tobytes()
-
-
-@pytest.mark.parametrize("k", [10, 1200])
-def test_with_too_many_classes_for_a_table_nothing_else_changes(k: int) -> None:
-    veil = Veil(1.0, secret=SECRET)
-    scores = sample(50, k)
-    assert loading.wait()
-    assert (loading.keyed_kernel(veil.mechanism.keyed(), k) is not None) == (k == 10)
-    released = veil(scores)
-    assert released.tobytes() == veil(scores[::-1])[::-1].tobytes()
-    assert np.array_equal(released.argmax(axis=1), scores.argmax(axis=1))
+        expected = mechanism.perturb(scores, keyed.uniforms(messages_of(scores, *cells, tags), 1))
+        assert fused(scores, keyed, tags).tobytes() == expected.tobytes()
 
 
 # --- near-duplicates

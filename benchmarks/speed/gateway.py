@@ -44,7 +44,7 @@ import numpy as np
 import orjson
 
 from scoreveil import fit
-from scoreveil.demo import classify
+from scoreveil.demo import train
 from scoreveil.mechanisms.loading import LOADED
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -238,7 +238,7 @@ def servers(folder: Path, *wanted: str) -> Iterator[dict[str, Process]]:
 
 def write_veils(folder: Path) -> None:
     """Fitted to the demo's classifier: veil.json without ε, epsilon.json with ε = 1."""
-    scores = classify()
+    _, scores = train()
     records = scores.reference, scores.reference_labels, scores.members, scores.member_labels
     fit(*records, rng=np.random.default_rng(0)).save(folder / "veil.json")
     fit(*records, epsilon=1.0, rng=np.random.default_rng(0)).save(folder / "epsilon.json")

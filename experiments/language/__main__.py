@@ -41,9 +41,8 @@ from sklearn.preprocessing import StandardScaler, normalize
 
 from experiments.language.small_language_model import PROMPT, SmallLanguageModel, train
 from scoreveil import Veil, atomic, audit
+from scoreveil.arrays import Floats
 from scoreveil.gateway.labels import label_scores
-
-Floats = NDArray[np.float64]
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS, PAGE = Path(__file__).with_name("results.json"), ROOT / "docs" / "language-models.md"

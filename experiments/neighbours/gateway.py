@@ -52,12 +52,11 @@ from benchmarks.speed.gateway import BIN, ONE_THREAD, ROOT, Process, free_ports
 from experiments.data import benchmarks
 from experiments.neighbours.smoothing import as_labels, models, table
 from scoreveil import Smoothing, Veil, fit
+from scoreveil.arrays import Floats, Integers
 from scoreveil.audit.study.metrics import auc
 from scoreveil.fitting.cost import auroc
 
-Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-Integers = NDArray[np.int64]
 Ask = Callable[[Any], Any]
 Interval = tuple[float, float, float]  # an AUC, and from where to where it may well lie
 

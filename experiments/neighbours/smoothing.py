@@ -36,10 +36,10 @@ from sklearn.datasets import load_breast_cancer, load_digits, make_classificatio
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 
 from scoreveil import Smoothing, Veil, fit, smoothed_scores
+from scoreveil.arrays import Floats
 from scoreveil.fitting.cost import auroc
 from scoreveil.fitting.neighbours import QUESTIONS, neighbour_attack
 
-Floats = NDArray[np.float64]
 Answer = Callable[[Floats], Floats]
 Way = Callable[[Floats, Floats, Floats], Floats]  # of records, their scores, and smoothed scores
 

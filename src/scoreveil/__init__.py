@@ -10,7 +10,7 @@ The label stays, no model is retrained, and what the scores reveal beyond the la
 scores `scoreveil.fit` fits a veil to a model.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.reference import Reference
@@ -24,7 +24,7 @@ __all__ = ["Guarantee", "Reference", "Smoothing", "Veil", "__version__", "fit", 
 __version__ = "0.1.0"
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """`fit` is imported where it is asked for: it needs a solver, which a veil does not."""
     if name == "fit":
         from scoreveil.fitting import fit

@@ -19,14 +19,18 @@ import warnings
 from collections.abc import Callable, Iterable
 from fractions import Fraction
 from itertools import permutations
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from scoreveil.arrays import Floats, Integers
 from scoreveil.extras import needs
-from scoreveil.mechanisms.guarantee import Guarantee, Integers
-from scoreveil.mechanisms.mechanism import Floats, Mechanism
+from scoreveil.mechanisms.guarantee import Guarantee
+from scoreveil.mechanisms.mechanism import Mechanism
 from scoreveil.mechanisms.promises import WHOLE
+
+if TYPE_CHECKING:
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 ClosedForm = Literal["pure", "zcdp"]
 Rule = ClosedForm | Literal["exact"]
@@ -113,20 +117,6 @@ def epsilon_of(promises: Iterable[Guarantee]) -> float:
     if any(math.isinf(promise.epsilon) for promise in promises):
         return math.inf
     return float(sum((_decimal(promise.epsilon) for promise in promises), Fraction(0)))
-
-
-def advantage_after(promise: Guarantee, releases: int) -> float | None:
-    """`Guarantee.advantage` for an attack that gets so many answers about the same record: it is the same for any.
-
-    A fitted veil announces a region of the scores, or draws from it, and the advantage bounds what the region itself
-    tells. Asking again tells no more.
-
-    Returns:
-        The upper bound; None where the promise has no advantage.
-    """
-    if not releases >= 1:
-        raise ValueError(f"Expected a number of releases >= 1, got {releases}.")
-    return promise.advantage
 
 
 def tight_epsilon_after(per_release: Guarantee | float, releases: int, delta: float) -> float:
@@ -257,7 +247,7 @@ def _exact_bound(table: Integers, total: float, delta: float, least: int) -> int
     best = MOST_RELEASES
     for losses in _losses(table, total):
 
-        def within(releases: int, losses: Any = losses) -> bool:
+        def within(releases: int, losses: "PrivacyLossDistribution" = losses) -> bool:
             return bool(losses.self_compose(releases).get_delta_for_epsilon(total) <= delta)
 
         if best == MOST_RELEASES or not within(best):
@@ -279,7 +269,7 @@ def _largest(within: Callable[[int], bool], low: int, high: int) -> int:
     return low
 
 
-def _losses(table: Integers, total: float = 0.0) -> list[Any]:
+def _losses(table: Integers, total: float = 0.0) -> list["PrivacyLossDistribution"]:
     """The loss distribution of each ordered pair of inputs, on a grid; the widest first.
 
     A loss between two points of the grid is shared between them so that both its chances are kept, which can only

@@ -10,8 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from scoreveil.arrays import Floats, Rows
 from scoreveil.mechanisms import loading
-from scoreveil.mechanisms.mechanism import Floats, Mechanism, Rows
+from scoreveil.mechanisms.mechanism import Mechanism
 from scoreveil.mechanisms.messages import messages
 from scoreveil.mechanisms.scores import Array, check_rows, namespace, to_numpy
 from scoreveil.randomness import KeyedDraws, secure_uniforms
@@ -142,6 +143,6 @@ def _in_blocks(
         return out
     with ThreadPoolExecutor(threads) as pool:
         jobs = [pool.submit(job, start, take(min(size, n - start)) if take else None) for start in starts]
-        for each in jobs:
-            each.result()
+        for done in jobs:
+            done.result()
     return out

@@ -12,18 +12,18 @@ scikit-learn: pip install 'scoreveil[demo]'.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from scoreveil.arrays import Floats, Integers, Rows
 from scoreveil.extras import needs
 from scoreveil.mechanisms.mechanism import Mechanism
 from scoreveil.veil import Veil
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Array = NDArray[Any]
+if TYPE_CHECKING:
+    from sklearn.base import ClassifierMixin
+    from sklearn.neural_network import MLPClassifier
 
 EPSILON = 4.0
 # digits that train the forest, and that the veil is fitted on; the rest is asked about. With fewer to fit on, and few
@@ -81,7 +81,7 @@ def run(step: Callable[[str], None] = lambda name: None) -> Demo:
     records = (known.scores, known.labels, scores.members, scores.member_labels)
     veil, with_epsilon = fit(*records), fit(*records, epsilon=EPSILON)
     step("Measuring what leaks, and what the confidence is worth")
-    ways: dict[str, Callable[[Floats], Floats]] = {
+    answers: dict[str, Callable[[Floats], Floats]] = {
         "raw scores": lambda rows: rows,
         "raw, temperature scaled": cost.tempered(known),
         f"isotonic veil, ε = {EPSILON:g}": _drawn(EPSILON),
@@ -93,7 +93,7 @@ def run(step: Callable[[str], None] = lambda name: None) -> Demo:
         training_accuracy=_accuracy(scores.members, scores.member_labels),
         test_accuracy=_accuracy(scores.others, scores.labels),
         test_records=len(scores.others),
-        outcomes=tuple(_measured(name, scores, answer) for name, answer in ways.items()),
+        outcomes=tuple(_measured(name, scores, answer) for name, answer in answers.items()),
         veil=veil,
         scores=scores,
     )
@@ -114,13 +114,8 @@ def forest(seed: int = 0) -> Classified:
     return _scored(model, images, labels, LEARNED, HELD_OUT, seed)
 
 
-def classify() -> Classified:
-    """Scores of a small network that knows its few training digits by heart."""
-    return train()[1]
-
-
-def train() -> tuple[Any, Classified]:
-    """Train it, and score all digits."""
+def train() -> tuple["MLPClassifier", Classified]:
+    """A small network that knows its few training digits by heart, and its scores of all digits."""
     with needs("demo"):
         from sklearn.datasets import load_digits
         from sklearn.neural_network import MLPClassifier
@@ -130,30 +125,30 @@ def train() -> tuple[Any, Classified]:
     return model, _scored(model, images / 16, labels, TRAINING, REFERENCE)
 
 
-def digits_model() -> tuple[Callable[[Array], Array], int]:
-    """The same classifier for `scoreveil serve --demo`: a function of (n, 64) pixels from 0 to 16, and that 64."""
+def digits_model() -> tuple[Callable[[Rows], Rows], int]:
+    """The same network for `scoreveil serve --demo`: a function of (n, 64) pixels from 0 to 16, and that 64."""
     model, _ = train()
-    layers = [
-        (w.astype(np.float32), b.astype(np.float32)) for w, b in zip(model.coefs_, model.intercepts_, strict=True)
-    ]
+    weights, last = (layer.astype(np.float32) for layer in model.coefs_)
+    bias, last_bias = (layer.astype(np.float32) for layer in model.intercepts_)
 
-    def scores(pixels: Array) -> Array:
-        (hidden, bias), (last, last_bias) = layers
-        logits = np.maximum(pixels / np.float32(16) @ hidden + bias, 0) @ last + last_bias
+    def scores(pixels: Rows) -> Rows:
+        logits = np.maximum(pixels / np.float32(16) @ weights + bias, 0) @ last + last_bias
         powers = np.exp(logits - logits.max(axis=1, keepdims=True))
         return np.asarray(powers / powers.sum(axis=1, keepdims=True))
 
-    return scores, int(model.n_features_in_)
+    return scores, len(weights)
 
 
-def _scored(model: Any, images: Floats, labels: Integers, training: int, reference: int, seed: int = 0) -> Classified:
+def _scored(
+    model: "ClassifierMixin", images: Floats, labels: Integers, training: int, reference: int, seed: int = 0
+) -> Classified:
     """Train on so many digits, and score all."""
     order = np.random.default_rng(seed).permutation(len(images))
+    model.fit(images[order[:training]], labels[order[:training]])
+    scores = model.predict_proba(images)
     inside, held_out, others = np.split(order, [training, training + reference])
-    model.fit(images[inside], labels[inside])
-    scored = model.predict_proba(images)
     return Classified(
-        scored[inside], labels[inside], scored[held_out], labels[held_out], scored[others], labels[others]
+        scores[inside], labels[inside], scores[held_out], labels[held_out], scores[others], labels[others]
     )
 
 

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scoreveil.randomness import Floats, KeyedDraws
+from scoreveil.arrays import Floats
+from scoreveil.randomness import KeyedDraws
 from scoreveil.record_bytes import with_length
 
 DIRECTIONS = 8

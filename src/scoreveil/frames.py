@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scoreveil.arrays import Floats
 from scoreveil.mechanisms.scores import BadRow
 from scoreveil.raw_columns import (
     LOOKED_AT,
-    Floats,
     columns_within,
     looking_raw,
     looking_raw_anywhere,

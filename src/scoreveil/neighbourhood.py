@@ -33,7 +33,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scoreveil.randomness import Floats, KeyedDraws, Words
+from scoreveil.arrays import Floats
+from scoreveil.randomness import KeyedDraws, Words
 from scoreveil.record_bytes import with_length
 from scoreveil.texts import normal_form
 

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from scoreveil import blocks
-from scoreveil.mechanisms.mechanism import Mechanism, Rows
+from scoreveil.arrays import Rows
+from scoreveil.mechanisms.mechanism import Mechanism
 from scoreveil.randomness import KeyedDraws
 
 MOST_TABLES = 256

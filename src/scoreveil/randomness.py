@@ -14,7 +14,8 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from scoreveil.arrays import Floats
+
 Words = NDArray[np.uint64]
 
 SHORT = 512  # draws served from a buffer, so that one vector does not pay for a cipher call

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from scoreveil.arrays import Floats
 
 RAW = re.compile(
     r"score|logit|margin|confiden|(?<![a-z])conf(?![a-z])|certain|prob(?![a-z])|proba|probs|likelihood|logp|softmax|"

@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scoreveil.arrays import Floats
 from scoreveil.randomness import KeyedDraws
 from scoreveil.shapes import VECTORS, Shape
 
 Rows = NDArray[Any]
-Floats = NDArray[np.float64]
 
 MOST_COPIES, MOST_SCALE = 256, 2.0
 FEW_VALUES = 10  # up to so many whole numbers are categories

@@ -1,23 +1,24 @@
-"""Choosing ε: the paper's ε*, its τ policy, and a search for the ε that meets a wanted distortion.
+"""Choosing ε: the paper's ε*, its τ policy, and a search for the ε that meets a target distortion.
 
 from scoreveil.tuning import calibrate
 
-found = calibrate(scores, distortion=0.2)   # the smallest ε whose mean ‖z - y‖₂ is at most 0.2
-found.epsilon, found.low, found.high        # with the interval that the sampling noise leaves
+tuned = calibrate(scores, distortion=0.2)   # the smallest ε whose mean ‖z - y‖₂ is at most 0.2
+tuned.epsilon, tuned.low, tuned.high        # with the interval that the sampling noise leaves
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from statistics import NormalDist
 from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from scoreveil.arrays import Floats
 from scoreveil.mechanisms.ordering import restore
 from scoreveil.mechanisms.published import Published, ascending_scores, modify, normalize
-from scoreveil.mechanisms.reference import Floats
 from scoreveil.mechanisms.scores import check_layout, check_rows
 from scoreveil.randomness import secure_uniforms
 from scoreveil.veil import Veil
@@ -26,7 +27,7 @@ Form = Literal["kl", "ratio", "top"]
 Norm = Literal["l1", "l2"]
 Measure = Literal["l1", "top"]
 
-SMALLEST, LARGEST = 2.0**-20, 2.0**20  # where ε is looked for
+MIN_EPSILON, MAX_EPSILON = 2.0**-20, 2.0**20  # where ε is looked for
 PAIRS = 100_000  # of records whose order is compared
 
 
@@ -85,7 +86,7 @@ def _root(excess: Callable[[Floats], Floats], rows: int) -> Floats:
 
     The functions and why they increase: docs/derivations/tuning-solver.md.
     """
-    low, high = np.full(rows, SMALLEST), np.full(rows, LARGEST)
+    low, high = np.full(rows, MIN_EPSILON), np.full(rows, MAX_EPSILON)
     above, below = excess(low) >= 0, excess(high) <= 0
     low, _ = _bisect(lambda e: excess(e) < 0, low, high)
     return np.where(above, 0.0, np.where(below, np.inf, low))
@@ -131,14 +132,14 @@ def tau_epsilons(scores: Floats, modified: Floats, policy: TauPolicy) -> Floats:
     Where the target cannot be met on that side, the ε on that side that comes closest is taken.
     """
     y, y_prime = np.atleast_2d(scores).astype(np.float64), np.atleast_2d(modified).astype(np.float64)
-    star = np.clip(epsilon_star(y, y_prime, "top"), SMALLEST, LARGEST)
+    star = np.clip(epsilon_star(y, y_prime, "top"), MIN_EPSILON, MAX_EPSILON)
     confident = y.max(axis=1) > policy.tau
 
     def reached(epsilon: Floats) -> Floats:
         z = normalize(y_prime, epsilon[:, None])
         return np.asarray(z.max(axis=1) if policy.measure == "top" else np.abs(z - y).sum(axis=1))
 
-    end = np.where(confident, SMALLEST, LARGEST)
+    end = np.where(confident, MIN_EPSILON, MAX_EPSILON)
     if policy.measure == "top":
         # z_max rises with ε everywhere
         low, high = np.minimum(star, end), np.maximum(star, end)
@@ -148,20 +149,29 @@ def tau_epsilons(scores: Floats, modified: Floats, policy: TauPolicy) -> Floats:
         """The distance less its target, having walked this part of the way from ε* to the end of its side."""
         return reached(star ** (1 - walked) * end**walked) - policy.target
 
-    # the distance need not rise from the first step on (Property 5 fails), so look before bisecting
+    walked = _first_crossing(off, len(y))
+    return np.asarray(star ** (1 - walked) * end**walked)
+
+
+def _first_crossing(off: Callable[[Floats], Floats], rows: int) -> Floats:
+    """Where in [0, 1] a function first crosses 0, per row; or where it comes closest.
+
+    It need not rise from the first step on (Property 5 fails), so look before bisecting.
+    """
     steps = np.linspace(0, 1, 257) ** 3
-    seen = np.array([off(np.full(len(y), step)) for step in steps])
-    crosses = (seen[:-1] < 0) != (seen[1:] < 0)
-    at = np.where(crosses.any(axis=0), crosses.argmax(axis=0), np.abs(seen).argmin(axis=0))
-    near = steps[np.where(crosses.any(axis=0), at, np.maximum(at - 1, 0))]
+    seen = np.array([off(np.full(rows, step)) for step in steps])
+    changes = (seen[:-1] < 0) != (seen[1:] < 0)
+    crosses = changes.any(axis=0)
+    at = np.where(crosses, changes.argmax(axis=0), np.abs(seen).argmin(axis=0))
+    near = steps[np.where(crosses, at, np.maximum(at - 1, 0))]
     far = steps[np.minimum(at + 1, len(steps) - 1)]
     rising = off(near) < 0
     for _ in range(80):
         third = (far - near) / 3
         middle, beyond = near + third, far - third
-        bracket = np.where(crosses.any(axis=0), (off(middle) < 0) == rising, np.abs(off(middle)) > np.abs(off(beyond)))
-        near, far = np.where(bracket, middle, near), np.where(bracket, far, beyond)
-    return np.asarray(star ** (1 - near) * end**near)
+        is_beyond = np.where(crosses, (off(middle) < 0) == rising, np.abs(off(middle)) > np.abs(off(beyond)))
+        near, far = np.where(is_beyond, middle, near), np.where(is_beyond, far, beyond)
+    return np.asarray(near)
 
 
 def tau_release(
@@ -179,7 +189,7 @@ def tau_release(
     return np.asarray(restore(z, strict, order, rows.dtype)).reshape(scores.shape)
 
 
-# The search for a wanted distortion
+# The search for a target distortion
 
 
 @dataclass(frozen=True)
@@ -196,6 +206,11 @@ class Calibration:
     confidence: float
     rows: int
 
+    @property
+    def is_least(self) -> bool:
+        """Whether every ε meets the target."""
+        return self.epsilon <= MIN_EPSILON
+
 
 def calibrate(
     scores: Floats,
@@ -204,11 +219,10 @@ def calibrate(
     defense: Callable[[float], Callable[[Floats], Floats]] = Veil,
     confidence: float = 0.95,
 ) -> Calibration:
-    """The smallest ε whose mean distortion is at most the wish.
+    """The smallest ε whose mean distortion is at most the target.
 
-    `defense` makes the defense for an ε; by default the isotonic veil. Distortion falls with ε up to sampling noise;
-    the noise gives the interval: at `high` even the upper confidence limit meets the wish, below `low` not even the
-    lower one does. Raises ValueError where no ε up to 2^20 meets it, saying how near one can get.
+    `defense` makes the defense for an ε. Distortion falls with ε up to sampling noise, which gives the interval: at
+    `high` even the upper confidence limit meets the target, below `low` not even the lower one does.
     """
     if not distortion > 0:
         raise ValueError(f"Expected a distortion > 0, got {distortion}.")
@@ -218,35 +232,36 @@ def calibrate(
     if len(scores) < 2:
         raise ValueError(f"Expected at least 2 rows of scores to calibrate on, got {len(scores)}.")
     width = NormalDist().inv_cdf(0.5 + confidence / 2)
-    measured: dict[float, tuple[float, float]] = {}
 
-    def measure(epsilon: float) -> tuple[float, float]:
-        """Mean distortion and half the width of its confidence interval."""
-        if epsilon not in measured:
-            moved = distances(defense(epsilon)(scores), scores, norm)
-            measured[epsilon] = float(moved.mean()), width * float(moved.std(ddof=1)) / math.sqrt(len(moved))
-        return measured[epsilon]
+    @cache
+    def measure(epsilon: float) -> tuple[float, float, float]:
+        """Mean distortion, and its confidence interval."""
+        moved = distances(defense(epsilon)(scores), scores, norm)
+        mean, half = float(moved.mean()), width * float(moved.std(ddof=1)) / math.sqrt(len(moved))
+        return mean, mean - half, mean + half
 
-    def smallest(meets: Callable[[float, float], bool]) -> float:
-        """The smallest ε, within 1 %, at which the wish is met in this sense."""
-        if meets(*measure(SMALLEST)):
-            return SMALLEST
-        if not meets(*measure(LARGEST)):
-            return math.inf
-        low, high = SMALLEST, LARGEST
-        while high / low > 1.01:
-            middle = math.sqrt(low * high)
-            low, high = (low, middle) if meets(*measure(middle)) else (middle, high)
-        return high
+    def search(limit: int) -> float:
+        return _smallest(lambda epsilon: measure(epsilon)[limit] <= distortion)
 
-    epsilon = smallest(lambda mean, half: mean <= distortion)
+    epsilon = search(0)
     if math.isinf(epsilon):
-        least = min(mean for mean, _ in measured.values())
+        least = min(measure(end)[0] for end in (MIN_EPSILON, MAX_EPSILON))
         raise ValueError(
             f"Expected a distortion that some epsilon meets, got {distortion:g}; the least reached is {least:.4g}. "
             "More kept classes or a reference bring it down."
         )
-    low = min(epsilon, smallest(lambda mean, half: mean - half <= distortion))
-    high = max(epsilon, smallest(lambda mean, half: mean + half <= distortion))
-    mean, half = measure(epsilon)
-    return Calibration(epsilon, low, high, mean, mean - half, mean + half, norm, confidence, len(scores))
+    low, high = min(epsilon, search(1)), max(epsilon, search(2))
+    return Calibration(epsilon, low, high, *measure(epsilon), norm, confidence, len(scores))
+
+
+def _smallest(meets: Callable[[float], bool]) -> float:
+    """The smallest ε, within 1 %, that meets a target; infinite where none does."""
+    if meets(MIN_EPSILON):
+        return MIN_EPSILON
+    if not meets(MAX_EPSILON):
+        return math.inf
+    low, high = MIN_EPSILON, MAX_EPSILON
+    while high / low > 1.01:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if meets(middle) else (middle, high)
+    return high

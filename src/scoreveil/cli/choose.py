@@ -5,7 +5,7 @@ import shlex
 import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 from rich.table import Table
@@ -18,8 +18,11 @@ from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.mechanism import DEFAULT_MECHANISM, make
 from scoreveil.veil import Veil
 
-SAMPLE = 20_000  # rows that `tune` looks at, at most
-MOST_ODDS = 1_000  # a factor on an attacker's odds that promises nothing
+if TYPE_CHECKING:
+    from scoreveil.tuning import Calibration
+
+MAX_SAMPLE = 20_000  # rows that `tune` looks at
+MAX_ODDS = 1_000  # a factor on an attacker's odds that promises nothing
 WORTHLESS = 0.6  # of two records, how seldom the surer one stays the surer one for the confidence to be worth nothing
 FIT = "If you have held-out scores, `scoreveil fit` makes a more useful veil."
 
@@ -29,9 +32,7 @@ def tune(
     distortion: Annotated[
         float, typer.Option("--distortion", "-d", metavar="D", help="The target: how far scores may move on average.")
     ],
-    norm: Annotated[
-        str | None, typer.Option("--norm", metavar="l1|l2", help="The norm that measures it (default: l2).")
-    ] = None,
+    norm: Annotated[str, typer.Option("--norm", metavar="l1|l2", help="The norm that measures it.")] = "l2",
     mechanism: options.MechanismOption = DEFAULT_MECHANISM,
     keep: options.KeepOption = None,
     reference: options.ReferenceOption = None,
@@ -46,36 +47,37 @@ def tune(
 
     typical = options.read_reference(reference, scores, columns)
     start = make(1.0, mechanism, keep=options.kept(keep), reference=typical)  # counts a reference once for every ε
-    rows, total = files.sample(scores, columns, SAMPLE)
+    rows, total = files.sample(scores, columns, MAX_SAMPLE)
 
     def defense(epsilon: float) -> Veil:
         return Veil(replace(start, epsilon=epsilon))
 
     with err.status("Searching for ε …"):
-        if norm is None:
-            found = tuning.calibrate(rows, distortion, defense=defense)
-        else:
-            found = tuning.calibrate(rows, distortion, norm=cast(tuning.Norm, norm), defense=defense)
-    drawn = f"{len(rows):,} of {total:,} rows, drawn at random" if total > len(rows) else f"all {total:,} rows"
-    typer.echo(f"ε = {found.epsilon:.4g}   ({found.confidence:.0%} interval {found.low:.4g} to {found.high:.4g})")
-    typer.echo(
-        f"Mean {found.norm} distortion there: {found.distortion:.4f} "
-        f"(between {found.distortion_low:.4f} and {found.distortion_high:.4f}), measured on {drawn}."
-    )
-    if found.epsilon <= tuning.SMALLEST:
-        typer.echo("Every ε meets this target. Choose as small a one as you like.")
-    _warn_of(found.epsilon, defense(found.epsilon).mechanism.guarantee(rows.shape[1]))
-    kept = tuning.order_kept(rows, defense(found.epsilon)(rows))
+        tuned = tuning.calibrate(rows, distortion, cast("tuning.Norm", norm), defense)
+    _print_tuned(tuned, len(rows), total)
+    _warn_of(tuned.epsilon, defense(tuned.epsilon).mechanism.guarantee(rows.shape[1]))
+    kept = tuning.order_kept(rows, defense(tuned.epsilon)(rows))
     if kept < WORTHLESS:
         order = f"It keeps the order of two records in {kept:.0%} of cases; chance gives 50%."
         typer.echo(f"Warning: at this ε the confidence is worthless. {order} {FIT}", err=True)
     typer.echo("Next:")
-    typer.echo(f"  {_next_command(scores, found.epsilon, mechanism, keep, reference, columns)}")
+    typer.echo(f"  {_next_command(scores, tuned.epsilon, mechanism, keep, reference, columns)}")
+
+
+def _print_tuned(tuned: "Calibration", rows: int, total: int) -> None:
+    drawn = f"{rows:,} of {total:,} rows, drawn at random" if total > rows else f"all {total:,} rows"
+    typer.echo(f"ε = {tuned.epsilon:.4g}   ({tuned.confidence:.0%} interval {tuned.low:.4g} to {tuned.high:.4g})")
+    typer.echo(
+        f"Mean {tuned.norm} distortion there: {tuned.distortion:.4f} "
+        f"(between {tuned.distortion_low:.4f} and {tuned.distortion_high:.4f}), measured on {drawn}."
+    )
+    if tuned.is_least:
+        typer.echo("Every ε meets this target. Choose as small a one as you like.")
 
 
 def _warn_of(epsilon: float, promise: Guarantee) -> None:
     """Say so where an ε promises nothing; a mechanism that never promises anything says so itself."""
-    if promise.epsilon <= math.log(MOST_ODDS) or _has_no_bound(promise):
+    if promise.epsilon <= math.log(MAX_ODDS) or _has_no_bound(promise):
         return
     if math.isinf(promise.epsilon):
         risk = "one answer may give a record away."
@@ -95,13 +97,13 @@ def _next_command(
 ) -> str:
     words = ["protect", str(scores), "-o", str(scores.with_stem(scores.stem + "-veiled"))]
     words += ["--epsilon", f"{epsilon:.4g}"]
-    given = {
+    options_given = {
         "--mechanism": None if mechanism == DEFAULT_MECHANISM else mechanism,
         "--keep": keep,
         "--reference": reference,
         "--columns": columns,
     }
-    for option, value in given.items():
+    for option, value in options_given.items():
         words += [] if value is None else [option, str(value)]
     return f"{program()} {shlex.join(words)}"
 
@@ -163,7 +165,7 @@ def _theorem_3(epsilon: float, classes: int, total: float) -> tuple[Table, Text]
     table.add_row(
         f"the paper's Theorem 3, releases within ε = {total:g}", f"{bound:,.0f}" if bound < 1e9 else f"{bound:.3g}"
     )
-    return table, Text(f"Do not rely on that number. {' '.join(str(each.message) for each in caught)}\n")
+    return table, Text(f"Do not rely on that number. {' '.join(str(warning.message) for warning in caught)}\n")
 
 
 def _table(title: str) -> Table:

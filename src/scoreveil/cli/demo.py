@@ -41,45 +41,23 @@ def demo(
     shown = demonstration.run(lambda name: err.print(f"{name} …"))
     seconds = time.perf_counter() - started
     picture = _write(shown, folder)
-    raw, veiled = (next(each for each in shown.outcomes if each.name == name) for name in ("raw scores", "fitted veil"))
-    out.print(
-        f"\nThe forest is right on {shown.training_accuracy:.1%} of its {demonstration.LEARNED} training digits, and "
-        f"on {shown.test_accuracy:.1%} of {shown.test_records} new ones.\n\n"
-        f"Raw scores give training digits away: of a training digit and a new one, the training digit has the higher "
-        f"confidence {raw.leak:.0%} of the time. Behind the fitted veil it is {veiled.leak:.0%}; guessing gives 50%. "
-        "No label changes.\n"
-    )
-    out.print(_table(shown.outcomes))
-    out.print(
-        "leak: how often a training digit has a higher confidence than a new one; .50 is no leak.\n"
-        "useful: how often a right answer has a higher confidence than a wrong one; .50 is worthless.\n"
-        "log-loss: how bad the scores are as forecasts; smaller is better.\n"
-        "off: how far the confidence is from how often answers are right; smaller is better.\n"
-        "Temperature scaling calibrates the confidence and protects nothing.\n"
-    )
+    _print_leaks(shown, demonstration.LEARNED)
     for region_map in chart.read(shown.veil):
         out.print(regions_table(region_map))
-    out.print(
-        "The fitted veil divides scores into these regions. About as many training digits as new ones fall into each. "
-        "The veil announces how often answers in the region are right, in place of the score.\n"
-        f"Picture: {picture}\n"
-    )
-    promise = shown.veil.guarantee
-    stated = promise.advantage_alone if promise.advantage is None else promise.advantage
-    beyond = "guessing" if promise.advantage is None else "seeing the label alone"
-    out.print(
-        f"The veil promises: on records drawn at random, an attack exceeds {beyond} by at most {stated:.2f}, however "
-        "often it asks (true less false positive rate; a 95 % estimate, smaller with more records to fit on). With "
-        f"ε = {demonstration.EPSILON:g}, one answer also changes the odds of an attacker who already knows the record "
-        f"by a factor of at most e^{demonstration.EPSILON:g}.\n"
-    )
+    _print_promise(shown, picture, demonstration.EPSILON)
     out.print(*_decision(shown), sep="\n")
-    out.print()
-    out.print(f"Measured just now, in {seconds:.1f} s. Next, with these scores or your own:\n")
+    out.print(f"\nMeasured just now, in {seconds:.1f} s. Next, with these scores or your own:\n")
     out.print(NEXT.format(folder=shlex.quote(str(folder)), scoreveil=program(folder)), soft_wrap=True, markup=False)
     if attack:
         attack_digits(folder)
 
+
+COLUMNS = """leak: how often a training digit has a higher confidence than a new one; .50 is no leak.
+useful: how often a right answer has a higher confidence than a wrong one; .50 is worthless.
+log-loss: how bad the scores are as forecasts; smaller is better.
+off: how far the confidence is from how often answers are right; smaller is better.
+Temperature scaling calibrates the confidence and protects nothing.
+"""
 
 NEXT = """  cd {folder}
   {scoreveil} audit --members members.npy --member-labels member_labels.npy \\
@@ -94,14 +72,45 @@ NEXT = """  cd {folder}
   {scoreveil} serve your_model.onnx --veil your_veil.json"""
 
 
+def _print_leaks(shown: "Demo", learned: int) -> None:
+    leak = {outcome.name: outcome.leak for outcome in shown.outcomes}
+    out.print(
+        f"\nThe forest is right on {shown.training_accuracy:.1%} of its {learned} training digits, and "
+        f"on {shown.test_accuracy:.1%} of {shown.test_records} new ones.\n\n"
+        f"Raw scores give training digits away: of a training digit and a new one, the training digit has the higher "
+        f"confidence {leak['raw scores']:.0%} of the time. Behind the fitted veil it is {leak['fitted veil']:.0%}; "
+        "guessing gives 50%. No label changes.\n"
+    )
+    out.print(_table(shown.outcomes))
+    out.print(COLUMNS)
+
+
+def _print_promise(shown: "Demo", picture: Path, epsilon: float) -> None:
+    out.print(
+        "The fitted veil divides scores into these regions. About as many training digits as new ones fall into each. "
+        "The veil announces how often answers in the region are right, in place of the score.\n"
+        f"Picture: {picture}\n"
+    )
+    promise = shown.veil.guarantee
+    stated = promise.advantage_alone if promise.advantage is None else promise.advantage
+    beyond = "guessing" if promise.advantage is None else "seeing the label alone"
+    out.print(
+        f"The veil promises: on records drawn at random, an attack exceeds {beyond} by at most {stated:.2f}, however "
+        "often it asks (true less false positive rate; a 95 % estimate, smaller with more records to fit on). With "
+        f"ε = {epsilon:g}, one answer also changes the odds of an attacker who already knows the record by a factor "
+        f"of at most e^{epsilon:g}.\n"
+    )
+
+
 def _decision(shown: "Demo") -> tuple[str, ...]:
     """What `audit` and `fit` say to do with these scores."""
     from scoreveil.fitting.decision import sentences
     from scoreveil.fitting.evidence import evidence
 
     scores = shown.scores
-    given = scores.reference, scores.reference_labels, scores.members, scores.member_labels
-    return sentences(evidence(shown.veil, *given))
+    return sentences(
+        evidence(shown.veil, scores.reference, scores.reference_labels, scores.members, scores.member_labels)
+    )
 
 
 def _write(shown: "Demo", folder: Path) -> Path:

@@ -15,7 +15,8 @@ from scoreveil.cli import options, smoothed
 from scoreveil.cli.terminal import err, out, program
 from scoreveil.extras import needs
 from scoreveil.mechanisms.guarantee import Guarantee
-from scoreveil.mechanisms.promises import Attacker, Evidence
+from scoreveil.mechanisms.promises import Attacker
+from scoreveil.mechanisms.promises import RegionCounts as Evidence
 from scoreveil.shapes import said_beside
 from scoreveil.veil import Veil
 

@@ -79,14 +79,14 @@ def shape(name: str | None, threshold: str | None, logits: bool) -> Shape:
     if name not in FITTED:
         raise ValueError(f"Expected --shape {' or '.join(FITTED)}, got {name!r}.")
     try:
-        given = None if threshold is None else [float(part) for part in threshold.split(",")]
+        thresholds = None if threshold is None else [float(part) for part in threshold.split(",")]
     except ValueError:
         raise ValueError(f"Expected --threshold to be numbers with commas between, got {threshold!r}.") from None
-    many = given if given is None or len(given) > 1 else given[0]
+    many = thresholds if thresholds is None or len(thresholds) > 1 else thresholds[0]
     return shapes.make(name, threshold=many, logits=logits)
 
 
-def kept(keep: str | None) -> Any:
+def kept(keep: str | None) -> int | str | None:
     """--keep as `Veil` takes it."""
     if keep is None or keep == "all":
         return keep

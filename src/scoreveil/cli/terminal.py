@@ -1,14 +1,13 @@
 """The terminal: where output, errors and progress go, and how a reader calls this program.
 
-Progress goes to stderr: as a bar where that is a terminal, else as a line at the start and now and then. Both say what
-remains, as soon as the pace of the work is steady enough to tell.
+Progress goes to stderr: as a bar where that is a terminal, else as a line at the start and after a step now and then.
+Both say what remains, as soon as the pace of the work is steady enough to tell.
 """
 
 import os
 import shlex
 import shutil
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -19,7 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskProgressColumn, TextColumn
 from rich.text import Text
 
-EVERY = 20.0  # seconds between two lines
+EVERY = 20.0  # seconds between two lines, at least
 MIN_DONE = 0.1  # the part of a job that says something about its pace
 STEADY = 1.5  # by how much the pace of the second half may differ
 
@@ -162,23 +161,13 @@ def _bar(what: str, estimate: Estimate) -> Iterator[Job]:
 def _lines(what: str, estimate: Estimate, is_short: bool) -> Iterator[Job]:
     if not is_short:
         err.print(f"{what} …")
-    state, ended = (0.0, what), threading.Event()
+    due = EVERY
 
     def show(done: float, now: str) -> None:
-        nonlocal state
+        nonlocal due
         estimate.tell(done)
-        state = done, now
+        if estimate.elapsed >= due:
+            err.print(f"{now}: {done:.0%}, {estimate}", soft_wrap=True)
+            due = estimate.elapsed + EVERY
 
-    def speak() -> None:
-        while not ended.wait(EVERY):
-            done, now = state
-            part = f"{done:.0%}, " if done else ""
-            err.print(f"{now}: {part}{estimate}", soft_wrap=True)
-
-    speaker = threading.Thread(target=speak, name="scoreveil-progress", daemon=True)
-    speaker.start()
-    try:
-        yield Job(what, show)
-    finally:
-        ended.set()
-        speaker.join()
+    yield Job(what, show)

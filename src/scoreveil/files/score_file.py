@@ -12,10 +12,10 @@ from typing import IO, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from scoreveil.arrays import Floats as Floats
 from scoreveil.mechanisms.scores import NEGATIVE, NO_SUM, ROUNDED
 
 Rows = NDArray[Any]
-Floats = NDArray[np.float64]
 Faults = list[tuple[int, str]]  # (row number, what was expected and what came)
 
 BATCH_BYTES = 1 << 24  # read at a time

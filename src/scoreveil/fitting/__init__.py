@@ -21,15 +21,18 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from scoreveil.arrays import Floats, Integers
 from scoreveil.fitting.estimates import Estimates, beyond_chance, estimate, label_tilts
 from scoreveil.fitting.grid import PAIRS, PARTS, STEPS, Grid
 from scoreveil.fitting.program import Attacker, best_map, best_table
 from scoreveil.fitting.records import Scored, check_doubts, read_both
 from scoreveil.fitting.recount import shortage
-from scoreveil.fitting.releases import BUDGET, UNIT, Draws, Floats, Integers, Releases, Side, clipped
+from scoreveil.fitting.releases import BUDGET, UNIT, Draws, Releases, Side, clipped
 from scoreveil.mechanisms.per_label import PerLabel
-from scoreveil.mechanisms.promises import MAX_LABELS, SIXTEENTHS, WHOLE, Evidence
-from scoreveil.mechanisms.regions import MAX_REGIONS, NEAREST, Regions
+from scoreveil.mechanisms.promises import MAX_LABELS, SIXTEENTHS, WHOLE
+from scoreveil.mechanisms.promises import RegionCounts as Evidence
+from scoreveil.mechanisms.region_data import MAX_REGIONS, NEAREST
+from scoreveil.mechanisms.regions import Regions
 from scoreveil.mechanisms.scores import check_epsilon
 from scoreveil.shapes import VECTORS, Shape, given
 from scoreveil.smoothing import Smoothing
@@ -584,6 +587,6 @@ def _stretched(announced: Floats, threshold: float) -> Floats:
 def _placeholder(found: _Map, k: int) -> Regions:
     """A mechanism with this map, which announces nothing yet: to find regions with."""
     return Regions(
-        number_of_classes=k, strips=found.strips, cuts=found.cuts, regions=found.regions,
+        epsilon=math.inf, number_of_classes=k, strips=found.strips, cuts=found.cuts, regions=found.regions,
         announced=np.full((2 if k == 2 else 1, found.size), 0.9), counts=np.zeros((1, found.size), dtype=np.int64),
     )  # fmt: skip

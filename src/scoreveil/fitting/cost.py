@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scoreveil.arrays import Floats, Integers
 from scoreveil.extras import needs
 from scoreveil.fitting import fit
 from scoreveil.fitting.records import Scored, read_both
@@ -33,8 +34,6 @@ with needs("fit"):
     from scipy.optimize import minimize_scalar
     from scipy.stats import rankdata
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Answer = Callable[[Floats], Floats]
 Way = Callable[[Scored], Floats]  # from records to what is said of each release
 

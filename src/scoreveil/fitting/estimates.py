@@ -10,13 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from scoreveil.arrays import Floats
 from scoreveil.extras import needs
 from scoreveil.fitting.grid import STEPS, Grid
 
 with needs("fit"):
     from scipy.optimize import minimize
 
-Floats = NDArray[np.float64]
 
 RATE_WEIGHT = 20.0  # records' worth of the regression in a bin's rate of right answers
 RIDGE = 1.0  # of the regressions' linear terms; four times as much of the quadratic ones

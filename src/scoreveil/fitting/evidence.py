@@ -20,19 +20,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scoreveil.arrays import Floats, Integers
 from scoreveil.extras import needs
 from scoreveil.fitting.cost import Answers, confidence, cross_fitted, log_loss
 from scoreveil.fitting.decision import Bounded, Evidence, Excess
 from scoreveil.fitting.records import Scored, read_both
-from scoreveil.mechanisms.promises import Evidence as Counts
+from scoreveil.mechanisms.promises import RegionCounts as Counts
 from scoreveil.shapes import VECTORS
 from scoreveil.veil import Veil
 
 with needs("fit"):
     from scipy.stats import rankdata
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 ERROR = 0.05  # how often a bound may be wrong

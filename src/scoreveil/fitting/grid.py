@@ -12,12 +12,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from scoreveil.arrays import Floats, Integers
 from scoreveil.mechanisms.regions import top_and_strip
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 STEPS, PARTS, NEAREST = 12, 4, 1e-5
 # where the strips of b begin; not at simple fractions, which the scores of small forests are

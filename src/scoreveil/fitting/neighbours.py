@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scoreveil.arrays import Floats
 from scoreveil.extras import needs
 from scoreveil.fitting import fit
 from scoreveil.fitting.cost import auroc
 from scoreveil.smoothing import Smoothing, smoothed_scores
 
-Floats = NDArray[np.float64]
 Predict = Callable[[Any], Any]
 
 QUESTIONS = 32  # beside the one about the record itself

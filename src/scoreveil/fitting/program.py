@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from scoreveil.arrays import Floats, Integers
 from scoreveil.extras import needs
 from scoreveil.mechanisms.promises import WHOLE, exponential_below
 
@@ -23,8 +24,6 @@ with needs("fit"):
     from scipy import sparse
     from scipy.optimize import linprog
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 SHARED = 1e-6  # a smaller part of a bin is none

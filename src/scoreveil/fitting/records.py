@@ -21,11 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scoreveil.arrays import Floats, Integers
 from scoreveil.mechanisms.scores import to_numpy
 from scoreveil.shapes import VECTORS, Shape
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 SURE = 3.0  # standard errors
 DIFFERENT = 0.9  # share of score vectors that differ, from which on equal ones on the other side tell something

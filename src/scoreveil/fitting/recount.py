@@ -21,16 +21,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from scoreveil.arrays import Floats, Integers
 from scoreveil.fitting.records import Scored, read_both
 from scoreveil.mechanisms.per_label import PerLabel
-from scoreveil.mechanisms.promises import Attacker, Evidence, as_seen
+from scoreveil.mechanisms.promises import Attacker, as_seen
+from scoreveil.mechanisms.promises import RegionCounts as Evidence
 from scoreveil.mechanisms.regions import Regions
 from scoreveil.veil import Veil
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 RESAMPLES, LEVEL = 1000, 0.95
 ROUND = (0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3)  # advantages that a person may want stated

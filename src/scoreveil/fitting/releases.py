@@ -18,12 +18,10 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from scoreveil.arrays import Floats, Integers
 from scoreveil.randomness import secure_uniforms
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Uniforms = Callable[[int], Floats]
 Side = Literal["member", "other"]
 

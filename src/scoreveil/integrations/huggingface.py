@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from typing import Any, Literal, Unpack
 
 import numpy as np
-from numpy.typing import NDArray
 
+from scoreveil.arrays import Floats
 from scoreveil.extras import needs
 from scoreveil.integrations.records import LogitsCheck, RecordVeil, check_no_logits
 from scoreveil.mechanisms.guarantee import Guarantee
@@ -31,7 +31,6 @@ with needs("huggingface"):
 
 Text = str | dict[str, str]  # a dict holds a text and its text_pair
 Answer = dict[str, Any]
-Floats = NDArray[np.float64]
 
 WAY_OUT = "The pipeline would take their softmax or sigmoid once more: take that last layer out of the model."
 

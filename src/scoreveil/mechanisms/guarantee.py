@@ -3,10 +3,7 @@
 from dataclasses import dataclass, field
 from enum import Enum
 
-import numpy as np
-from numpy.typing import NDArray
-
-Integers = NDArray[np.int64]
+from scoreveil.arrays import Integers
 
 KEPT_CLASSES = (
     "The kept classes are released as they are: label-only attacks are not stopped.",

@@ -19,14 +19,15 @@ the guarantee states what it comes to. Proof, composition and limits: docs/guara
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
+from scoreveil.arrays import Floats, Integers, Rows
 from scoreveil.mechanisms.guarantee import KEPT_CLASSES, Guarantee, Relation, relation_words
-from scoreveil.mechanisms.mechanism import Arrays, Mechanism, Rows
+from scoreveil.mechanisms.mechanism import Arrays, Mechanism, Settings
 from scoreveil.mechanisms.ordering import lift, normalized, rank, unrank
-from scoreveil.mechanisms.reference import Floats, Integers, Reference, count
+from scoreveil.mechanisms.reference import Reference, count
 from scoreveil.mechanisms.scores import Array, checked_rows, namespace, totals
 
 Keep = int | Literal["all"]
@@ -35,6 +36,27 @@ MAX_SCALE = 512.0  # beyond it the noise is nil (e^-16 per level), and floating 
 GRAIN = 2.0**-50  # by which a chance can be off: draws have 52 bits, and cumulative sums are rounded
 MAX_PROVEN = 20.0  # the largest ε for which the scale makes room for the grain
 RAMP = 1 / 1024  # of a grid step, shared over the kept ranks: separates ties by rank alone
+
+PROMISE = (
+    "Whatever is released, {pairs} give it with probabilities within a factor e^{epsilon:g} of each other: "
+    "ε = {epsilon:g} for the scores, given what is kept. An attack on the scores gains at most that factor over the "
+    "best attack that sees only what is kept."
+)
+NO_PROMISE = (
+    "ε = {epsilon:g} promises nothing: a draw has 52 bits, too few for the rarest answers, so an answer may tell two "
+    "score vectors with the same top class apart with certainty."
+)
+RARE_ANSWERS = (
+    "the 52 bits of a draw make rare answers a little more or less likely than intended; the ε stated here includes "
+    "that, and is infinite where an answer may never come."
+)
+UNPROVEN = "the 52 bits of a draw are too few to prove it: rare answers may never come."
+RANKING = "The full ranking alone leaves a model inversion attack nearly all it wants; keep=1 does not."
+KEYED = (
+    "Keyed answers: the same question, and near-duplicates in the same grid cell, always get the same answer; larger "
+    "moves get fresh draws, which add up. Where only scores are seen, records of the same cell and magnitudes share an "
+    "answer: who knows the membership of some can learn what it means."
+)
 
 
 @dataclass(frozen=True)
@@ -141,37 +163,16 @@ class Isotonic(Mechanism, name="isotonic"):
 
     def _words(self, epsilon: float, relation: Relation, kept: int) -> str:
         if math.isinf(epsilon):
-            return (
-                f"ε = {self.epsilon:g} promises nothing: a draw has 52 bits, too few for the rarest answers, so an "
-                "answer may tell two score vectors with the same top class apart with certainty."
-            )
-        return (
-            f"Whatever is released, {relation_words(relation, kept)} give it with probabilities within a factor "
-            f"e^{epsilon:g} of each other: ε = {epsilon:g} for the scores, given what is kept. An attack on the "
-            "scores gains at most that factor over the best attack that sees only what is kept."
-        )
+            return NO_PROMISE.format(epsilon=self.epsilon)
+        return PROMISE.format(epsilon=epsilon, pairs=relation_words(relation, kept))
 
     def _limits(self) -> tuple[str, ...]:
-        limits = list(KEPT_CLASSES)
-        if self.epsilon > MAX_PROVEN and self.keep == 1:
-            limits.append(
-                f"Above ε = {MAX_PROVEN:g} the 52 bits of a draw make rare answers a little more or less likely than "
-                "intended; the ε stated here includes that, and is infinite where an answer may never come."
-            )
-        elif self.epsilon > MAX_PROVEN:
-            limits.append(
-                f"Above ε = {MAX_PROVEN:g} the 52 bits of a draw are too few to prove it: rare answers may never come."
-            )
-        if self.keep == "all":
-            limits.insert(
-                1, "The full ranking alone leaves a model inversion attack nearly all it wants; keep=1 does not."
-            )
+        first, *others = KEPT_CLASSES
+        limits = [first, *([RANKING] if self.keep == "all" else []), *others]
+        if self.epsilon > MAX_PROVEN:
+            limits.append(f"Above ε = {MAX_PROVEN:g} {RARE_ANSWERS if self.keep == 1 else UNPROVEN}")
         if self._snapped:
-            limits.append(
-                "Keyed answers: the same question, and near-duplicates in the same grid cell, always get the same "
-                "answer; larger moves get fresh draws, which add up. Where only scores are seen, records of the same "
-                "cell and magnitudes share an answer: who knows the membership of some can learn what it means."
-            )
+            limits.append(KEYED)
         if self.reference is not None:
             limits.append("The reference must not be counted from the records to be protected.")
         return tuple(limits)
@@ -184,24 +185,19 @@ class Isotonic(Mechanism, name="isotonic"):
         if not np.array_equal(kept[0], kept[1]):
             return math.inf
         weights = log_weights(tops, order[:, -1], plan)
-        normaliser = log_normaliser(weights)
+        normaliser = over_chain(weights, np.logaddexp)
         with np.errstate(invalid="ignore"):
             gain = np.where(np.isfinite(weights[0]), weights[0] - weights[1], -np.inf)
-        best = np.zeros(gain.shape[-1])
-        for i in reversed(range(1, plan.kept)):
-            best = np.maximum.accumulate(gain[i] + best)
-            if i == 1:
-                best = np.concatenate([[-np.inf], best[:-1]])
-        return float((gain[0] + best).max() - normaliser[0] + normaliser[1])
+        return float(over_chain(gain[None], np.maximum)[0] - normaliser[0] + normaliser[1])
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         return {"epsilon": self.epsilon, "keep": self.keep, "levels": self.levels}
 
     def arrays(self) -> Arrays:
         return {} if self.reference is None else vars(self.reference)
 
     @classmethod
-    def restored(cls, settings: dict[str, Any], arrays: Arrays) -> "Isotonic":
+    def restored(cls, settings: Settings, arrays: Arrays) -> "Isotonic":
         return cls(**settings, reference=Reference(**arrays) if arrays else None)
 
     def __str__(self) -> str:
@@ -220,7 +216,7 @@ class IsotonicPlan:
     sensitivity: float  # Δ_j for these scores
     table_of_class: Integers  # (k,): which table a top class uses
     measure: Floats  # (tables, j, G): q_i; the top rank has no mass where no top score lies
-    scale: Floats  # (tables,): a
+    scale: float  # a
     profile: Floats | None  # (tables, k), or None: the other classes share evenly
 
     @property
@@ -230,15 +226,12 @@ class IsotonicPlan:
     @property
     def range(self) -> float:
         """max - min of the privacy loss of one release, at most: 2aΔ_j. Makes it ρ-zCDP with ρ = range²/8."""
-        return float(2 * self.scale.max() * self.sensitivity)
+        return 2 * self.scale * self.sensitivity
 
     @property
     def worst_loss(self) -> float:
         """The supremum of the privacy loss of the draws, for one kept class, over all pairs with the same top class."""
-        if self.kept != 1:
-            raise ValueError(f"The worst loss has a closed form for 1 kept class only; this plan keeps {self.kept}.")
-        low = lowest_top(self.classes, self.snapped, self.step)
-        return float(worst_loss(self.measure[:, 0], self.scale, low).max())
+        return worst_loss(self.measure[0, 0], self.scale, lowest_top(self.classes, self.snapped, self.step))
 
 
 def sensitivity(kept: int, classes: int, snapped: bool, step: float) -> float:
@@ -258,7 +251,6 @@ def lowest_top(classes: int, snapped: bool, step: float) -> float:
 
 
 def _plan(mechanism: Isotonic, classes: int) -> IsotonicPlan:
-    """Calibrates a, for each table where one class is kept."""
     kept, levels, step = mechanism.kept(classes), mechanism.levels, mechanism.step
     reference, snapped = mechanism.reference, mechanism._snapped
     if reference is None:
@@ -273,37 +265,32 @@ def _plan(mechanism: Isotonic, classes: int) -> IsotonicPlan:
     measure[:, 0, grid < max(1 / classes, step) - 1e-12] = 0.0
     measure /= measure.sum(axis=-1, keepdims=True)
     delta = sensitivity(kept, classes, snapped, step)
+    scale = min(mechanism.epsilon / (2 * delta), MAX_SCALE)
     if kept == 1:
-        low = lowest_top(classes, snapped, step)
-        grain = GRAIN if mechanism.epsilon <= MAX_PROVEN else 0.0
-        scale = calibrate_scale(measure[:, 0], low, mechanism.epsilon, mechanism.epsilon / (2 * delta), grain)
-    else:
-        scale = np.full(len(measure), min(mechanism.epsilon / (2 * delta), MAX_SCALE))
+        scale = calibrated_scale(measure[0, 0], lowest_top(classes, snapped, step), mechanism.epsilon, scale)
     return IsotonicPlan(levels, classes, kept, snapped, delta, table_of_class, measure, scale, profile)
 
 
-def worst_loss(measure: Floats, scale: Floats, low: float, grain: float = GRAIN) -> Floats:
-    """The worst loss for keep=1: sup over c, v, v̂ in [low, 1] of ln(P(c|v) + grain) - ln(P(c|v̂) - grain), per table.
+def worst_loss(measure: Floats, scale: float, low: float, grain: float = GRAIN) -> float:
+    """The worst loss for keep=1: sup over c, v, v̂ in [low, 1] of ln(P(c|v) + grain) - ln(P(c|v̂) - grain).
 
     P(c|v) rises while v approaches c from either side, so the supremum over v is at clip(c, low, 1) and the infimum at
     one of the ends. The loss is infinite where that is no larger than the grain. A grain of 0 gives the loss of the
     formula, as if draws had infinitely many bits.
     """
-    levels = measure.shape[-1]
+    levels = len(measure)
     grid = np.arange(levels) / (levels - 1)
     inputs = np.concatenate([np.clip(grid, low, 1.0), [low, 1.0]])
-    exponent = -scale[:, None, None] * np.abs(grid - inputs[:, None])  # (tables, inputs, levels)
+    exponent = -scale * np.abs(grid - inputs[:, None])  # (inputs, levels)
     highest = exponent.max(axis=-1, keepdims=True)
-    normaliser = highest[..., 0] + np.log((measure[:, None] * np.exp(exponent - highest)).sum(axis=-1))
-    log_p = exponent - normaliser[..., None]  # without ln q(c), which cancels
-    at_best = np.diagonal(log_p[:, :levels], axis1=1, axis2=2)
-    at_ends = log_p[:, levels:].min(axis=1)
+    log_p = exponent - highest - np.log((measure * np.exp(exponent - highest)).sum(axis=-1, keepdims=True))
+    at_best, at_ends = np.diagonal(log_p[:levels]), log_p[levels:].min(axis=0)  # without ln q(c), which cancels
     loss = at_best - at_ends
     if grain:
         with np.errstate(divide="ignore", over="ignore"):
             share_of_best, share_of_end = (grain / (measure * np.exp(log)) for log in (at_best, at_ends))
             loss = loss + np.log1p(share_of_best) - np.log1p(-np.minimum(share_of_end, 1.0))
-    return np.where(measure > 0, loss, -np.inf).max(axis=-1)
+    return float(np.where(measure > 0, loss, -np.inf).max())
 
 
 def largest_loss(epsilon: float, levels: int) -> float:
@@ -320,18 +307,16 @@ def largest_loss(epsilon: float, levels: int) -> float:
     return epsilon + math.log1p(GRAIN * levels) - math.log1p(-GRAIN * levels * math.exp(epsilon))
 
 
-def calibrate_scale(measure: Floats, low: float, epsilon: float, at_least: float, grain: float) -> Floats:
-    """The largest a <= MAX_SCALE with worst loss <= ε, per table, by bisection; `at_least` is safe without a grain."""
-    safe = np.full(len(measure), min(at_least, MAX_SCALE))
-    if grain:
-        safe = np.where(worst_loss(measure, safe, low, grain) <= epsilon, safe, 0.0)
-    unsafe = np.full(len(measure), MAX_SCALE)
-    fits = worst_loss(measure, unsafe, low, grain) <= epsilon
-    safe[fits] = MAX_SCALE
+def calibrated_scale(measure: Floats, low: float, epsilon: float, at_least: float) -> float:
+    """The largest a <= MAX_SCALE with worst loss <= ε, by bisection; `at_least` is safe but for the grain."""
+    grain = GRAIN if epsilon <= MAX_PROVEN else 0.0
+    if worst_loss(measure, MAX_SCALE, low, grain) <= epsilon:
+        return MAX_SCALE
+    is_safe = not grain or worst_loss(measure, at_least, low, grain) <= epsilon
+    safe, unsafe = at_least if is_safe else 0.0, MAX_SCALE
     for _ in range(64):
         middle = (safe + unsafe) / 2
-        fits = worst_loss(measure, middle, low, grain) <= epsilon
-        safe, unsafe = np.where(fits, middle, safe), np.where(fits, unsafe, middle)
+        safe, unsafe = (middle, unsafe) if worst_loss(measure, middle, low, grain) <= epsilon else (safe, middle)
     return safe
 
 
@@ -390,12 +375,11 @@ def choose(tops: Array, top_class: Array, plan: IsotonicPlan, uniforms: Array) -
 def rank_weights(tops: Array, top_class: Array, plan: IsotonicPlan, i: int) -> Array:
     """w_i(g) for each row: (n, G)."""
     xp = namespace(tops)
-    measure, scale = _like(plan.measure[:, i], tops), _like(plan.scale, tops)[:, None]
+    measure = _like(plan.measure[:, i], tops)
     if plan.profile is not None:
-        table = xp.take(_like(plan.table_of_class, top_class), top_class, axis=0)
-        measure, scale = xp.take(measure, table, axis=0), xp.take(scale, table, axis=0)
+        measure = xp.take(measure, xp.take(_like(plan.table_of_class, top_class), top_class, axis=0), axis=0)
     grid = xp.arange(plan.levels, dtype=tops.dtype, device=tops.device) * plan.step
-    return measure * xp.exp(-scale * xp.abs(grid - tops[..., i : i + 1]))
+    return measure * xp.exp(-plan.scale * xp.abs(grid - tops[..., i : i + 1]))
 
 
 def _strictly_below(cumulative: Array) -> Array:
@@ -467,24 +451,19 @@ def _like(table: Floats | Integers, like: Array) -> Array:
 
 def log_weights(tops: Floats, top_class: Integers, plan: IsotonicPlan) -> Floats:
     """ln q_i(g) - a·|g/(G-1) - v_i|: (n, j, G), -inf where the measure is nil. Not used by the draw."""
-    table = plan.table_of_class[top_class]
     with np.errstate(divide="ignore"):
-        log_q = np.log(plan.measure[table])
-    grid = np.linspace(0, 1, plan.levels)
-    return np.asarray(log_q - plan.scale[table][:, None, None] * np.abs(grid - tops[:, :, None]))
+        log_q = np.log(plan.measure[plan.table_of_class[top_class]])
+    return np.asarray(log_q - plan.scale * np.abs(np.linspace(0, 1, plan.levels) - tops[:, :, None]))
 
 
-def log_normaliser(weights: Floats) -> Floats:
-    """ln Σ_{c ∈ C} exp Σ_i weights_i(c_i), by recursion from the lowest rank in the log domain."""
-    with np.errstate(invalid="ignore"):
-        total = np.zeros_like(weights[:, 0])
-        for i in reversed(range(weights.shape[1])):
-            if i == 0:
-                return np.logaddexp.reduce(weights[:, 0] + total, axis=-1)
-            total = np.logaddexp.accumulate(weights[:, i] + total, axis=-1)
-            if i == 1:
-                total = np.concatenate([np.full_like(total[:, :1], -np.inf), total[:, :-1]], axis=-1)
-    raise AssertionError("a plan keeps at least one class")
+def over_chain(weights: Floats, add: np.ufunc) -> Floats:
+    """The sum over c ∈ C of Σ_i weights_i(c_i), added up by `add`, from the lowest rank: (n, j, G) to (n,)."""
+    total = np.zeros_like(weights[:, 0])
+    for i in reversed(range(1, weights.shape[1])):
+        total = add.accumulate(weights[:, i] + total, axis=-1)
+        if i == 1:
+            total = np.concatenate([np.full_like(total[:, :1], -np.inf), total[:, :-1]], axis=-1)
+    return np.asarray(add.reduce(weights[:, 0] + total, axis=-1))
 
 
 def log_probability(scores: Floats, levels: Integers, plan: IsotonicPlan) -> Floats:
@@ -496,4 +475,4 @@ def log_probability(scores: Floats, levels: Integers, plan: IsotonicPlan) -> Flo
     inside = np.all(levels[:, 1:-1] >= levels[:, 2:], axis=1)
     if plan.kept > 1:
         inside &= levels[:, 0] > levels[:, 1]
-    return np.where(inside, chosen - log_normaliser(weights), -np.inf)
+    return np.where(inside, chosen - over_chain(weights, np.logaddexp), -np.inf)

@@ -14,17 +14,17 @@ import importlib.util
 import logging
 import threading
 from collections.abc import Callable
-from functools import lru_cache, partial
-from typing import Any
+from functools import lru_cache
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from scoreveil.arrays import Rows
 from scoreveil.mechanisms import mechanism
 from scoreveil.mechanisms.mechanism import Mechanism
 from scoreveil.randomness import KeyedDraws
 
-Rows = NDArray[Any]
 # (rows, uniforms, out) -> the first row that is not a score vector, or -1
 Kernel = Callable[[Rows, NDArray[np.float64], Rows], int]
 # (rows, draws, hashed tags or None) -> the answers, or None where plain numpy is to answer or to name the fault
@@ -55,22 +55,21 @@ def wait() -> bool:
 
 def kernel(mechanism: Mechanism, classes: int) -> Kernel | None:
     """The compiled loop of a mechanism, or None while plain numpy has to do."""
-    return _bound(mechanism, classes, "bind")
+    return cast(Kernel | None, _bound(mechanism, classes, "bind"))
 
 
 def keyed_kernel(mechanism: Mechanism, classes: int) -> KeyedKernel | None:
     """The compiled loop of keyed answers, the same bytes; or None while plain numpy has to do."""
-    return _bound(mechanism, classes, "bind_keyed")
+    return cast(KeyedKernel | None, _bound(mechanism, classes, "bind_keyed"))
 
 
-def _bound(mechanism: Mechanism, classes: int, how: str) -> Any:
-    if not _ready.is_set() or mechanism.kernels is None:
+def _bound(mechanism: Mechanism, classes: int, how: str) -> object:
+    module = mechanism.kernels
+    if not _ready.is_set() or module is None:
         return None
-    return mechanism.remembered((how, classes), partial(_bind, mechanism, classes, how))
-
-
-def _bind(mechanism: Mechanism, classes: int, how: str) -> Any:
-    return getattr(importlib.import_module(str(mechanism.kernels)), how)(mechanism, classes)
+    return mechanism.remembered(
+        (how, classes), lambda: getattr(importlib.import_module(module), how)(mechanism, classes)
+    )
 
 
 def _load() -> None:
@@ -84,8 +83,7 @@ def _load() -> None:
                     module.bind(example, 2)(rows, np.full((8, 2), 0.5), np.empty_like(rows))
                     fused = module.bind_keyed(example.keyed(), 2)
                     if fused is not None:
-                        for some in (rows, np.repeat(rows, 4, axis=0)):  # a few rows may have kernels of their own
-                            fused(some, KeyedDraws(bytes(16), b""), None)
+                        fused(rows, KeyedDraws(bytes(16), b""), None)
     except Exception as error:  # whatever numba meets here, numpy can answer
         logging.getLogger("scoreveil").warning("Kernels are not available (%s); using numpy.", type(error).__name__)
         return

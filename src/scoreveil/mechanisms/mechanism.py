@@ -21,16 +21,14 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self, TypeVar, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
-from scoreveil.extras import needs
+from scoreveil.arrays import Floats, Rows
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.scores import Array, check_epsilon
 
 T = TypeVar("T")
-Rows = NDArray[Any]
-Floats = NDArray[np.float64]
-Arrays = dict[str, NDArray[Any]]
+Arrays = dict[str, Rows]
+Settings = dict[str, Any]  # plain values, as files hold them
 
 DEFAULT_MECHANISM = "isotonic"
 
@@ -47,7 +45,7 @@ class Mechanism(ABC):
     is_fitted: ClassVar[bool] = False  # made by `scoreveil.fit`, and not set by an ε
     kernels: ClassVar[str | None] = None  # a module with the same mechanism as compiled loops (`loading.py`)
 
-    def __init_subclass__(cls, name: str, **more: Any) -> None:
+    def __init_subclass__(cls, name: str, **more: object) -> None:
         super().__init_subclass__(**more)
         cls.name = name
         _registered[name] = cls
@@ -100,12 +98,12 @@ class Mechanism(ABC):
 
     def remembered(self, what: Hashable, compute: Callable[[], T]) -> T:
         """What is computed once for this value, and forgotten with it: tables, kernels."""
-        memory: dict[Hashable, Any] = vars(self).setdefault("_memory", {})
+        memory: dict[Hashable, object] = vars(self).setdefault("_memory", {})
         if what not in memory:
             memory[what] = compute()
         return cast(T, memory[what])
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> Settings:
         return {name: value for name, value in vars(self).items() if name != "_memory"}
 
     # The promise
@@ -118,16 +116,6 @@ class Mechanism(ABC):
     def loss(self, scores: Floats, other: Floats) -> float:
         """The exact sup over outcomes of ln P(outcome | scores) - ln P(outcome | other), two score vectors."""
 
-    def dp_event(self, classes: int | None = None) -> Any:
-        """One release as an event of Google's dp-accounting, for its accountants.
-
-        Needs `pip install 'scoreveil[accounting]'`.
-        """
-        with needs("accounting"):
-            from dp_accounting import dp_event
-        promise = self.guarantee(classes)
-        return dp_event.ZCDpEvent(promise.rho) if np.isfinite(promise.rho) else dp_event.NonPrivateDpEvent()
-
     # As data
 
     @property
@@ -135,11 +123,11 @@ class Mechanism(ABC):
         """How many classes it was fitted for; None where it takes any number."""
         return None
 
-    def as_table(self, scores: Floats) -> dict[str, Any] | None:
+    def as_table(self, scores: Floats) -> Settings | None:
         """The table that answers to this score vector are drawn from, as people read it; None where there is none."""
         return None
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         """The plain values that it is made of, for files and names."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
@@ -148,7 +136,7 @@ class Mechanism(ABC):
         """The fitted maps that it is made of, one or one for each label; none where it is not fitted."""
         return ()
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Settings:
         """The settings that tell it from others at a glance, for manifests."""
         return self.settings()
 
@@ -157,7 +145,7 @@ class Mechanism(ABC):
         return {}
 
     @classmethod
-    def restored(cls, settings: dict[str, Any], arrays: Arrays) -> Self:
+    def restored(cls, settings: Settings, arrays: Arrays) -> Self:
         """The mechanism of these settings and arrays."""
         if arrays:
             raise ValueError(f"The {cls.name} mechanism has no arrays.")
@@ -165,7 +153,9 @@ class Mechanism(ABC):
 
     @classmethod
     def options(cls) -> tuple[str, ...]:
-        """The names of its options besides epsilon."""
+        """The names of its options besides epsilon; none where it is fitted, not set."""
+        if cls.is_fitted:
+            return ()
         return tuple(field.name for field in fields(cls) if field.name != "epsilon" and not field.name.startswith("_"))
 
     def __str__(self) -> str:
@@ -193,16 +183,18 @@ def named(name: str) -> type[Mechanism]:
     return _registered[name]
 
 
-def make(epsilon: float, mechanism: str, **options: Any) -> Mechanism:
+def make(epsilon: float, mechanism: str, **options: object) -> Mechanism:
     """The mechanism of a name with these options; an option that is None counts as not given.
 
     Raises:
         ValueError: The mechanism has no such option, or it does not take this value.
     """
     kind = named(mechanism)
-    given = {name: value for name, value in options.items() if value is not None}
-    for name in given:
+    if kind.is_fitted:
+        raise ValueError(f"The {kind.name} mechanism is fitted: make one with scoreveil.fit, or load a veil.")
+    options = {name: value for name, value in options.items() if value is not None}
+    for name in options:
         if name not in kind.options():
             known = ", ".join(kind.options()) or "no options"
             raise ValueError(f"The {kind.name} mechanism has no option {name!r}; it has {known}.")
-    return kind(epsilon, **given)
+    return kind(epsilon, **options)

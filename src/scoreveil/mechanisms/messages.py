@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Rows = NDArray[Any]
+from scoreveil.arrays import Rows
 
 SMALLEST = 2.0**-39  # magnitude told apart by keyed draws
 EXPONENT = np.uint64(52 + 2)  # where a float64 has its exponent, without the last two bits: powers of 16
@@ -24,17 +24,17 @@ def layout(classes: int, kept: int, cell: str, is_tagged: bool) -> np.dtype[Any]
 
     The last byte says whether there is a tag, so that a tag cannot be taken for scores.
     """
-    told: Any = ("tag", "u1", (TAG_BYTES,)) if is_tagged else ("magnitude", "u1", (classes,))
-    return np.dtype([("kept", "<u4", (kept,)), ("cell", cell, (kept,)), told, ("is_tagged", "u1")])
+    name, width = ("tag", TAG_BYTES) if is_tagged else ("magnitude", classes)
+    return np.dtype([("kept", "<u4", (kept,)), ("cell", cell, (kept,)), (name, "u1", (width,)), ("is_tagged", "u1")])
 
 
 def empty(rows: int, classes: int, kept: int, cell: str = "u1", tags: Rows | None = None) -> Rows:
     """Messages (rows,) whose kept classes, cells and, without tags, magnitudes are to be filled in."""
-    made = np.empty(rows, dtype=layout(classes, kept, cell, tags is not None))
-    made["is_tagged"] = tags is not None
+    blank = np.empty(rows, dtype=layout(classes, kept, cell, tags is not None))
+    blank["is_tagged"] = tags is not None
     if tags is not None:
-        made["tag"] = tags
-    return made
+        blank["tag"] = tags
+    return blank
 
 
 def as_bytes(messages: Rows) -> NDArray[np.uint8]:
@@ -45,11 +45,11 @@ def as_bytes(messages: Rows) -> NDArray[np.uint8]:
 def messages(rows: Rows, kept: Rows, cell: Rows, tags: Rows | None = None) -> NDArray[np.uint8]:
     """The messages of score vectors (n, k), given their kept classes and cells (n, j)."""
     # levels are below 256; scores that are their own cell stay as they are
-    made = empty(len(rows), rows.shape[1], kept.shape[1], "<f8" if cell.dtype.kind == "f" else "u1", tags)
-    made["kept"], made["cell"] = kept, cell
+    filled = empty(len(rows), rows.shape[1], kept.shape[1], "<f8" if cell.dtype.kind == "f" else "u1", tags)
+    filled["kept"], filled["cell"] = kept, cell
     if tags is None:
-        made["magnitude"] = magnitudes(rows)
-    return as_bytes(made)
+        filled["magnitude"] = magnitudes(rows)
+    return as_bytes(filled)
 
 
 def magnitudes(rows: Rows) -> NDArray[np.uint8]:

@@ -7,7 +7,7 @@ scores must be, and why: docs/derivations/order-repair.md.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol, SupportsFloat
 
 from scoreveil.mechanisms.scores import Array, namespace
 
@@ -25,6 +25,15 @@ def unrank(ranked: Array, order: Array) -> Array:
     return xp.take_along_axis(ranked, xp.argsort(order, axis=-1, stable=True), axis=-1)
 
 
+class FloatInfo(Protocol):
+    """What array libraries say of a floating-point dtype."""
+
+    @property
+    def eps(self) -> SupportsFloat: ...
+    @property
+    def smallest_normal(self) -> SupportsFloat: ...
+
+
 @dataclass(frozen=True)
 class Spacing:
     """How far apart two scores must be for a dtype to tell them apart: z_{i+1} >= factor·z_i + (factor-1)·shift.
@@ -37,7 +46,7 @@ class Spacing:
     shift: float
 
 
-def spacing(finfo: Any, classes: int) -> Spacing:
+def spacing(finfo: FloatInfo, classes: int) -> Spacing:
     """The spacing for an output dtype and this many ranked classes.
 
     A full order of k classes can be expressed where 4·eps·k <= 1: always in float64 and float32, up to 256 classes
@@ -50,7 +59,7 @@ def spacing(finfo: Any, classes: int) -> Spacing:
     return Spacing(1 + min(relative, 1 / classes), 1 + relative, absolute / relative)
 
 
-def lift(ascending: Array, strict: Array | None, dtype: Any) -> Array:
+def lift(ascending: Array, strict: Array | None, dtype: object) -> Array:
     """The smallest lift of `ascending` rows, which sum to about 1, that shows every strict step in `dtype`.
 
     `strict[..., i]` says that rank i+1 must stay above rank i; None: all of them. In ranks: z_i <- max(z_i,
@@ -70,7 +79,7 @@ def lift(ascending: Array, strict: Array | None, dtype: Any) -> Array:
     return xp.maximum(lifted, xp.zeros_like(lifted))
 
 
-def restore(ascending: Array, strict: Array | None, order: Array, dtype: Any) -> Array:
+def restore(ascending: Array, strict: Array | None, order: Array, dtype: object) -> Array:
     """Ranked rows as they are released: every strict step shown in `dtype`, summing to 1, back in their classes."""
     lifted = unrank(normalized(lift(ascending, strict, dtype)), order)
     return namespace(lifted).astype(lifted, dtype, copy=False)

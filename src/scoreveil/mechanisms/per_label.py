@@ -1,12 +1,11 @@
 """Many labels, each with a map of its own: the rows of a record come one after the other, a row for each label."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-
+from scoreveil.arrays import Floats, Rows
 from scoreveil.mechanisms.guarantee import Guarantee
-from scoreveil.mechanisms.mechanism import Arrays, Floats, Mechanism, Rows
+from scoreveil.mechanisms.mechanism import Arrays, Mechanism, Settings
 from scoreveil.mechanisms.region_words import guarantee_of_labels
 from scoreveil.mechanisms.regions import Regions
 from scoreveil.mechanisms.scores import Array, namespace
@@ -30,7 +29,7 @@ class PerLabel(Mechanism, name="per_label"):
     __hash__ = object.__hash__
 
     def __post_init__(self) -> None:
-        if not self.maps or any(each.epsilon != self.epsilon or each.classes != 2 for each in self.maps):
+        if not self.maps or any(one.epsilon != self.epsilon or one.classes != 2 for one in self.maps):
             raise ValueError("Expected a fitted map of yes and no for each label, all with the same ε.")
 
     @classmethod
@@ -47,64 +46,56 @@ class PerLabel(Mechanism, name="per_label"):
 
     @property
     def is_constant(self) -> bool:
-        return all(each.is_constant for each in self.maps)
+        return all(one.is_constant for one in self.maps)
 
     def with_overlap(self) -> "PerLabel":
-        return PerLabel.of(tuple(each.with_overlap() for each in self.maps))
+        return PerLabel.of(tuple(one.with_overlap() for one in self.maps))
 
     def draws(self, classes: int) -> int:
         return self.maps[0].draws(classes)
 
     def perturb(self, rows: Array, uniforms: Array) -> Array:
-        parts = [
-            each.perturb(rows[i :: self.together, ...], uniforms[i :: self.together, ...])
-            for i, each in enumerate(self.maps)
-        ]
-        xp = namespace(rows)
-        return xp.reshape(xp.stack(parts, axis=1), rows.shape)
+        return self._interleaved(rows, lambda one, part: one.perturb(rows[part, ...], uniforms[part, ...]))
 
     def outcomes(self, rows: Rows, uniforms: Floats) -> Rows:
-        return self._interleaved(rows, lambda each, i: each.outcomes(rows[i], uniforms[i]))
+        return self._interleaved(rows, lambda one, part: one.outcomes(rows[part], uniforms[part]))
 
     def answers(self, rows: Rows, outcomes: Rows) -> Rows:
-        return self._interleaved(rows, lambda each, i: each.answers(rows[i], outcomes[i]))
+        return self._interleaved(rows, lambda one, part: one.answers(rows[part], outcomes[part]))
 
     def cells(self, rows: Rows) -> tuple[Rows, Rows]:
         label = rows.argmax(axis=1)[:, None]
-        return label, self._interleaved(rows, lambda each, i: each.cells(rows[i])[1])
+        return label, self._interleaved(rows, lambda one, part: one.cells(rows[part])[1])
 
-    def _interleaved(self, rows: Rows, made: Any) -> Rows:
-        parts = [made(each, slice(i, None, self.together)) for i, each in enumerate(self.maps)]
-        return np.stack(parts, axis=1).reshape(len(rows), -1)
+    def _interleaved(self, rows: Array, answer: Callable[[Regions, slice], Array]) -> Array:
+        """What each label's map answers to its rows, in the order of the rows."""
+        xp = namespace(rows)
+        parts = [answer(one, slice(i, None, self.together)) for i, one in enumerate(self.maps)]
+        return xp.reshape(xp.stack(parts, axis=1), (rows.shape[0], -1))
 
     def guarantee(self, classes: int | None = None) -> Guarantee:
         return self.remembered("guarantee", lambda: guarantee_of_labels(self.maps))
 
     def loss(self, scores: Floats, other: Floats) -> float:
         """Of the label that loses most."""
-        return max(each.loss(scores, other) for each in self.maps)
+        return max(one.loss(scores, other) for one in self.maps)
 
     def verify(self) -> None:
         """Recompute every promise of every label."""
-        for each in self.maps:
-            each.verify()
+        for one in self.maps:
+            one.verify()
 
-    def settings(self) -> dict[str, Any]:
-        return {"labels": [each.settings() for each in self.maps]}
+    def settings(self) -> Settings:
+        return {"labels": [one.settings() for one in self.maps]}
 
-    def summary(self) -> dict[str, Any]:
-        return {**self.maps[0].summary(), "regions": [each.size for each in self.maps]}
-
-    @classmethod
-    def restored(cls, settings: dict[str, Any], arrays: Arrays) -> "PerLabel":
-        return cls.of(tuple(Regions.restored(each, arrays) for each in settings["labels"]))
+    def summary(self) -> Settings:
+        return {**self.maps[0].summary(), "regions": [one.size for one in self.maps]}
 
     @classmethod
-    def options(cls) -> tuple[str, ...]:
-        """None: maps are fitted, not set."""
-        return ()
+    def restored(cls, settings: Settings, arrays: Arrays) -> "PerLabel":
+        return cls.of(tuple(Regions.restored(label, arrays) for label in settings["labels"]))
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return PerLabel.of, (self.maps,)
 
     def __str__(self) -> str:

@@ -31,21 +31,17 @@ from decimal import Context, Decimal
 from enum import Enum
 from fractions import Fraction
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from scoreveil.arrays import Floats, Integers, Rows
 from scoreveil.mechanisms.guarantee import BrokenPromise
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 WHOLE = 1 << 32  # what each row of a table sums to
 ALWAYS = 23.0  # e^23 > 2^32: no two entries of a table differ by more
 CONFIDENCE = 0.95
 SIXTEENTHS = 16  # of a record: how finely counts are kept
-MOST_RECORDS = 1 << 40
+MAX_RECORDS = 1 << 40
 MAX_LABELS = 64  # of more classes, labels are not told apart
 MIN_NOISE, MAX_NOISE = 2.0**-20, 2.0**20
 FAR = 16.0  # standard deviations of noise: no sum of it is so far off
@@ -70,7 +66,7 @@ UNSEEN = {
 
 
 @dataclass(frozen=True, eq=False)
-class Evidence:
+class RegionCounts:
     """Noisy counts of the regions, and what they were held to.
 
     Attributes:
@@ -127,9 +123,7 @@ class Evidence:
         if not self.certified:
             return estimated_shortfall(self.sizes, self.noise, cells)
         log = math.log((1 if attacker is Attacker.ALONE else 2) / (1 - CONFIDENCE))  # two bounds share the error
-        if (
-            both
-        ):  # for every set of groups at once, in both directions; the noise of such a set may be that of all cells
+        if both:  # for every set of groups at once, in both directions; its noise may be that of all cells
             return certain_shortfall(self.sizes, self.noise, 2 * cells, log + (groups + 1) * math.log(2))
         return certain_shortfall(self.sizes, self.noise, cells, log)
 
@@ -147,9 +141,9 @@ class Evidence:
         if len(self.sizes) != 2 or len(self.noise) != 2:
             raise BrokenPromise("The counts are not of two sides.")
         most = max(*self.sizes, int(counts.max()), -int(counts.min()))
-        if min(self.sizes) < 1 or most >= MOST_RECORDS:
+        if min(self.sizes) < 1 or most >= MAX_RECORDS:
             raise BrokenPromise("The counts are of no records, or of more than there can be.")
-        if not (all(MIN_NOISE <= each <= MAX_NOISE for each in self.noise) and 0 < self.asked <= 1):  # NaN fails
+        if not (all(MIN_NOISE <= rate <= MAX_NOISE for rate in self.noise) and 0 < self.asked <= 1):  # NaN fails
             raise BrokenPromise("The noise or the advantage that was asked for is out of range.")
         cells = counts[0].size
         for side, size, noise, who in zip(counts, self.sizes, self.noise, ("others", "members"), strict=True):
@@ -158,7 +152,7 @@ class Evidence:
                 raise BrokenPromise(f"The counts of {who} sum to another number than there were, by more than noise.")
 
 
-def as_seen(counts: NDArray[Any], attacker: Attacker, tells_label: bool) -> NDArray[Any]:
+def as_seen(counts: Rows, attacker: Attacker, tells_label: bool) -> Rows:
     """Counts (…, label, wrong or right, region) as an attacker sees them: (…, group, what is announced)."""
     if tells_label and attacker in (Attacker.ALONE, Attacker.CORRECTNESS):
         labels, truths, regions = counts.shape[-3:]

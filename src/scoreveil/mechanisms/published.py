@@ -18,12 +18,13 @@ are functions of the data and Phase 2 can be inverted (docs/paper.md). The isoto
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
+from scoreveil.arrays import Floats, Rows
 from scoreveil.mechanisms.guarantee import KEPT_CLASSES, Guarantee, Relation
-from scoreveil.mechanisms.mechanism import Floats, Mechanism, Rows
+from scoreveil.mechanisms.mechanism import Mechanism, Settings
 from scoreveil.mechanisms.ordering import normalized, rank, restore
 from scoreveil.mechanisms.scores import Array, namespace
 
@@ -111,7 +112,7 @@ class Published(Mechanism, name="published"):
         different = upper[0] > lower[0]  # an empty sub-range has one outcome
         return float((log_p[0] - log_p[1]).max(axis=-1)[different].sum())
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         return {"epsilon": self.epsilon, "reading": self.reading, "m": self.m}
 
 

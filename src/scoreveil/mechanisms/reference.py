@@ -12,16 +12,13 @@ Count it from held-out scores: public records, or at least none of the protected
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from scoreveil.arrays import Floats, Integers
 from scoreveil.mechanisms.ordering import rank
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 RARE = 16  # a class with fewer reference rows uses the pooled tables
 BACK_OFF = 32  # pseudo-counts of the pooled table in the table of a class
-MOST_ENTRIES = 1 << 22  # of measure and profile together; the most frequent classes get a table of their own
+MAX_ENTRIES = 1 << 22  # of measure and profile together; the most frequent classes get a table of their own
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,20 +30,16 @@ class Reference:
     profile: Floats  # (tables, k); each row sums to 1
 
     def __post_init__(self) -> None:
-        kinds = [array.dtype for array in (self.table_of_class, self.measure, self.profile)]
+        arrays = (self.table_of_class, self.measure, self.profile)
+        kinds, shapes = [array.dtype for array in arrays], [array.shape for array in arrays]
         if kinds != [np.int64, np.float64, np.float64]:
             raise ValueError(f"Expected tables of int64, float64 and float64, got {', '.join(map(str, kinds))}.")
-        if self.table_of_class.ndim != 1 or self.measure.ndim != 3:
+        if list(map(len, shapes)) != [1, 3, 2] or shapes[2] != (shapes[1][0], shapes[0][0]):
             raise ValueError(
-                "Expected table_of_class (k,) and measure (tables, kept, levels), "
-                f"got {self.table_of_class.ndim} and {self.measure.ndim} dimensions."
+                "Expected table_of_class (k,), measure (tables, kept, levels) and profile (tables, k), "
+                f"got shapes {', '.join(map(str, shapes))}."
             )
-        tables, k = self.measure.shape[0], self.table_of_class.shape[0]
-        if self.profile.shape != (tables, k):
-            raise ValueError(
-                f"Expected a measure (tables, kept, levels) and a profile ({tables}, {k}), "
-                f"got {self.measure.shape} and {self.profile.shape}."
-            )
+        tables = len(self.measure)
         if not (np.all(self.table_of_class >= 0) and np.all(self.table_of_class < tables)):
             raise ValueError(f"Expected table numbers from 0 to {tables - 1}.")
         for name, rows in (("measure", self.measure), ("profile", self.profile)):
@@ -79,7 +72,7 @@ def count(scores: Floats, kept: int, levels: int) -> Reference:
     np.put_along_axis(others, top[:, None], 0.0, axis=1)
 
     frequency = np.bincount(top, minlength=k)
-    most_tables = max(1, MOST_ENTRIES // (kept * levels + k))
+    most_tables = max(1, MAX_ENTRIES // (kept * levels + k))
     frequent = [int(c) for c in np.argsort(-frequency, kind="stable")[: most_tables - 1] if frequency[c] >= RARE]
     table_of_class = np.zeros(k, dtype=np.int64)
     table_of_class[frequent] = np.arange(1, len(frequent) + 1)

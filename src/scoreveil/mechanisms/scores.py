@@ -10,7 +10,8 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from scoreveil.arrays import Floats, Rows
 
 Array = Any  # numpy.ndarray, torch.Tensor, or any array that follows the array-API standard
 
@@ -21,7 +22,7 @@ NEGATIVE = "some of the scores are negative (logits? apply softmax first)"
 NO_SUM = tuple(f"the scores sum to {than} than 1, by over {SUM_TOLERANCE:g}" for than in ("less", "more"))
 
 
-def namespace(array: Array) -> ModuleType | Any:
+def namespace(array: Array) -> ModuleType:
     """The array-API namespace that `array` belongs to; numpy's is numpy itself."""
     if isinstance(array, np.ndarray):
         return np
@@ -67,8 +68,8 @@ def check_epsilon(epsilon: float) -> None:
         raise ValueError(f"Expected epsilon to be a number, got {type(epsilon).__name__}.")
     # written so that NaN fails the comparison
     if not 0 < epsilon <= sys.float_info.max:
-        found = epsilon if abs(epsilon) < 1e6 or isinstance(epsilon, float) else "a whole number out of range"
-        raise ValueError(f"Expected a finite epsilon > 0, got {found}.")
+        got = epsilon if abs(epsilon) < 1e6 or isinstance(epsilon, float) else "a whole number out of range"
+        raise ValueError(f"Expected a finite epsilon > 0, got {got}.")
 
 
 def totals(wide: Array) -> Array:
@@ -82,17 +83,17 @@ def is_floating(scores: Array) -> bool:
     return bool(namespace(scores).isdtype(scores.dtype, "real floating"))
 
 
-def checked_rows(given: Array) -> NDArray[np.float64]:
+def checked_rows(scores: Array) -> Floats:
     """Score vectors of any library, or lists of them, as a checked (n, k) array of float64."""
-    if isinstance(given, (list, tuple)):
-        given = np.asarray(given)
-    check_layout(given)
-    rows = np.atleast_2d(to_numpy(given)).astype(np.float64)
+    if isinstance(scores, (list, tuple)):
+        scores = np.asarray(scores)
+    check_layout(scores)
+    rows = np.atleast_2d(to_numpy(scores)).astype(np.float64)
     check_rows(rows)
     return rows
 
 
-def to_numpy(scores: Array) -> NDArray[Any]:
+def to_numpy(scores: Array) -> Rows:
     """Scores of any library as a numpy array, shared where they are in host memory."""
     if hasattr(scores, "detach"):
         scores = scores.detach().cpu()
@@ -120,18 +121,17 @@ def check_rows(scores: Array, first_row: int = 0) -> None:
     wide, bad = _bad_rows(scores)
     if not bad:
         return
-    xp, first, rows = namespace(wide), wide[bad[0], ...], wide.shape[0]
-    fault, where = _fault(first, xp)
+    first, rows = to_numpy(wide[bad[0], ...]), wide.shape[0]
     # a few bad rows among good ones were spoiled one by one: nothing is to be said of all
     is_alone, is_usual = rows == 1 and not first_row, 2 * len(bad) >= rows
-    advice = [_others(len(bad) - 1, rows - 1 - bad[0]), _way_out(first, xp, is_alone) if is_usual else ""]
-    raise BadRow(first_row + bad[0], fault, where, " ".join(filter(None, advice)))
+    advice = [_others(len(bad) - 1, rows - 1 - bad[0]), _way_out(first, is_alone) if is_usual else ""]
+    raise BadRow(first_row + bad[0], *_fault(first), " ".join(filter(None, advice)))
 
 
 def faults(scores: Array, first_row: int = 0) -> list[BadRow]:
     """The faulty rows of an (n, k) batch, each with what is wrong with it."""
     wide, bad = _bad_rows(scores)
-    return [BadRow(first_row + i, *_fault(wide[i, ...], namespace(wide))) for i in bad]
+    return [BadRow(first_row + i, *_fault(to_numpy(wide[i, ...]))) for i in bad]
 
 
 def _bad_rows(scores: Array) -> tuple[Array, list[int]]:
@@ -145,7 +145,7 @@ def _bad_rows(scores: Array) -> tuple[Array, list[int]]:
     return wide, [int(i) for i in xp.nonzero(~good)[0]]
 
 
-def _is_good(wide: Array, xp: Any) -> bool:
+def _is_good(wide: Array, xp: ModuleType) -> bool:
     """Whether every row is a score vector; written so that NaN fails the comparisons."""
     # the largest comes before the sum, which might overflow
     if xp is np and wide.shape[0] == 1 and wide.size <= FEW:  # the same, without numpy, which takes longer to begin
@@ -166,27 +166,27 @@ def _off(wide: Array) -> Array:
     return namespace(wide).sum(wide, axis=-1) - 1
 
 
-def _fault(row: Array, xp: Any) -> tuple[str, str | int]:
+def _fault(row: Floats) -> tuple[str, str | int]:
     """What is wrong with a row, and in which column, where it is a single one."""
-    for is_bad, fault in ((xp.isnan(row), "is NaN"), (xp.isinf(row), "is infinite")):
-        if bool(xp.any(is_bad)):
-            return f"a score {fault}", int(xp.argmax(xp.astype(is_bad, xp.int64)))
-    if bool(xp.any(row < 0)):
+    for is_bad, fault in ((np.isnan(row), "is NaN"), (np.isinf(row), "is infinite")):
+        if is_bad.any():
+            return f"a score {fault}", int(is_bad.argmax())
+    if (row < 0).any():
         return NEGATIVE, ""
-    if _is_percent(row, xp):
+    if _is_percent(row):
         return "the scores look like percentages; divide them by 100", ""
     # the sum itself would be the score of a row with one
-    return NO_SUM[_total(row, xp) > 1], ""
+    return NO_SUM[_total(row) > 1], ""
 
 
-def _total(row: Array, xp: Any) -> float:
+def _total(row: Floats) -> float:
     with np.errstate(over="ignore"):
-        return float(xp.sum(row))
+        return float(row.sum())
 
 
-def _is_percent(row: Array, xp: Any) -> bool:
+def _is_percent(row: Floats) -> bool:
     # some are over 1: two hundred probabilities may sum to 100 as well
-    return float(xp.max(row)) > 1 and abs(_total(row, xp) / 100 - 1) <= ROUNDED
+    return row.max() > 1 and abs(_total(row) / 100 - 1) <= ROUNDED
 
 
 def _others(bad: int, after: int) -> str:
@@ -198,20 +198,18 @@ def _others(bad: int, after: int) -> str:
     return f"{bad:,} of the next {after:,} rows {'is' if bad == 1 else 'are'} bad too."
 
 
-def _way_out(row: Array, xp: Any, is_alone: bool) -> str:
+def _way_out(row: Floats, is_alone: bool) -> str:
     """What to do where rows like this one, whose sum is not 1, are the rule; other faults carry their own way out."""
-    if not bool(xp.all(xp.isfinite(row))) or bool(xp.any(row < 0)):
+    if not np.isfinite(row).all() or (row < 0).any() or _is_percent(row):
         return ""
-    if _is_percent(row, xp):
-        return ""
-    if float(xp.max(row)) > 1:
+    if row.max() > 1:
         column = "; if they are one column, a number for each record, say shape=OneColumn()" if is_alone else ""
         return f"If these are logits, apply softmax first{column}."
     if is_alone:
         return (
-            f"If these are not {row.shape[0]} classes of one record but one column, the probability of yes of each "
+            f"If these are not {len(row)} classes of one record but one column, the probability of yes of each "
             "record, say shape=OneColumn(); if each is a label of its own, shape=ManyLabels()."
         )
-    if abs(_total(row, xp) - 1) <= ROUNDED:
+    if abs(_total(row) - 1) <= ROUNDED:
         return "If they were rounded, divide each row by its sum."
     return "If each column is a yes or no of its own, say shape=ManyLabels()."

@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from scoreveil.arrays import Floats as Floats
 from scoreveil.mechanisms.scores import Array, BadRow, check_rows, is_floating, to_numpy
 
 Rows = NDArray[Any]
-Floats = NDArray[np.float64]
 
 PIECE = 1 << 16  # scores of vectors that are made at a time: what stays in a processor's cache
 CHECKED = 256  # rows that are looked through at a time, once some are bad

@@ -8,9 +8,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from scoreveil.arrays import Floats as Floats
+from scoreveil.arrays import Integers as Integers
+
 Bools = NDArray[np.bool_]
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Defense = Callable[[Floats], Floats]  # (n, k) scores in, (n, k) scores out: ours and every rival
 FOLDS = 5  # of the records, for what is fitted on some and judged on others
 

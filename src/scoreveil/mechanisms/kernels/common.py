@@ -1,39 +1,44 @@
 """What both kernels stand on: how they are compiled, an exponential for SIMD loops, and the sorting of rows."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
 
 import numba
 import numpy as np
 from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
-from numpy.typing import NDArray
 
+from scoreveil.arrays import Floats, Integers, Rows
 from scoreveil.mechanisms.loading import Kernel
 from scoreveil.mechanisms.scores import SUM_TOLERANCE
 
-Floats = NDArray[np.float64]
+Generate = Callable[[object, ir.IRBuilder, object, Sequence[ir.Value]], ir.Value]  # code of an intrinsic
+ScoreType = np.dtype[np.floating]
 # (rows, uniforms, out, the dtype whose spacing to keep) -> the first row that is not a score vector, or -1
-Run = Callable[[NDArray[Any], Floats, NDArray[Any], np.dtype[Any]], int]
+Run = Callable[[Rows, Floats, Rows, ScoreType], int]
 
 NETWORK_CLASSES = 64  # up to here a sorting network beats numpy's sort; its keys have room for this many indices
 NO_ORDER = np.empty((0, 0), dtype=np.int64)
 NO_PAIRS = np.empty((0, 2), dtype=np.int64)
 
 
+def loop_rows(rows: Rows) -> Rows:
+    """Rows as loops take them: numba has no float16, and would compile anew for read-only or strided memory."""
+    if rows.dtype == np.float16:
+        return rows.astype(np.float64)
+    return rows if rows.flags.carray else rows.copy()
+
+
 def any_dtype(run: Run) -> Kernel:
     """A kernel for rows of any dtype, from one for float32 and float64."""
 
-    def kernel(rows: NDArray[Any], uniforms: Floats, out: NDArray[Any]) -> int:
-        if not rows.flags.writeable:
-            rows = rows.copy()  # numba would compile anew for read-only memory
+    def kernel(rows: Rows, uniforms: Floats, out: Rows) -> int:
         if rows.dtype != np.float16:
-            return run(rows, uniforms, out, out.dtype)
-        # numba has no float16: compute in float64 with the spacing of float16
+            return run(loop_rows(rows), uniforms, out, out.dtype)
+        # computed in float64 with the spacing of float16
         wide = np.empty(rows.shape)
-        bad = run(rows.astype(np.float64), uniforms, wide, out.dtype)
+        bad = run(loop_rows(rows), uniforms, wide, out.dtype)
         if bad < 0:
             out[...] = wide
         return bad
@@ -54,16 +59,16 @@ options = {"nogil": True, "error_model": "numpy", "cache": _can_cache()}
 
 
 @intrinsic
-def _float_from_bits(_context: Any, _bits: Any) -> Any:
-    def generate(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+def _float_from_bits(_context: object, _bits: object) -> tuple[object, Generate]:
+    def generate(_target: object, builder: ir.IRBuilder, _signature: object, arguments: Sequence[ir.Value]) -> ir.Value:
         return builder.bitcast(arguments[0], ir.DoubleType())
 
     return types.float64(types.int64), generate
 
 
 @intrinsic
-def bits_of_float(_context: Any, _value: Any) -> Any:
-    def generate(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+def bits_of_float(_context: object, _value: object) -> tuple[object, Generate]:
+    def generate(_target: object, builder: ir.IRBuilder, _signature: object, arguments: Sequence[ir.Value]) -> ir.Value:
         return builder.bitcast(arguments[0], ir.IntType(64))
 
     return types.int64(types.float64), generate
@@ -96,7 +101,7 @@ def is_score_vector(smallest: float, total: float) -> bool:
 
 
 @numba.njit(**options)
-def scan(row: Any) -> tuple[int, float, float]:
+def scan(row: Rows) -> tuple[int, float, float]:
     """The first class with the largest score, that score, and what the row sums to; -1 where it is no score vector."""
     smallest, total, top, index = 0.0, 0.0, -1.0, 0
     for i in range(len(row)):
@@ -112,7 +117,7 @@ def scan(row: Any) -> tuple[int, float, float]:
 
 
 @lru_cache(maxsize=NETWORK_CLASSES)
-def network(classes: int) -> NDArray[np.int64]:
+def network(classes: int) -> Integers:
     """Batcher's odd-even merge sort for any number of classes: pairs (a, b) with a < b to be put in order."""
     pairs = []
     size = 1 << (classes - 1).bit_length()
@@ -129,7 +134,7 @@ def network(classes: int) -> NDArray[np.int64]:
     return np.array(pairs, dtype=np.int64).reshape(-1, 2)
 
 
-def sorting(rows: NDArray[Any], lanes: int) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+def sorting(rows: Rows, lanes: int) -> tuple[Integers, Integers, int]:
     """How rows get sorted: by a network of pairs with rows side by side, or by numpy, one row at a time."""
     n, k = rows.shape
     if k <= NETWORK_CLASSES:
@@ -138,43 +143,13 @@ def sorting(rows: NDArray[Any], lanes: int) -> tuple[NDArray[np.int64], NDArray[
 
 
 @numba.njit(**options)
-def order_ties(s: Any, ix: Any) -> None:
-    """Among equal scores of one ascending row, the larger index first."""
-    k, i = len(s), 0
-    while i < k - 1:
-        if s[i] != s[i + 1]:
-            i += 1
-            continue
-        end = i + 2
-        while end < k and s[end] == s[i]:
-            end += 1
-        ix[i:end] = np.sort(ix[i:end])[::-1]
-        i = end
-
-
-@numba.njit(**options)
-def _insertion(s: Any, ix: Any, lanes: int, k: int) -> None:
-    """Finish a nearly sorted group: ascending by (score, -index)."""
-    for l in range(lanes):
-        for i in range(1, k):
-            value, index, x = s[i * lanes + l], ix[i * lanes + l], i
-            while x > 0 and (
-                s[(x - 1) * lanes + l] > value or (s[(x - 1) * lanes + l] == value and ix[(x - 1) * lanes + l] < index)
-            ):
-                s[x * lanes + l], ix[x * lanes + l] = s[(x - 1) * lanes + l], ix[(x - 1) * lanes + l]
-                x -= 1
-            s[x * lanes + l], ix[x * lanes + l] = value, index
-
-
-@numba.njit(**options)
 def sorted_group(
-    rows: Any, first: int, height: int, pairs: Any, order: Any, lanes: int, keys: Any, s: Any, ix: Any, total: Any
-) -> int:
+    rows: Rows, first: int, height: int, pairs: Integers, order: Integers, lanes: int, keys: Integers, s: Floats,
+    ix: Integers, total: Floats,
+) -> int:  # fmt: skip
     """Rows first… side by side in s, sorted ascending by (score, -index), their classes in ix, their sums in total.
 
-    Returns the first row that is no score vector, or -1. The network sorts integer keys: the bits of a score >= 0
-    ascend with it, and its last six make room for the index; scores that differ in those alone are put right after
-    (docs/derivations/sorting-keys.md).
+    Returns the first row that is no score vector, or -1.
     """
     k = rows.shape[1]
     for l in range(lanes):
@@ -189,16 +164,22 @@ def sorted_group(
         if not is_score_vector(smallest, t):
             return at
         total[l] = t
-    if not len(pairs):
-        for x in range(k):
-            ix[x] = order[first, x]
-            s[x] = rows[first, order[first, x]]
-        ties = 0
-        for x in range(1, k):
-            ties += s[x] == s[x - 1]
-        if ties:
-            order_ties(s, ix)
-        return -1
+    if len(pairs):
+        _sort_by_network(rows, first, height, pairs, lanes, keys, s, ix)
+    else:
+        _sort_by_order(rows[first], order[first], s, ix)
+    return -1
+
+
+@numba.njit(forceinline=True, **options)
+def _sort_by_network(
+    rows: Rows, first: int, height: int, pairs: Integers, lanes: int, keys: Integers, s: Floats, ix: Integers
+) -> None:
+    """Sort integer keys: the bits of a score >= 0 ascend with it, and its last six make room for the index.
+
+    Scores that differ in those alone are put right after (docs/derivations/sorting-keys.md).
+    """
+    k = rows.shape[1]
     for c in range(len(pairs)):
         low, high = keys[pairs[c, 0] * lanes :][:lanes], keys[pairs[c, 1] * lanes :][:lanes]
         for l in range(lanes):
@@ -213,5 +194,42 @@ def sorted_group(
     for x in range(lanes, k * lanes):
         inverted += s[x] < s[x - lanes]
     if inverted:
-        _insertion(s, ix, lanes, k)
-    return -1
+        for l in range(lanes):
+            _insertion(s[l::lanes], ix[l::lanes])
+
+
+@numba.njit(**options)
+def _insertion(s: Floats, ix: Integers) -> None:
+    """Finish a nearly sorted row: ascending by (score, -index)."""
+    for i in range(1, len(s)):
+        value, index, x = s[i], ix[i], i
+        while x > 0 and (s[x - 1] > value or (s[x - 1] == value and ix[x - 1] < index)):
+            s[x], ix[x] = s[x - 1], ix[x - 1]
+            x -= 1
+        s[x], ix[x] = value, index
+
+
+@numba.njit(forceinline=True, **options)
+def _sort_by_order(row: Rows, order: Integers, s: Floats, ix: Integers) -> None:
+    """By the order that numpy found, and among equal scores the larger index first."""
+    for x in range(len(row)):
+        ix[x] = order[x]
+        s[x] = row[order[x]]
+    ties = 0
+    for x in range(1, len(row)):
+        ties += s[x] == s[x - 1]
+    if ties:
+        _order_ties(s, ix)
+
+
+@numba.njit(**options)
+def _order_ties(s: Floats, ix: Integers) -> None:
+    """Among equal scores of one ascending row, the larger index first."""
+    k, i = len(s), 0
+    while i < k - 1:
+        end = i + 1
+        while end < k and s[end] == s[i]:
+            end += 1
+        if end > i + 1:
+            ix[i:end] = np.sort(ix[i:end])[::-1]
+        i = end

@@ -1,15 +1,13 @@
 """The published mechanism as a fused kernel: `published.perturb` for groups of rows side by side."""
 
-from typing import Any
-
 import numba
 import numpy as np
-from numpy.typing import NDArray
 
-from scoreveil.mechanisms.kernels.common import Floats, any_dtype, exp, options, sorted_group, sorting
+from scoreveil.arrays import Floats, Integers, Rows
+from scoreveil.mechanisms.kernels.common import ScoreType, any_dtype, exp, options, sorted_group, sorting
 from scoreveil.mechanisms.loading import Kernel
 from scoreveil.mechanisms.ordering import spacing
-from scoreveil.mechanisms.published import NEAREST, Published
+from scoreveil.mechanisms.published import Published
 
 LANES = 64  # rows side by side
 DOUBT = 255  # a cell of the table of choices that leaves more than one
@@ -19,7 +17,7 @@ DOUBT = 255  # a cell of the table of choices that leaves more than one
 
 
 @numba.njit(fastmath={"reassoc", "contract"}, **options)
-def _sum(z: Any, lanes: int, total: Any) -> None:
+def _sum(z: Floats, lanes: int, total: Floats) -> None:
     if lanes == 1:
         t = 0.0
         for x in range(len(z)):
@@ -35,7 +33,7 @@ def _sum(z: Any, lanes: int, total: Any) -> None:
 
 
 @numba.njit(**options)
-def _multiply(z: Any, lanes: int, by: Any) -> None:
+def _multiply(z: Floats, lanes: int, by: Floats) -> None:
     if lanes == 1:
         d = by[0]
         for x in range(len(z)):
@@ -48,7 +46,7 @@ def _multiply(z: Any, lanes: int, by: Any) -> None:
 
 
 @numba.njit(**options)
-def _subtract(z: Any, lanes: int, by: Any) -> None:
+def _subtract(z: Floats, lanes: int, by: Floats) -> None:
     if lanes == 1:
         d = by[0]
         for x in range(len(z)):
@@ -62,7 +60,7 @@ def _subtract(z: Any, lanes: int, by: Any) -> None:
 
 @numba.njit(**options)
 def _finish(
-    z: Any, ix: Any, lifts: Any, shift: float, lanes: int, first: int, height: int, total: Any, out: Any
+    z: Floats, ix: Integers, lifts: Floats, shift: float, lanes: int, first: int, height: int, total: Floats, out: Rows
 ) -> None:
     """Lift every strict step so that the output's dtype shows it, normalise, and put the scores in their classes.
 
@@ -93,16 +91,11 @@ def _finish(
 
 
 @numba.njit(**options)
-def _choice(
-    y: float, lower: float, rho: float, uniform: float, scale: float, nearest: float, bounded: bool, weights: Any
-) -> int:
+def _choice(position: float, uniform: float, scale: float, weights: Floats) -> int:
     """Phase 1 for one score, exactly: the exponential mechanism over its candidates."""
-    if rho <= 0:
-        return 0  # an empty sub-range has one point
-    m, position, highest = len(weights), (y - lower) / rho, -np.inf
+    m, highest = len(weights), -np.inf
     for j in range(m):
-        distance = abs(position - j) if bounded else abs(y - (lower + j * rho))
-        weights[j] = scale * (1 / max(distance, nearest))
+        weights[j] = scale * (1 / max(abs(position - j), 0.5))
         highest = max(highest, weights[j])
     total = 0.0
     for j in range(m):
@@ -114,10 +107,38 @@ def _choice(
     return choice
 
 
+@numba.njit(forceinline=True, **options)
+def _steps(s: Floats, lanes: int, factor: float, top_factor: float, lifts: Floats) -> None:
+    """By how much each rank must stay above the one below, in `lifts`."""
+    for x in range(lanes, len(s)):
+        lifts[x] = factor - 1.0 if s[x] > s[x - lanes] else 0.0
+    for l in range(lanes):
+        # the last strict step, below the top rank and those that tie with it, is always a full one
+        x = len(s) - lanes + l
+        while x >= lanes and lifts[x] == 0:
+            x -= lanes
+        if x >= lanes:
+            lifts[x] = top_factor - 1.0
+
+
+@numba.njit(forceinline=True, **options)
+def _sub_ranges(s: Floats, lanes: int, m: int, lower: Floats, rho: Floats) -> None:
+    """The sub-ranges' lower borders and their steps."""
+    last = len(s) - lanes
+    for l in range(lanes):
+        lower[l] = 0.0
+    for x in range(lanes, len(s)):
+        lower[x] = (s[x - lanes] + s[x]) / 2
+    for x in range(last):
+        rho[x] = (lower[x + lanes] - lower[x]) * (1 / m)
+    for x in range(last, len(s)):
+        rho[x] = (1.0 - lower[x]) * (1 / m)
+
+
 @numba.njit(**options)
 def _published(
-    rows: Any, uniforms: Any, out: Any, epsilon: float, scale: float, m: int, bounded: bool, nearest: float,
-    choices: Any, factor: float, top_factor: float, shift: float, pairs: Any, order: Any, lanes: int,
+    rows: Rows, uniforms: Floats, out: Rows, epsilon: float, scale: float, m: int, choices: Rows, factor: float,
+    top_factor: float, shift: float, pairs: Integers, order: Integers, lanes: int,
 ) -> int:  # fmt: skip
     n, k = rows.shape
     size, last = k * lanes, (k - 1) * lanes
@@ -129,36 +150,20 @@ def _published(
         bad = sorted_group(rows, first, height, pairs, order, lanes, keys, s, ix, total)
         if bad >= 0:
             return bad
-        for x in range(lanes, size):
-            lifts[x] = factor - 1.0 if s[x] > s[x - lanes] else 0.0
-        for l in range(lanes):
-            # the last strict step, below the top rank and those that tie with it, is always a full one
-            x = last + l
-            while x >= lanes and lifts[x] == 0:
-                x -= lanes
-            if x >= lanes:
-                lifts[x] = top_factor - 1.0
+        _steps(s, lanes, factor, top_factor, lifts)
         for l in range(lanes):
             total[l] = 1 / total[l]
         _multiply(s, lanes, total)
-        # sub-ranges and their steps
-        for l in range(lanes):
-            lower[l] = 0.0
-        for x in range(lanes, size):
-            lower[x] = (s[x - lanes] + s[x]) / 2
-        for x in range(last):
-            rho[x] = (lower[x + lanes] - lower[x]) * (1 / m)
-        for x in range(last, size):
-            rho[x] = (1.0 - lower[x]) * (1 / m)
+        _sub_ranges(s, lanes, m, lower, rho)
         for x in range(size):
             z[x] = min((s[x] - lower[x]) / rho[x], m) * per_step if rho[x] > 0 else 0.0
         # the choice: from the table of position and draw, exactly where that leaves doubt
         for l in range(height):
             for i in range(k):
                 x, u = i * lanes + l, uniforms[first + l, i]
-                choice = np.int64(choices[np.int64(z[x]), np.int64(u * columns)])
-                if choice == DOUBT:
-                    choice = _choice(s[x], lower[x], rho[x], u, scale, nearest, bounded, weights)
+                choice = int(choices[np.int64(z[x]), np.int64(u * columns)])
+                if choice == DOUBT:  # an empty sub-range has one point
+                    choice = _choice((s[x] - lower[x]) / rho[x], u, scale, weights) if rho[x] > 0 else 0
                 z[x] = choice
         for x in range(size):
             z[x] = lower[x] + z[x] * rho[x]
@@ -171,8 +176,8 @@ def _published(
     return -1
 
 
-def _choices(settings: Published) -> NDArray[np.uint8]:
-    """The candidate that the bounded reading selects, by cells of the position in the sub-range and of the draw.
+def _choices(settings: Published) -> Rows:
+    """The candidate that Phase 1 selects, by cells of the position in the sub-range and of the draw.
 
     The choice depends on the position p and the draw u alone: it is the number of j with P(choice <= j | p) <= u. Where
     that number is not the same all over a cell, the table says DOUBT. Over a cell the probability moves by at most a
@@ -181,7 +186,7 @@ def _choices(settings: Published) -> NDArray[np.uint8]:
     """
     m, scale = settings.m, settings.epsilon / (2 * settings.sensitivity)
     per_half, columns = max(1, 512 // (2 * m)), 512
-    if settings.reading != "bounded" or m >= DOUBT or scale > 100:
+    if m >= DOUBT or scale > 100:
         return np.full((1, 1), DOUBT, dtype=np.uint8)
     edges = np.arange(2 * m * per_half + 1) / (2 * per_half)
     width = edges[1] - edges[0]
@@ -192,7 +197,7 @@ def _choices(settings: Published) -> NDArray[np.uint8]:
     flat = np.abs(away) > 0.5  # a slope reaches from 0 to its steepest value within a cell, at most
     steepest = np.maximum(slope, 0).max(axis=1) - np.minimum(np.where(flat, slope, 0.0), 0).min(axis=1)
     unsure = steepest / 4 * width / 2 + 1e-9
-    exponent = scale / np.maximum(np.abs(away), NEAREST["bounded"])
+    exponent = scale / np.maximum(np.abs(away), 0.5)
     cumulative = np.cumsum(np.exp(exponent - exponent.max(axis=1, keepdims=True)), axis=1)
     threshold = cumulative[:, :-1] / cumulative[:, -1:]
     draw = np.arange(columns + 1) / columns
@@ -202,18 +207,19 @@ def _choices(settings: Published) -> NDArray[np.uint8]:
     return np.concatenate([table, table[-1:]])  # the position m itself
 
 
-def bind(settings: Published, classes: int) -> Kernel:
-    """The kernel of a mechanism, for rows of any number of classes."""
+def bind(settings: Published, classes: int) -> Kernel | None:
+    """The kernel of a mechanism, for rows of any number of classes; of the printed reading numpy answers."""
+    if settings.reading != "bounded":
+        return None
     scale = settings.epsilon / (2 * settings.sensitivity)
     choices = _choices(settings)
 
-    def run(rows: NDArray[Any], uniforms: Floats, out: NDArray[Any], dtype: np.dtype[Any]) -> int:
+    def run(rows: Rows, uniforms: Floats, out: Rows, dtype: ScoreType) -> int:
         g = spacing(np.finfo(dtype), rows.shape[1])
-        pairs, order, lanes = sorting(rows, LANES)
         return int(
             _published(
-                rows, uniforms, out, settings.epsilon, scale, settings.m, settings.reading == "bounded",
-                NEAREST[settings.reading], choices, g.factor, g.top_factor, g.shift, pairs, order, lanes,
+                rows, uniforms, out, settings.epsilon, scale, settings.m, choices, g.factor, g.top_factor, g.shift,
+                *sorting(rows, LANES),
             )
         )  # fmt: skip
 

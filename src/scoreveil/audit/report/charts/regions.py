@@ -17,7 +17,8 @@ from scoreveil.audit.report.charts.marks import Line, Mark, Sheet, Text, shifted
 from scoreveil.audit.report.charts.placing import CHARACTER
 from scoreveil.audit.report.charts.svg import svg
 from scoreveil.mechanisms.per_label import PerLabel
-from scoreveil.mechanisms.regions import RegionRow, Regions
+from scoreveil.mechanisms.region_words import RegionRow
+from scoreveil.mechanisms.regions import Regions
 from scoreveil.veil import Veil
 
 MOST_LABELS = 10  # of which tables and pictures are shown
