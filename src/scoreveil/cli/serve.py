@@ -12,7 +12,8 @@ from scoreveil.cli import options
 from scoreveil.mechanisms.guarantee import Guarantee
 
 if TYPE_CHECKING:  # the gateway wing brings granian and starlette; only those who serve need them
-    from scoreveil.gateway.config import Config
+    from scoreveil.gateway.config import Server
+    from scoreveil.gateway.opened import OpenedConfig, OpenedModel
 
 NO_FIT = (
     "  A veil that was fitted needs no memory: make one with scoreveil fit, and serve with --veil veil.json. "
@@ -80,14 +81,14 @@ def serve(
     if not overrides.keys() - given.keys() and config is None:
         raise ValueError("There is nothing to serve. Name a MODEL or a --config file, or add --demo.")
     server = _gateway()
-    from scoreveil.gateway import opening
+    from scoreveil.gateway import startup_checks
 
     setup = server.Setup(config, overrides)
-    loaded = setup.load()
-    server.check_ports(loaded.server)  # before models are opened, which takes a while
-    _say(loaded, opening.before_serving(loaded), opening.kept(loaded))
-    ready = f"Ready    {_address(loaded)} accepts requests."
-    server.run(setup, lambda: typer.echo(ready))
+    opened = setup.open()
+    server.check_ports(opened.config.server)  # before models are loaded, which takes a while
+    _say(opened, startup_checks.before_serving(opened), startup_checks.places(opened))
+    ready = f"Ready    {_address(opened.config.server)} accepts requests."
+    server.run(setup, opened, lambda: typer.echo(ready))
 
 
 def _gateway() -> Any:
@@ -120,35 +121,28 @@ def _model_name(path: Path) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "-", path.stem).lstrip("._-") or "model"
 
 
-def _say(config: "Config", found: list[str], kept: Iterable[str] = ()) -> None:
+def _say(opened: "OpenedConfig", findings: Iterable[str], places: Iterable[str] = ()) -> None:
     """What was found where the configuration was opened, what it means, and where secret and ledger are kept."""
-    from scoreveil.gateway.config import memory_words
-
-    settings = config.server
-    for line in found:
-        typer.echo(line)
-    for name, model in config.models.items():
-        if not model.is_veiled:
-            typer.echo(f"Model {name}: texts pass, and no logprobs.")
+    settings = opened.config.server
+    lines = list(findings)
+    for name, model in opened.models.items():
+        if model.veil is None:
+            lines.append(f"Model {name}: texts pass, and no logprobs.")
             continue
-        promise = model.bare_veil.guarantee
-        typer.echo(f"Model {name}: {_promised(promise)}{_held(model)}; {memory_words(model)}.")
-        if model.kept_memory is not None and model.memory is None:
-            typer.echo(NO_FIT)
-    for warning in config.warnings:
-        typer.echo(f"Warning: {warning}")
-    for line in kept:
-        typer.echo(line)
-    typer.echo(f"Gateway  {_address(config)}/v2")
-    if config.language_models:
-        typer.echo(f"OpenAI   {_address(config)}/v1")
+        lines.append(f"Model {name}: {_promised(model.veil.guarantee)}{_held(model)}; {model.memory_words()}.")
+        if model.memory is not None and model.settings.memory is None:
+            lines.append(NO_FIT)
+    lines += [f"Warning: {warning}" for warning in opened.warnings]
+    lines += [*places, f"Gateway  {_address(settings)}/v2"]
+    if opened.config.language_models:
+        lines.append(f"OpenAI   {_address(settings)}/v1")
     if settings.grpc_port is not None:
-        typer.echo(f"gRPC     {settings.host}:{settings.grpc_port}")
-    typer.echo(f"Page     http://{settings.admin_host}:{settings.admin_port}/")
+        lines.append(f"gRPC     {settings.host}:{settings.grpc_port}")
+    lines.append(f"Page     http://{settings.admin_host}:{settings.admin_port}/")
+    typer.echo("\n".join(lines))
 
 
-def _address(config: "Config") -> str:
-    settings = config.server
+def _address(settings: "Server") -> str:
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     return f"{'http' if settings.tls_cert is None else 'https'}://{host}:{settings.port}"
 
@@ -158,7 +152,7 @@ def _promised(promise: Guarantee) -> str:
     return epsilon if promise.advantage_alone is None else f"{options.advantage_words(promise)}, {epsilon}"
 
 
-def _held(model: Any) -> str:
+def _held(model: "OpenedModel") -> str:
     """How many releases an answer holds, where that is more than one."""
     held = model.answer_releases
     if held == 1:
@@ -177,14 +171,15 @@ def check(
     files; it does make the tables of a PostgreSQL ledger.
     """
     from scoreveil.gateway import config_file
+    from scoreveil.gateway.opened import open_config
 
-    loaded = config_file.load(config)
-    if offline:
-        _say(loaded, [])
-    else:
-        from scoreveil.gateway import opening
+    opened = open_config(config_file.load(config))
+    findings = []
+    if not offline:
+        from scoreveil.gateway import startup_checks
 
-        _say(loaded, opening.check(loaded))
+        findings = startup_checks.check(opened)
+    _say(opened, findings)
     typer.echo("The configuration is valid.")
 
 

@@ -27,7 +27,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from scoreveil.gateway import metrics, openapi
-from scoreveil.gateway.config import Config, memory_words
+from scoreveil.gateway.opened import OpenedConfig
 from scoreveil.mechanisms.mechanism import DEFAULT_MECHANISM, Mechanism, make
 from scoreveil.veil import Veil
 
@@ -52,7 +52,7 @@ PAGE = {
 }
 
 
-def application(load: Callable[[], Config]) -> Starlette:
+def application(load: Callable[[], OpenedConfig]) -> Starlette:
     routes = [Route(path, partial(_file, name=name, kind=kind)) for path, (name, kind) in PAGE.items()]
     routes += [
         Route("/api/state", partial(_state, load=load)),
@@ -68,12 +68,12 @@ def application(load: Callable[[], Config]) -> Starlette:
 class _KnownHosts:
     """Refuses requests for hosts that somebody else may have named."""
 
-    def __init__(self, app: ASGIApp, load: Callable[[], Config]) -> None:
+    def __init__(self, app: ASGIApp, load: Callable[[], OpenedConfig]) -> None:
         self._app, self._load = app, load
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer: ASGIApp = self._app
-        names = self._load().server.known_admin_names
+        names = self._load().config.server.known_admin_names
         if scope["type"] == "http" and not known_host(Headers(scope=scope).getlist("host"), names):
             words = "The admin port does not answer for this host; add it to server.admin_names, or use the address."
             answer = _json({"error": words}, 421)
@@ -104,40 +104,40 @@ async def _health(request: Request) -> Response:
     return _json({"live": True})
 
 
-async def _metrics(request: Request, load: Callable[[], Config]) -> Response:
+async def _metrics(request: Request, load: Callable[[], OpenedConfig]) -> Response:
     body, kind = metrics.exposition()
     return Response(body + WARNING % bool(load().warnings), headers={"Content-Type": kind})
 
 
-async def _openapi(request: Request, load: Callable[[], Config]) -> Response:
-    return _json(openapi.document(load()))
+async def _openapi(request: Request, load: Callable[[], OpenedConfig]) -> Response:
+    return _json(openapi.document(load().config))
 
 
-async def _state(request: Request, load: Callable[[], Config]) -> Response:
+async def _state(request: Request, load: Callable[[], OpenedConfig]) -> Response:
     """What each model is set to, and what was counted."""
-    config = load()
-    counted = {state.model: asdict(state) for state in metrics.states(config.models)}
+    models = load().models
+    counted = {state.model: asdict(state) for state in metrics.states(models)}
     shown = []
-    for name, model in config.models.items():
-        if not model.is_veiled:
+    for name, model in models.items():
+        veil = model.veil
+        if veil is None:
             nothing = dict.fromkeys(("epsilon", "mechanism", "keep", "classes", "memory", "remembers"))
             shown.append({**counted[name], **nothing})
             continue
-        veil = model.bare_veil
         settings = {
             "epsilon": _finite(veil.epsilon),
             "mechanism": "fitted" if veil.mechanism.is_fitted else veil.mechanism.name,
             "keep": getattr(veil.mechanism, "keep", None),
             # of a fitted veil that the playground can try
             "classes": veil.mechanism.classes if _can_be_tried(veil.mechanism) else None,
-            "memory": memory_words(model),
-            "remembers": model.kept_memory is not None,
+            "memory": model.memory_words(),
+            "remembers": model.memory is not None,
         }
         shown.append({**counted[name], **settings})
     return _json({"models": shown})
 
 
-async def _playground(request: Request, load: Callable[[], Config]) -> Response:
+async def _playground(request: Request, load: Callable[[], OpenedConfig]) -> Response:
     """Veil one typed score vector, and say what is promised."""
     try:
         declared = request.headers.get("content-length", "")
@@ -152,7 +152,7 @@ async def _playground(request: Request, load: Callable[[], Config]) -> Response:
         return _json({"error": str(error) if known else wanted}, 400)
 
 
-def _veiled(asked: dict[str, Any], load: Callable[[], Config]) -> dict[str, Any]:
+def _veiled(asked: dict[str, Any], load: Callable[[], OpenedConfig]) -> dict[str, Any]:
     scores = np.asarray(asked.pop("scores"), dtype=np.float64)
     if scores.ndim != 1 or not 2 <= len(scores) <= MOST_CLASSES:
         raise ValueError(f"Send one list of 2 to {MOST_CLASSES} scores.")
@@ -182,10 +182,10 @@ def _veiled(asked: dict[str, Any], load: Callable[[], Config]) -> dict[str, Any]
     }
 
 
-def _fitted(config: Config, name: str) -> Mechanism:
+def _fitted(opened: OpenedConfig, name: str) -> Mechanism:
     """The fitted mechanism of a model."""
-    model = config.models.get(name)
-    mechanism = model.bare_veil.mechanism if model is not None and model.is_veiled else None
+    model = opened.models.get(name)
+    mechanism = None if model is None or model.veil is None else model.veil.mechanism
     if mechanism is None or not _can_be_tried(mechanism):
         raise ValueError("There is no model of this name with a fitted veil that can be tried here.")
     return mechanism

@@ -18,11 +18,11 @@ import orjson
 
 from scoreveil.gateway import logs
 from scoreveil.gateway.auth import ANONYMOUS, authenticator
-from scoreveil.gateway.config import Config
 from scoreveil.gateway.handlers import Answer, Exchange, Receive, Scope
 from scoreveil.gateway.ledger_link import LedgerLink
 from scoreveil.gateway.limits import Buckets, Held, network
 from scoreveil.gateway.metrics import ModelMetrics
+from scoreveil.gateway.opened import OpenedConfig
 from scoreveil.gateway.routes import ServedRoute, route_table
 from scoreveil.gateway.served import ServedModel
 from scoreveil.gateway.traces import Tracer
@@ -54,20 +54,21 @@ class Gateway:
 
     def __init__(
         self,
-        config: Config,
+        opened: OpenedConfig,
         models: Mapping[str, ServedModel],
         ledger: LedgerLink | None,
         buckets: Buckets,
         tracer: Tracer | None,
         unnamed: ModelMetrics,
     ) -> None:
+        config = opened.config
         self.config, self.models, self.ledger, self.tracer = config, models, ledger, tracer
         self.unnamed = unnamed  # counts what is refused before its model is known, as a gRPC call without a key is
         self.authenticate = authenticator(config.auth)
         self.routes = route_table(config.models)
         self._buckets = buckets
         self._clients = {client.name: client for client in config.auth.clients}
-        self.warnings = config.warnings
+        self.warnings = opened.warnings
         self.held = Held(config.limits.bytes_in_flight)
         self._ready = (-math.inf, False)
         self._asking = asyncio.Lock()

@@ -72,19 +72,7 @@ def _model(name: str, table: Any, base: Path) -> Model:
     own = set(Model.__struct_fields__) - {"veil"}
     _check_keys(place, table, own | VEIL_KEYS | {option for name in names() for option in named(name).options()})
     options = {key: _option(value, base) for key, value in table.items() if key not in own}
-    model = _converted({**{key: table[key] for key in table if key in own}, "veil": options}, Model, place, base)
-    if model.is_veiled and not options.keys() & {"epsilon", "veil"}:
-        raise ConfigError(f'{place}: The model needs epsilon, such as epsilon = 2.0, or veil = "file", a fitted one.')
-    try:
-        if model.is_veiled:
-            releases = model.answer_releases  # which checks the options of the veil
-            if releases is None and model.upstream is not None:
-                words = "in front of a server, say how many labels or places a record has"
-                raise ConfigError(f"releases is missing: {words}.")
-            model.check_memory(releases or 1)
-    except ValueError as error:
-        raise ConfigError(f"{place}: {error}") from None
-    return model
+    return _converted({**{key: table[key] for key in table if key in own}, "veil": options}, Model, place, base)
 
 
 def _check_keys(place: str, table: Mapping[str, Any], known: set[str]) -> None:

@@ -116,19 +116,19 @@ async def model_config(exchange: Exchange) -> Answer:
 async def repository_index(exchange: Exchange) -> Answer:
     """The models that are served by this protocol, and whether they are ready."""
     gateway = exchange.gateway
-    found = [served for served in gateway.models.values() if served.model.is_v2]
-    ready = await asyncio.gather(*(_is_ready(gateway, served) for served in found))
-    index = [
-        {"name": served.name, "version": served.model.version, "state": "READY" if up else "UNAVAILABLE", "reason": ""}
-        for served, up in zip(found, ready, strict=True)
-    ]
+    models = [served for served in gateway.models.values() if served.settings.is_v2]
+    ready = await asyncio.gather(*(_is_ready(gateway, served) for served in models))
+    index = []
+    for served, up in zip(models, ready, strict=True):
+        state = "READY" if up else "UNAVAILABLE"
+        index.append({"name": served.name, "version": served.settings.version, "state": state, "reason": ""})
     return Answer(orjson.dumps(index))
 
 
 async def version_status(exchange: Exchange) -> Answer:
     """A model's state, as TF Serving tells it."""
     state = "AVAILABLE" if await exchange.served.source.ready() else "UNLOADING"
-    about = {"version": exchange.served.model.version, "state": state}
+    about = {"version": exchange.served.settings.version, "state": state}
     status = {"error_code": "OK", "error_message": ""}
     return Answer(orjson.dumps({"model_version_status": [{**about, "status": status}]}))
 

@@ -16,12 +16,13 @@ import orjson
 
 from scoreveil.gateway import completions
 from scoreveil.gateway.completions import CHAT, UNLIKELY, ChatMessage, ChatRequest, CompletionForm, Request
-from scoreveil.gateway.config import Limits, Model, Upstream
+from scoreveil.gateway.config import Limits, Upstream
 from scoreveil.gateway.labels import NoLabel, label_scores
-from scoreveil.gateway.sources import Arrays, Source
+from scoreveil.gateway.opened import OpenedModel
+from scoreveil.gateway.sources import Source
 from scoreveil.gateway.upstream import UpstreamPool
 from scoreveil.inference_protocol.refusals import not_allowed
-from scoreveil.inference_protocol.tensors import TensorSpec
+from scoreveil.inference_protocol.tensors import Arrays, TensorSpec
 
 JSON = {"Content-Type": "application/json"}
 DATA, DONE = b"data:", b"[DONE]"
@@ -51,9 +52,9 @@ class LanguageQuery:
 class LanguageUpstream(Source[LanguageQuery]):
     """What both kinds have in common."""
 
-    def __init__(self, name: str, upstream: Upstream, limits: Limits) -> None:
-        self._name = name
-        self._model = upstream.model or name
+    def __init__(self, model: OpenedModel, upstream: Upstream, limits: Limits) -> None:
+        self._name = model.name
+        self._model = upstream.model or model.name
         self._prefix = "" if upstream.url.rstrip("/").endswith("/v1") else "/v1"
         self._pool = UpstreamPool(upstream, limits)
 
@@ -90,10 +91,10 @@ class LanguageUpstream(Source[LanguageQuery]):
 class LabelledUpstream(LanguageUpstream):
     """A language model that answers with one of a few labels, and a confidence where the client asks for logprobs."""
 
-    def __init__(self, name: str, model: Model, upstream: Upstream, limits: Limits) -> None:
-        super().__init__(name, upstream, limits)
+    def __init__(self, model: OpenedModel, upstream: Upstream, limits: Limits) -> None:
+        super().__init__(model, upstream, limits)
         (self._score,) = model.scores
-        self._labels, self._top = model.labels, upstream.top_logprobs
+        self._labels, self._top = model.settings.labels, upstream.top_logprobs
 
     def read(self, body: bytes, header: bytes | None) -> LanguageQuery:
         query = super().read(body, header)

@@ -5,9 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from scoreveil.gateway.loaded import LoadedModel, as_bytes, as_column, texts, tried
-from scoreveil.gateway.sources import Arrays
-from scoreveil.inference_protocol.tensors import DTYPES, Array, Datatype, TensorSpec
+from scoreveil.gateway.embedded_model import EmbeddedModel, as_bytes, as_column, tried
+from scoreveil.inference_protocol.tensors import DTYPES, Array, Arrays, Datatype, TensorSpec, texts
 from scoreveil.onnx_session import FLOATS, open_session
 
 TYPES: dict[str, Datatype] = {
@@ -19,7 +18,7 @@ TYPES: dict[str, Datatype] = {
 MAPS = ("seq(map(int64,tensor(float)))", "seq(map(string,tensor(float)))")  # what skl2onnx's ZipMap gives
 
 
-def load(path: Path, scores: tuple[str, ...]) -> LoadedModel:
+def load(path: Path, scores: tuple[str, ...]) -> EmbeddedModel:
     """The model in a file. The default name of `scores` stands for its one output of floating-point numbers."""
     session = open_session(path, threads=1)  # workers are processes: threads of theirs would only contend
     for given in session.get_inputs():
@@ -43,7 +42,7 @@ def load(path: Path, scores: tuple[str, ...]) -> LoadedModel:
         return {name: _array(given, keys.get(name)) for name, given in zip(wanted, found, strict=True)}
 
     named = next(iter(keys.values()), [])
-    return LoadedModel("onnxruntime", inputs, outputs, run, scores, tuple(str(key) for key in named))
+    return EmbeddedModel("onnxruntime", inputs, outputs, run, scores, tuple(str(key) for key in named))
 
 
 def _spec(given: Any) -> TensorSpec:

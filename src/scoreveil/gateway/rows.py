@@ -22,12 +22,13 @@ import numpy as np
 import orjson
 
 from scoreveil import record_bytes
-from scoreveil.gateway.config import Limits, Model, Upstream
-from scoreveil.gateway.sources import Arrays, Source
+from scoreveil.gateway.config import Limits, Upstream
+from scoreveil.gateway.opened import OpenedModel
+from scoreveil.gateway.sources import Source
 from scoreveil.gateway.upstream import UpstreamPool, versioned_path
 from scoreveil.inference_protocol.messages import NUMPY, fitted, parsed
 from scoreveil.inference_protocol.refusals import bad_request, not_allowed, too_many_rows
-from scoreveil.inference_protocol.tensors import DTYPES, NAMES, Array, TensorSpec, flattened, from_json
+from scoreveil.inference_protocol.tensors import DTYPES, NAMES, Array, Arrays, TensorSpec, flattened, from_json, texts
 
 JSON = {"Content-Type": "application/json"}
 FORMATS = {
@@ -65,10 +66,10 @@ class RowQuery:
 class RowSource(Source[RowQuery]):
     """A model server that takes rows of JSON at one path."""
 
-    def __init__(self, model: Model, upstream: Upstream, limits: Limits, path: str) -> None:
+    def __init__(self, model: OpenedModel, upstream: Upstream, limits: Limits, path: str) -> None:
         (self._score,) = model.scores
         self._inputs = model.inputs
-        self._most = limits.rows
+        self._max_rows = limits.rows
         self._path = path
         self._pool = UpstreamPool(upstream, limits)
 
@@ -98,8 +99,8 @@ class RowSource(Source[RowQuery]):
     def check_rows(self, rows: int) -> None:
         if not rows:
             raise bad_request("The request has no rows; send at least one.")
-        if rows > self._most:
-            raise too_many_rows(rows, self._most)
+        if rows > self._max_rows:
+            raise too_many_rows(rows, self._max_rows)
 
     async def infer(self, query: RowQuery, seconds: float) -> Arrays:
         asked = orjson.dumps(self.written(query))
@@ -146,13 +147,7 @@ def _cast(values: list[Any], spec: TensorSpec) -> Array:
 
 def _columns(query: RowQuery) -> Columns:
     """The inputs as they are written in JSON: BYTES are texts again, and a missing number is null."""
-    return {name: (_texts(array) if array.dtype == object else array).tolist() for name, array in query.tensors.items()}
-
-
-def _texts(array: Array) -> Array:
-    texts = np.empty(array.size, dtype=object)
-    texts[:] = [value.decode() for value in array.ravel()]
-    return texts.reshape(array.shape)
+    return {name: (texts(array) if array.dtype == object else array).tolist() for name, array in query.tensors.items()}
 
 
 def _rows(query: RowQuery) -> list[Any]:
@@ -187,7 +182,7 @@ class InvocationMessage(msgspec.Struct, forbid_unknown_fields=True):
 class MlflowUpstream(RowSource):
     """A model behind MLflow's scoring server."""
 
-    def __init__(self, model: Model, upstream: Upstream, limits: Limits) -> None:
+    def __init__(self, model: OpenedModel, upstream: Upstream, limits: Limits) -> None:
         super().__init__(model, upstream, limits, "/invocations")
         self._allowed = FORMATS[upstream.mlflow_format]
 
@@ -255,8 +250,8 @@ class PredictMessage(msgspec.Struct, forbid_unknown_fields=True):
 class TfServingUpstream(RowSource):
     """A model behind TF Serving."""
 
-    def __init__(self, name: str, model: Model, upstream: Upstream, limits: Limits) -> None:
-        self._status = versioned_path("/v1", name, upstream)
+    def __init__(self, model: OpenedModel, upstream: Upstream, limits: Limits) -> None:
+        self._status = versioned_path("/v1", model.name, upstream)
         super().__init__(model, upstream, limits, f"{self._status}:predict")
         self._signature = upstream.signature
 

@@ -30,8 +30,9 @@ from granian.server.mp import MPServer
 
 from scoreveil.gateway import config_file, logs, metrics
 from scoreveil.gateway.app import App
-from scoreveil.gateway.config import Config, ConfigError, Server
+from scoreveil.gateway.config import ConfigError, Server
 from scoreveil.gateway.ledger_link import load_keys
+from scoreveil.gateway.opened import OpenedConfig, open_config
 from scoreveil.gateway.shared_config import SharedConfig
 from scoreveil.gateway.worker import Worker, heartbeat, leave_with
 
@@ -51,8 +52,8 @@ class Setup:
     path: Path | None
     overrides: Mapping[str, Any]
 
-    def load(self) -> Config:
-        return config_file.load(self.path, self.overrides)
+    def open(self) -> OpenedConfig:
+        return open_config(config_file.load(self.path, self.overrides))
 
 
 def worker(shared: SharedConfig, folder: Path, parent: int, started: Server) -> App:
@@ -62,21 +63,20 @@ def worker(shared: SharedConfig, folder: Path, parent: int, started: Server) -> 
     return App(Worker(shared, folder, started))
 
 
-def run(setup: Setup, ready: Callable[[], None]) -> None:
+def run(setup: Setup, opened: OpenedConfig, ready: Callable[[], None]) -> None:
     """Serve until told to stop; `ready` is called once every worker accepts connections and is warm."""
-    config = setup.load()
-    settings = config.server
+    settings = opened.config.server
     check_ports(settings)
-    load_keys(config)  # which makes the secret
+    load_keys(opened)  # which makes the secret
     # workers start from nothing: threads of this process, such as the admin port's, do not survive a fork
     multiprocessing.set_start_method("spawn", force=True)
     folder = _scratch()
-    shared = SharedConfig.of(config)
+    shared = SharedConfig.of(opened)
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")  # workers are what runs in parallel; their threads would only contend
     metrics.use_folder(folder)
-    admin = Admin(config, shared)
-    server = _granian(config, folder)
+    admin = Admin(settings, shared)
+    server = _granian(settings, folder)
     server.on_startup(admin.start)
     announcing = threading.Thread(target=_announce, args=(folder, settings.workers, ready), name="ready", daemon=True)
     server.on_startup(announcing.start)
@@ -116,8 +116,7 @@ def _connections() -> dict[str, Any]:
     }
 
 
-def _granian(config: Config, folder: Path) -> Any:
-    settings = config.server
+def _granian(settings: Server, folder: Path) -> Any:
     return Supervisor(
         folder,
         "scoreveil",
@@ -140,7 +139,7 @@ def _granian(config: Config, folder: Path) -> Any:
 def _hang_up(setup: Setup, server: Any, shared: SharedConfig, folder: Path) -> None:
     """Read the configuration again and tell every worker; where it does not hold, everything stays as it was."""
     try:
-        shared.offer(setup.load())
+        shared.offer(setup.open())
     except (ValueError, OSError) as error:
         logs.failure("reload_failed", error, message=str(error) if isinstance(error, ConfigError) else "")
         return
@@ -262,8 +261,8 @@ def _reason(status: int | None) -> str:
 class Admin:
     """The admin port, in a thread of the main process."""
 
-    def __init__(self, config: Config, shared: SharedConfig) -> None:
-        self._config, self._shared = config, shared
+    def __init__(self, settings: Server, shared: SharedConfig) -> None:
+        self._settings, self._shared = settings, shared
         self._thread = threading.Thread(target=self._run, name="admin", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: Any = None
@@ -288,11 +287,10 @@ class Admin:
         from scoreveil.gateway import admin
 
         self._loop = asyncio.get_running_loop()
-        settings = self._config.server
         self._server = EmbeddedGranian(
-            admin.application(lambda: self._shared.good().config),
-            address=settings.admin_host,
-            port=settings.admin_port,
+            admin.application(lambda: self._shared.good().opened),
+            address=self._settings.admin_host,
+            port=self._settings.admin_port,
             interface=Interfaces.ASGINL,
             websockets=False,
             log_enabled=False,

@@ -2,8 +2,8 @@
 
 It may hold the address of a database, with its password: whatever kills the gateway, nothing of it stays behind.
 
-    main      shared.offer(config)        at SIGHUP: read and checked, not yet opened
-    workers   shared.offered()            open what it names, then `keep` it, or `reject` it
+    main      shared.offer(opened)        at SIGHUP: read and checked, with its veils
+    workers   shared.offered()            load the models that it names, then `keep` it, or `reject` it
               shared.good()               what a worker starts with: the last that was kept
 """
 
@@ -14,18 +14,18 @@ import tempfile
 from multiprocessing import reduction
 from typing import Any, NamedTuple
 
-from scoreveil.gateway.config import Config
+from scoreveil.gateway.opened import OpenedConfig
 
 PLACE = struct.Struct("<QQ")  # where an entry begins, and its length; entries are appended and never change
 GOOD, OFFERED = 0, PLACE.size
 
 
 class Version(NamedTuple):
-    """A configuration, and where it is: later ones have larger places."""
+    """An opened configuration, and where it is: later ones have larger places."""
 
     place: int
     length: int
-    config: Config
+    opened: OpenedConfig
 
 
 class SharedConfig:
@@ -35,11 +35,11 @@ class SharedConfig:
         self._file = file
 
     @classmethod
-    def of(cls, config: Config) -> "SharedConfig":
+    def of(cls, opened: OpenedConfig) -> "SharedConfig":
         with tempfile.TemporaryFile() as unnamed:
             shared = cls(os.dup(unnamed.fileno()))
         os.pwrite(shared._file, bytes(2 * PLACE.size), 0)
-        shared.offer(config)
+        shared.offer(opened)
         shared.keep(shared.offered())
         return shared
 
@@ -52,8 +52,8 @@ class SharedConfig:
     def offered(self) -> Version:
         return self._read(OFFERED)
 
-    def offer(self, config: Config) -> None:
-        entry = pickle.dumps(config)
+    def offer(self, opened: OpenedConfig) -> None:
+        entry = pickle.dumps(opened)
         place = os.fstat(self._file).st_size
         os.pwrite(self._file, entry, place)
         self._point(OFFERED, place, len(entry))

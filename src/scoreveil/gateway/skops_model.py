@@ -18,11 +18,11 @@ import numpy as np
 
 from scoreveil import storage
 from scoreveil.gateway.config import Model
-from scoreveil.gateway.loaded import LoadedModel, as_bytes, texts
-from scoreveil.gateway.sources import Arrays
-from scoreveil.inference_protocol.tensors import NAMES, Array, TensorSpec
+from scoreveil.gateway.embedded_model import EmbeddedModel, as_bytes
+from scoreveil.inference_protocol.tensors import NAMES, Array, Arrays, TensorSpec, texts
 from scoreveil.label_columns import check_values, yes_columns
 from scoreveil.mechanisms.guarantee import Malformed
+from scoreveil.shapes import Shape
 
 DISTANCES = (
     "BrayCurtis Canberra Chebyshev Dice Euclidean Hamming Haversine Jaccard Mahalanobis Manhattan Minkowski "
@@ -85,7 +85,7 @@ TRUSTED = [
 ]
 
 
-def load(path: Path, model: Model) -> LoadedModel:
+def load(path: Path, shape: Shape, settings: Model) -> EmbeddedModel:
     """The classifier in a file, checked."""
     classifier = read(path)
     if not hasattr(classifier, "predict_proba"):
@@ -97,7 +97,6 @@ def load(path: Path, model: Model) -> LoadedModel:
     if classes is None:
         raise ValueError(f"{path.name} holds a {type(classifier).__name__} that was not trained.")
     several = not isinstance(classes, np.ndarray) or classes.ndim != 1 or _many_labels(classifier)
-    shape = model.bare_veil.shape
     if several != shape.has_labels:
         holds = f"{path.name} holds a {type(classifier).__name__} of"
         if several:
@@ -106,8 +105,8 @@ def load(path: Path, model: Model) -> LoadedModel:
     if shape.is_column and len(classes) != 2:
         raise ValueError(f"{path.name} has {len(classes)} classes; one column is for two.")
     check_values(classes)
-    (score,) = model.scores
-    inputs = model.inputs or (_input(classifier),)
+    (score,) = settings.scores
+    inputs = settings.inputs or (_input(classifier),)
     names = _column_names(classifier, inputs, path)
 
     def run(arrays: Arrays, wanted: list[str]) -> Arrays:
@@ -127,7 +126,7 @@ def load(path: Path, model: Model) -> LoadedModel:
     if not several:  # of many labels the scores themselves tell which are on
         kind = NAMES[_labels(classes, np.zeros(1, dtype=int)).dtype]
         outputs["label"] = TensorSpec("label", kind, (-1,))
-    return LoadedModel("sklearn", inputs, outputs, run, (score,), told)
+    return EmbeddedModel("sklearn", inputs, outputs, run, (score,), told)
 
 
 def read(path: Path) -> Any:

@@ -12,13 +12,14 @@ from typing import Any
 import orjson
 
 from scoreveil import secret_file, typed
-from scoreveil.gateway.config import Limits, Model, Upstream
+from scoreveil.gateway.config import Limits, Upstream
 from scoreveil.gateway.http_client import Headers, HttpClient, HttpFault, OtherStatus, TooLarge
+from scoreveil.gateway.opened import OpenedModel
 from scoreveil.gateway.probabilities import declared
-from scoreveil.gateway.sources import Arrays, TensorQuery, TensorSource
+from scoreveil.gateway.sources import TensorQuery, TensorSource
 from scoreveil.inference_protocol import messages
 from scoreveil.inference_protocol.refusals import Refusal, model_too_slow, upstream_failed
-from scoreveil.inference_protocol.tensors import TensorSpec
+from scoreveil.inference_protocol.tensors import Arrays, TensorSpec
 
 READY_SECONDS = 2.0
 
@@ -112,9 +113,9 @@ def versioned_path(prefix: str, name: str, upstream: Upstream) -> str:
 class TensorUpstream(TensorSource):
     """An upstream that speaks the Open Inference Protocol: MLServer, Triton, KServe."""
 
-    def __init__(self, name: str, model: Model, upstream: Upstream, limits: Limits) -> None:
-        super().__init__(name, model, limits, model.inputs)
-        self._path = versioned_path("/v2", name, upstream)
+    def __init__(self, model: OpenedModel, upstream: Upstream, limits: Limits) -> None:
+        super().__init__(model, limits)
+        self._path = versioned_path("/v2", model.name, upstream)
         self._infer = f"{self._path}/infer"
         self._binary = upstream.binary
         self._pool = UpstreamPool(upstream, limits)
