@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scoreveil.cli import options
+from scoreveil.extras import needs
 from scoreveil.mechanisms.guarantee import Guarantee
 
 if TYPE_CHECKING:  # the gateway wing brings granian and starlette; only those who serve need them
@@ -64,23 +65,21 @@ def serve(
     Speaks the Open Inference Protocol (KServe, Triton, MLServer), and OpenAI's for language models. Send SIGHUP to
     reload the configuration.
     """
-    given = {"server/host": host, "server/port": port, "server/grpc_port": grpc_port}
-    given |= {"server/admin_port": admin_port, "server/workers": workers}
-    overrides: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    settings = {"server/host": host, "server/port": port, "server/grpc_port": grpc_port}
+    settings |= {"server/admin_port": admin_port, "server/workers": workers}
+    overrides = _given(settings)
+    of_model = _given({"veil": fitted, "outputs": outputs, "shape": shape, "epsilon": epsilon})
     if demo:
-        overrides |= _table("digits", DEMO if epsilon is None else {**DEMO, "epsilon": epsilon})
+        overrides |= _table("digits", DEMO | _given({"epsilon": epsilon}))
     if model is not None:
-        overrides |= _table(_model_name(model), _model(model, epsilon, fitted, {"outputs": outputs, "shape": shape}))
-    elif outputs is not None or shape is not None:
-        option = "--shape" if outputs is None else "--outputs"
-        raise ValueError(f"{option} needs a MODEL to apply to; in a --config file it stands in the model's table.")
-    elif fitted is not None:
-        raise ValueError("--veil needs a MODEL to apply to; in a --config file it stands in the model's table.")
-    elif epsilon is not None and not demo:
-        raise ValueError("--epsilon needs a MODEL to apply to; in a --config file epsilon stands in the model's table.")
-    if not overrides.keys() - given.keys() and config is None:
+        overrides |= _table(_model_name(model), _model(model, of_model))
+    elif of_model.keys() - ({"epsilon"} if demo else set()):
+        option = next(iter(of_model))
+        raise ValueError(f"--{option} needs a MODEL to apply to; in a --config file it stands in the model's table.")
+    elif config is None and not demo:
         raise ValueError("There is nothing to serve. Name a MODEL or a --config file, or add --demo.")
-    server = _gateway()
+    with needs("serve"):
+        from scoreveil.gateway import server
     from scoreveil.gateway import startup_checks
 
     setup = server.Setup(config, overrides)
@@ -91,30 +90,24 @@ def serve(
     server.run(setup, opened, lambda: typer.echo(ready))
 
 
-def _gateway() -> Any:
-    try:
-        from scoreveil.gateway import server
-    except ModuleNotFoundError as error:
-        message = f"The gateway needs {error.name}: pip install 'scoreveil[serve]'"
-        raise ModuleNotFoundError(message, name=error.name) from None
-    return server
+def _given(settings: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def _table(name: str, settings: dict[str, Any]) -> dict[str, Any]:
     return {f"models/{name}/{key}": value for key, value in settings.items()}
 
 
-def _model(path: Path, epsilon: float | None, fitted: Path | None, told: dict[str, str | None]) -> dict[str, Any]:
+def _model(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
     kind = path.suffix.removeprefix(".")
     if kind not in ("onnx", "skops"):
         raise ValueError(f"{path.name} cannot be served: its name ends in neither .onnx nor .skops.")
     if not path.is_file():
         raise ValueError(f"There is no model file {path}.")
-    if (epsilon is None) == (fitted is None):
+    if ("epsilon" in settings) == ("veil" in settings):
         raise ValueError("Give either a fitted --veil, or --epsilon, such as 2.")
-    shown = {"epsilon": epsilon} if fitted is None else {"veil": str(fitted.absolute())}
-    given = {key: value for key, value in told.items() if value is not None}
-    return {kind: str(path.absolute()), **shown, **given}
+    paths = {name: str(value.absolute()) for name, value in settings.items() if isinstance(value, Path)}
+    return {kind: str(path.absolute()), **settings, **paths}
 
 
 def _model_name(path: Path) -> str:

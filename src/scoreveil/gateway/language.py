@@ -35,18 +35,16 @@ class LanguageQuery:
 
     form: CompletionForm
     request: Request
-    prompt: Any
-    words: str  # what near-duplicates share
     text: str | None = None
     finish: str = "stop"
     usage: dict[str, int] = field(default_factory=dict)
     rows: int = 1
 
     def records(self) -> list[bytes]:
-        return [completions.record_of(self.form, self.prompt)]
+        return [completions.record_of(self.form, self.request.question)]
 
     def inputs(self) -> list[Any]:
-        return [np.array([self.words], dtype=object)]
+        return [np.array([completions.likeness(self.request.question)], dtype=object)]
 
 
 class LanguageUpstream(Source[LanguageQuery]):
@@ -59,9 +57,7 @@ class LanguageUpstream(Source[LanguageQuery]):
         self._pool = UpstreamPool(upstream, limits)
 
     def read(self, body: bytes, header: bytes | None) -> LanguageQuery:
-        form, request = completions.read(body)
-        prompt = form.prompt(request)
-        return LanguageQuery(form, request, prompt, completions.likeness(prompt))
+        return LanguageQuery(*completions.read(body))
 
     async def _ask(self, query: LanguageQuery, more: dict[str, Any], seconds: float) -> dict[str, Any]:
         """The one choice of the server's answer."""
@@ -77,7 +73,7 @@ class LanguageUpstream(Source[LanguageQuery]):
         return dict(choice)
 
     def _asked(self, query: LanguageQuery, more: dict[str, Any]) -> tuple[str, bytes]:
-        tree = {"model": self._model, query.form.holds: query.prompt, **more}
+        tree = {"model": self._model, query.form.holds: query.request.question, **more}
         return f"{self._prefix}{query.form.path}", orjson.dumps(tree)
 
     async def ready(self) -> bool:
@@ -111,21 +107,21 @@ class LabelledUpstream(LanguageUpstream):
         except (ValueError, LookupError, TypeError, AttributeError):
             raise self._pool.malformed() from None
         query.text, query.finish = self._labels[int(scores.argmax())], "stop"
-        return {} if query.form.wanted(query.request) is None else {self._score: scores}
+        return {} if query.request.top is None else {self._score: scores}
 
     def write(self, query: LanguageQuery, outputs: Arrays) -> tuple[bytes, int]:
-        logprobs, count = None, query.form.wanted(query.request)
+        logprobs, count = None, query.request.top
         if count is not None:
             (veiled,) = outputs[self._score]
             ranked = [(self._labels[i], _logarithm(veiled[i])) for i in np.argsort(-veiled, kind="stable")]
             logprobs = query.form.logprobs(ranked, count)
-        return orjson.dumps(query.form.answer(self._name, query.text, query.finish, query.usage, logprobs)), 0
+        return query.form.answer(self._name, query.text, query.finish, query.usage, logprobs), 0
 
     async def declared(self) -> tuple[Sequence[TensorSpec], Sequence[TensorSpec]]:
         """The labels' scores, once a trial has shown that the server gives logprobs."""
         request = ChatRequest(model=self._name, messages=[ChatMessage("user", TRIAL)])
         with contextlib.suppress(NoLabel):  # whether the model follows its prompts is not for a trial to tell
-            await self.infer(LanguageQuery(CHAT, request, CHAT.prompt(request), ""), TRIAL_SECONDS)
+            await self.infer(LanguageQuery(CHAT, request), TRIAL_SECONDS)
         return (), (TensorSpec(self._score, "FP64", (-1, len(self._labels))),)
 
 
@@ -134,7 +130,7 @@ class TextUpstream(LanguageUpstream):
 
     def read(self, body: bytes, header: bytes | None) -> LanguageQuery:
         query = super().read(body, header)
-        if query.form.wanted(query.request) is not None:
+        if query.request.top is not None:
             raise not_allowed("This model has no labels, so it gives no logprobs; leave logprobs out.")
         return query
 
@@ -148,7 +144,7 @@ class TextUpstream(LanguageUpstream):
         return {}
 
     def write(self, query: LanguageQuery, outputs: Arrays) -> tuple[bytes, int]:
-        return orjson.dumps(query.form.answer(self._name, query.text, query.finish, query.usage)), 0
+        return query.form.answer(self._name, query.text, query.finish, query.usage), 0
 
     async def stream(self, query: LanguageQuery, seconds: float) -> AsyncGenerator[bytes, None]:
         """The answer in parts, as server-sent events. What is refused is refused before the first of them."""
@@ -172,13 +168,13 @@ class TextUpstream(LanguageUpstream):
         path, body = self._asked(query, more)
         head, first = form.head(form.piece, self._name), True
         async for line in self._pool.lines(path, body, JSON, seconds):
-            if not line.startswith(DATA) or not (said := line.removeprefix(DATA).strip()):
+            if not line.startswith(DATA) or not (data := line.removeprefix(DATA).strip()):
                 continue
-            if said == DONE:
+            if data == DONE:
                 yield _event(DONE)
                 return
             try:
-                tree = orjson.loads(said)
+                tree = orjson.loads(data)
                 choices = [] if tree is None else tree["choices"]
                 for choice in choices:
                     text = _text(form.next_text(choice)) or ""
@@ -194,19 +190,19 @@ class TextUpstream(LanguageUpstream):
 
 
 def _sampling(request: Request) -> dict[str, Any]:
-    given = {name: getattr(request, name, None) for name in completions.PASSED}
-    return {name: value for name, value in given.items() if value is not None}
+    settings = {name: getattr(request, name, None) for name in completions.PASSED}
+    return {name: value for name, value in settings.items() if value is not None}
 
 
-def _text(said: Any) -> str | None:
-    if said is not None and not isinstance(said, str):
+def _text(value: object) -> str | None:
+    if value is not None and not isinstance(value, str):
         raise TypeError("A text is expected.")
-    return said
+    return value
 
 
 def _logarithm(probability: float) -> float:
     return math.log(probability) if probability > 0 else UNLIKELY
 
 
-def _event(said: bytes) -> bytes:
-    return b"data: " + said + b"\n\n"
+def _event(data: bytes) -> bytes:
+    return b"data: " + data + b"\n\n"
