@@ -455,7 +455,7 @@ def test_serve_says_where_secret_and_ledger_are_and_whether_they_are_new(
 ) -> None:
     layers(tmp_path, last="Softmax", columns=3)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("scoreveil.gateway.server.run", lambda setup, opened, ready: None)
+    monkeypatch.setattr("scoreveil.gateway.server.run", lambda opened, reopen, ready: None)
     secret, ledger = tmp_path / "scoreveil.secret", tmp_path / "scoreveil-ledger.db"
     serve(Path("m.onnx"), epsilon=2.0)
     said = capsys.readouterr().out

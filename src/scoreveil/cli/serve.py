@@ -79,15 +79,17 @@ def serve(
     elif config is None and not demo:
         raise ValueError("There is nothing to serve. Name a MODEL or a --config file, or add --demo.")
     with needs("serve"):
-        from scoreveil.gateway import server
-    from scoreveil.gateway import startup_checks
+        from scoreveil.gateway import config_file, server, startup_checks
+        from scoreveil.gateway.opened import open_config
 
-    setup = server.Setup(config, overrides)
-    opened = setup.open()
+    def read() -> "OpenedConfig":
+        return open_config(config_file.load(config, overrides))
+
+    opened = read()
     server.check_ports(opened.config.server)  # before models are loaded, which takes a while
     _say(opened, startup_checks.before_serving(opened), startup_checks.places(opened))
     ready = f"Ready    {_address(opened.config.server)} accepts requests."
-    server.run(setup, opened, lambda: typer.echo(ready))
+    server.run(opened, read, lambda: typer.echo(ready))
 
 
 def _given(settings: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,6 @@ import ipaddress
 import math
 import re
 from collections.abc import Callable
-from dataclasses import asdict
 from functools import partial
 from importlib.resources import files
 from typing import Any
@@ -27,7 +26,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from scoreveil.gateway import metrics, openapi
-from scoreveil.gateway.opened import OpenedConfig
+from scoreveil.gateway.opened import OpenedConfig, OpenedModel
 from scoreveil.mechanisms.mechanism import DEFAULT_MECHANISM, Mechanism, make
 from scoreveil.veil import Veil
 
@@ -35,8 +34,8 @@ WARNING = (
     b"# HELP scoreveil_warning What whoever runs the gateway should know.\n# TYPE scoreveil_warning gauge\n"
     b'scoreveil_warning{reason="no_keys"} %d\n'
 )
-MOST_CLASSES = 64
-MOST_BYTES = 16384
+MAX_CLASSES = 64
+MAX_BYTES = 16384
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -116,33 +115,31 @@ async def _openapi(request: Request, load: Callable[[], OpenedConfig]) -> Respon
 async def _state(request: Request, load: Callable[[], OpenedConfig]) -> Response:
     """What each model is set to, and what was counted."""
     models = load().models
-    counted = {state.model: asdict(state) for state in metrics.states(models)}
-    shown = []
-    for name, model in models.items():
-        veil = model.veil
-        if veil is None:
-            nothing = dict.fromkeys(("epsilon", "mechanism", "keep", "classes", "memory", "remembers"))
-            shown.append({**counted[name], **nothing})
-            continue
-        settings = {
-            "epsilon": _finite(veil.epsilon),
-            "mechanism": "fitted" if veil.mechanism.is_fitted else veil.mechanism.name,
-            "keep": getattr(veil.mechanism, "keep", None),
-            # of a fitted veil that the playground can try
-            "classes": veil.mechanism.classes if _can_be_tried(veil.mechanism) else None,
-            "memory": model.memory_words(),
-            "remembers": model.memory is not None,
-        }
-        shown.append({**counted[name], **settings})
-    return _json({"models": shown})
+    states = metrics.states(models)
+    return _json({"models": [states[name] | _settings(model) for name, model in models.items()]})
+
+
+def _settings(model: OpenedModel) -> dict[str, object]:
+    veil = model.veil
+    if veil is None:
+        return dict.fromkeys(("epsilon", "mechanism", "keep", "classes", "memory", "remembers"))
+    return {
+        "epsilon": _finite(veil.epsilon),
+        "mechanism": "fitted" if veil.mechanism.is_fitted else veil.mechanism.name,
+        "keep": getattr(veil.mechanism, "keep", None),
+        # of a fitted veil that the playground can try
+        "classes": veil.mechanism.classes if _can_be_tried(veil.mechanism) else None,
+        "memory": model.memory_words(),
+        "remembers": model.memory is not None,
+    }
 
 
 async def _playground(request: Request, load: Callable[[], OpenedConfig]) -> Response:
     """Veil one typed score vector, and say what is promised."""
     try:
         declared = request.headers.get("content-length", "")
-        if not declared.isdecimal() or len(declared) > 9 or int(declared) > MOST_BYTES:
-            raise ValueError(f"The request is larger than {MOST_BYTES} bytes.")
+        if not declared.isdecimal() or len(declared) > 9 or int(declared) > MAX_BYTES:
+            raise ValueError(f"The request is larger than {MAX_BYTES} bytes.")
         return _json(_veiled(orjson.loads(await request.body()), load))
     except orjson.JSONDecodeError:
         return _json({"error": "The request is not JSON."}, 400)
@@ -154,8 +151,8 @@ async def _playground(request: Request, load: Callable[[], OpenedConfig]) -> Res
 
 def _veiled(asked: dict[str, Any], load: Callable[[], OpenedConfig]) -> dict[str, Any]:
     scores = np.asarray(asked.pop("scores"), dtype=np.float64)
-    if scores.ndim != 1 or not 2 <= len(scores) <= MOST_CLASSES:
-        raise ValueError(f"Send one list of 2 to {MOST_CLASSES} scores.")
+    if scores.ndim != 1 or not 2 <= len(scores) <= MAX_CLASSES:
+        raise ValueError(f"Send one list of 2 to {MAX_CLASSES} scores.")
     if not (np.isfinite(scores).all() and (scores >= 0).all() and scores.sum() > 0):
         raise ValueError("Scores are numbers >= 0 with a positive sum.")
     scores /= scores.sum()
@@ -193,7 +190,7 @@ def _fitted(opened: OpenedConfig, name: str) -> Mechanism:
 
 def _can_be_tried(mechanism: Mechanism) -> bool:
     """Whether it was fitted, for one score vector of not too many classes."""
-    return mechanism.classes is not None and mechanism.classes <= MOST_CLASSES and mechanism.together == 1
+    return mechanism.classes is not None and mechanism.classes <= MAX_CLASSES and mechanism.together == 1
 
 
 def _finite(number: float | None) -> float | None:

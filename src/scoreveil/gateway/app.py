@@ -12,7 +12,7 @@ import re
 import secrets
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
 
@@ -73,12 +73,6 @@ class Gateway:
         self._ready = (-math.inf, False)
         self._asking = asyncio.Lock()
 
-    def limit_requests(self, exchange: Exchange) -> None:
-        self._limit(exchange, "requests", 1)
-
-    def limit_rows(self, exchange: Exchange, rows: int) -> None:
-        self._limit(exchange, "rows", rows)
-
     def epsilon_limit(self, client: str) -> float:
         """What all fresh answers to the client may add up to; 0: no limit."""
         return self._of_client(client, "epsilon") or 0.0
@@ -88,7 +82,7 @@ class Gateway:
         own: float | None = getattr(self._clients.get(client), key, None)
         return getattr(self.config.limits, key) if own is None else own
 
-    def _limit(self, exchange: Exchange, what: str, count: int) -> None:
+    def limit(self, exchange: Exchange, what: Literal["requests", "rows"], count: int) -> None:
         """Take tokens, or refuse with 429 and the time to wait. Without keys, each address is a client."""
         rate = self._of_client(exchange.client, f"{what}_per_second")
         if rate is None:
@@ -107,11 +101,11 @@ class Gateway:
                 checks = [served.source.ready() for served in self.models.values()]
                 if self.ledger is not None:
                     checks.append(self.ledger.ready())
-                found = False
+                is_ready = False
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(READY_WITHIN):
-                        found = all(await asyncio.gather(*checks))
-                self._ready = (time.monotonic(), found)
+                        is_ready = all(await asyncio.gather(*checks))
+                self._ready = (time.monotonic(), is_ready)
             return self._ready[1]
 
     async def close(self) -> None:
@@ -147,7 +141,7 @@ class App:
                 message = f"This path takes {route.method} alone."
                 raise Refusal(405, message, "method", {"allow": route.method})
             if not route.open:
-                gateway.limit_requests(exchange)
+                gateway.limit(exchange, "requests", 1)
             answer = await _handled(route, exchange)
             if answer.parts is not None:
                 await _stream(send, receive, answer.parts)
@@ -169,11 +163,11 @@ class App:
                     logs.event("request", model=exchange.model, client=exchange.client, **numbers)
 
 
-def _headers(given: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+def _headers(pairs: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
     """Headers by name. One that decides something comes once: of two, another server might have read the other."""
-    headers = dict(given)
-    if len(headers) != len(given):
-        names = [name for name, _ in given]
+    headers = dict(pairs)
+    if len(headers) != len(pairs):
+        names = [name for name, _ in pairs]
         for name in ONCE:
             if names.count(name) > 1:
                 raise Refusal(400, f"The header {name.decode()} came twice; send it once.", "malformed", CLOSED)
@@ -189,8 +183,8 @@ def _not_served(path: str, gateway: Gateway) -> Refusal:
     """404: no model has this name, or the path is none of a model's."""
     if path.rstrip("/") == "/v2/models":
         return Refusal(404, "This path is not served; POST /v2/repository/index lists the models.", "not_found")
-    found = MODEL_PATH.match(path)
-    if found is None or found[1] in gateway.routes:
+    model = MODEL_PATH.match(path)
+    if model is None or model[1] in gateway.routes:
         return not_found()
     message = "There is no model of this name for this protocol; POST /v2/repository/index lists those that there are."
     return Refusal(404, message, "not_found")
@@ -226,10 +220,8 @@ async def _handled(route: ServedRoute, exchange: Exchange) -> Answer:
 
 
 async def _refuse(send: Send, openai: bool, exchange: Exchange, refusal: Refusal, start: float) -> None:
-    said: Any = refusal.message
-    if openai:
-        said = {"message": refusal.message, "type": refusal.reason, "param": None, "code": refusal.reason}
-    body = orjson.dumps({"error": said})
+    about = {"message": refusal.message, "type": refusal.reason, "param": None, "code": refusal.reason}
+    body = orjson.dumps({"error": about if openai else refusal.message})
     if isinstance(refusal, StreamBroken):  # the answer has begun
         await send({"type": "http.response.body", "body": b"data: " + body + b"\n\n"})
     else:

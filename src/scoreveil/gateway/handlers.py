@@ -27,8 +27,8 @@ Headers = dict[bytes, bytes]
 EXTENSIONS = ["binary_tensor_data", "classification", "model_configuration"]
 SERVER = orjson.dumps({"name": "scoreveil", "version": __version__, "extensions": EXTENSIONS})
 READERS = ThreadPoolExecutor(max_workers=2, thread_name_prefix="reading")  # of long requests, so many at a time
-LONGEST_KEY = 255  # bytes of an Idempotency-Key
-LONGEST_NUMBER = 20  # digits of a Content-Length
+MAX_KEY = 255  # bytes of an Idempotency-Key
+MAX_DIGITS = 20  # digits of a Content-Length
 
 
 class Answer(NamedTuple):
@@ -189,7 +189,7 @@ async def _read(exchange: Exchange, body: bytes) -> Any:
         query = source.read(body, header)
     else:  # beside the loop, so that the others are not kept waiting
         query = await asyncio.get_running_loop().run_in_executor(READERS, source.read, body, header)
-    exchange.gateway.limit_rows(exchange, query.rows)
+    exchange.gateway.limit(exchange, "rows", query.rows)
     return query
 
 
@@ -208,8 +208,8 @@ def _idempotency(exchange: Exchange) -> bytes | None:
     key = exchange.headers.get(b"idempotency-key")
     if key is None:
         return None
-    if not 0 < len(key) <= LONGEST_KEY:
-        raise bad_request(f"The Idempotency-Key has {len(key)} bytes; 1 to {LONGEST_KEY} are allowed.")
+    if not 0 < len(key) <= MAX_KEY:
+        raise bad_request(f"The Idempotency-Key has {len(key)} bytes; 1 to {MAX_KEY} are allowed.")
     return request_digest(exchange.client, key)
 
 
@@ -220,7 +220,7 @@ async def _body(exchange: Exchange, take: Callable[[int], bool]) -> bytes:
     if exchange.headers.get(b"content-encoding", b"identity") != b"identity":
         raise Refusal(415, "The body has a Content-Encoding; send it plain.", "encoding")
     declared = exchange.headers.get(b"content-length", b"0")
-    if not declared.isdigit() or len(declared) > LONGEST_NUMBER:
+    if not declared.isdigit() or len(declared) > MAX_DIGITS:
         raise bad_request("The Content-Length is not a number of bytes.")
     if int(declared) > most:
         raise _too_large(most)

@@ -5,11 +5,12 @@ A connection is used again only if nothing but one complete answer came over it;
 """
 
 import asyncio
+import contextlib
 import socket
 import ssl
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 from urllib.parse import quote, urlsplit
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
@@ -142,16 +143,11 @@ class _Connection(asyncio.Protocol):
         self.is_idle = False
         self._transport.writelines((head, body))
 
-    async def read_into(self, reader: AnswerReader, deadline: float) -> None:
-        """Read what comes next. HttpFault, TimeoutError: nothing does, or it is no answer."""
+    async def read_into(self, reader: AnswerReader) -> None:
+        """Read what comes next. HttpFault: nothing does, or it is no answer."""
         if not self._unread and self.is_open:
-            loop = asyncio.get_running_loop()
-            self._news = loop.create_future()
-            timer = loop.call_at(deadline, self._wake, TimeoutError())  # which costs less than `asyncio.timeout`
-            try:
-                await self._news
-            finally:
-                timer.cancel()
+            self._news = asyncio.get_running_loop().create_future()
+            await self._news
         if self._error is not None:
             raise HttpFault
         if not self._unread:
@@ -179,13 +175,9 @@ class _Connection(asyncio.Protocol):
         self.is_open = False
         self._transport.abort()
 
-    def _wake(self, fault: Exception | None = None) -> None:
-        if self._news is None or self._news.done():
-            return
-        if fault is None:
+    def _wake(self) -> None:
+        if self._news is not None and not self._news.done():
             self._news.set_result(None)
-        else:
-            self._news.set_exception(fault)
 
 
 class HttpClient:
@@ -216,25 +208,27 @@ class HttpClient:
             TimeoutError: It is not complete in so many seconds, from connecting to the last byte.
             HttpFault, OSError: There is none.
         """
-        deadline = asyncio.get_running_loop().time() + seconds
-        connection, reader = await self._asked(method, path, headers, body, deadline), AnswerReader(self._limit)
-        try:
-            while not reader.is_over:
-                await connection.read_into(reader, deadline)
-            return HttpAnswer(reader.status, reader.headers, reader.taken())
-        finally:
-            self._give_back(connection, reader)
+        async with asyncio.timeout(seconds):
+            connection, reader = await self._asked(method, path, headers, body), AnswerReader(self._limit)
+            try:
+                while not reader.is_over:
+                    await connection.read_into(reader)
+            finally:
+                self._give_back(connection, reader)
+        return HttpAnswer(reader.status, reader.headers, reader.taken())
 
     async def lines(
         self, path: str, seconds: float, headers: Mapping[str, str], body: bytes
     ) -> AsyncGenerator[bytes, None]:
         """The lines of an answer to a POST, as they come. Errors are those of `ask`, and OtherStatus."""
         deadline = asyncio.get_running_loop().time() + seconds
-        connection, reader = await self._asked("POST", path, headers, body, deadline), AnswerReader(self._limit)
+        async with asyncio.timeout_at(deadline):
+            connection, reader = await self._asked("POST", path, headers, body), AnswerReader(self._limit)
         try:
             rest = b""
             while not reader.is_over:
-                await connection.read_into(reader, deadline)
+                async with asyncio.timeout_at(deadline):
+                    await connection.read_into(reader)
                 *lines, rest = (rest + reader.taken()).split(b"\n")
                 for line in lines:
                     yield line
@@ -248,27 +242,18 @@ class HttpClient:
         while self._idle:
             self._idle.pop().close()
 
-    async def _asked(
-        self, method: str, path: str, headers: Mapping[str, str], body: bytes, deadline: float
-    ) -> _Connection:
+    async def _asked(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> _Connection:
         """A connection over which the request was sent, once there is room for one."""
         if (method, path) not in self._starts:
             target = quote(f"{self._path}{path}", safe=SAFE)
             self._starts[method, path] = f"{method} {target} HTTP/1.1\r\n".encode("ascii") + self._shared
         head = b"%s%sContent-Length: %d\r\n\r\n" % (self._starts[method, path], _written(headers), len(body))
-        if self._room.locked():
-            async with asyncio.timeout_at(deadline):
-                await self._room.acquire()
-        else:
-            await self._room.acquire()  # which does not wait
-        connection = self._kept()
-        if connection is None:
-            try:
-                async with asyncio.timeout_at(deadline):
-                    connection = await self._connect()
-            except BaseException:
-                self._room.release()
-                raise
+        await self._room.acquire()
+        try:
+            connection = self._kept() or await self._connect()
+        except BaseException:
+            self._room.release()
+            raise
         connection.send(head, body)
         return connection
 
@@ -295,19 +280,20 @@ class HttpClient:
         """A connection to the first of the host's addresses that takes one."""
         loop = asyncio.get_running_loop()
         name = self._host.rstrip(".") if self._ssl else None
-        found = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
-        for left, address in reversed(list(enumerate(reversed(found)))):
-            host = str(address[4][0])
-            try:
-                async with asyncio.timeout(NEXT_ADDRESS if left else None):
-                    made = await loop.create_connection(
-                        _Connection, host, self._port, ssl=self._ssl, server_hostname=name
-                    )
-                    return made[1]
-            except OSError:  # a TimeoutError too
-                if not left:
-                    raise
-        raise OSError("The host has no address.")
+        *others, last = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+
+        async def connected(address: Any) -> _Connection:
+            host = address[4][0]
+            _, connection = await loop.create_connection(
+                _Connection, host, self._port, ssl=self._ssl, server_hostname=name
+            )
+            return connection
+
+        for address in others:
+            with contextlib.suppress(OSError):  # a TimeoutError too
+                async with asyncio.timeout(NEXT_ADDRESS):
+                    return await connected(address)
+        return await connected(last)
 
 
 def _written(headers: Mapping[str, str]) -> bytes:

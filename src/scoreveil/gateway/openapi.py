@@ -6,7 +6,7 @@ import msgspec
 
 from scoreveil import __version__
 from scoreveil.gateway.config import Config
-from scoreveil.gateway.handlers import LONGEST_KEY
+from scoreveil.gateway.handlers import MAX_KEY
 from scoreveil.gateway.routes import ServedRoute, route_table
 from scoreveil.inference_protocol.messages import RequestMessage
 
@@ -34,7 +34,7 @@ STATUSES = {
 IDEMPOTENCY_KEY = {
     "name": "Idempotency-Key",
     "in": "header",
-    "schema": {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY},
+    "schema": {"type": "string", "minLength": 1, "maxLength": MAX_KEY},
 }
 
 

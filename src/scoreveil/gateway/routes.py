@@ -61,11 +61,15 @@ INVOKE = ServedRoute("POST", handlers.infer, "Veiled scores, as MLflow gives the
 STATUS = ServedRoute("GET", handlers.version_status, "The model's state", OBJECT)
 PREDICT = ServedRoute("POST", handlers.infer, "Veiled scores, as TF Serving gives them", PREDICTIONS, PredictMessage)
 LANGUAGE = {  # one of these for all language models: the request names its model
-    "/v1/models": ServedRoute("GET", handlers.language_models, "The language models", OBJECT),
-    "/v1/chat/completions": ServedRoute("POST", handlers.chat, "A label and its confidence", CHOICES, ChatRequest),
-    "/v1/completions": ServedRoute("POST", handlers.complete, "The older form of it", CHOICES, CompletionRequest),
+    "/v1/models": ServedRoute("GET", handlers.language_models, "The language models", OBJECT, openai_errors=True),
+    "/v1/chat/completions": ServedRoute(
+        "POST", handlers.chat, "A label and its confidence", CHOICES, ChatRequest, openai_errors=True
+    ),
+    "/v1/completions": ServedRoute(
+        "POST", handlers.complete, "The older form of it", CHOICES, CompletionRequest, openai_errors=True
+    ),
 }
-LANGUAGE_MODEL = ServedRoute("GET", handlers.language_model, "The language model", OBJECT)
+LANGUAGE_MODEL = ServedRoute("GET", handlers.language_model, "The language model", OBJECT, openai_errors=True)
 
 
 def route_table(models: Mapping[str, Model]) -> dict[str, ServedRoute]:
@@ -73,20 +77,20 @@ def route_table(models: Mapping[str, Model]) -> dict[str, ServedRoute]:
     table = {"/v2": SERVER, "/v2/": SERVER, "/v2/health/live": LIVE, "/v2/health/ready": READY}
     table["/v2/repository/index"] = INDEX
     for name, model in models.items():
-        if model.upstream is not None and model.upstream.protocol == "mlflow":
-            found = {"/invocations": INVOKE, "/ping": READY, "/health": READY}
-        elif model.upstream is not None and model.upstream.protocol == "tfserving":
-            found = _both(f"/v1/models/{name}", model, {"": STATUS, ":predict": PREDICT})
-        elif model.is_language:
-            table |= {path: replace(route, openai_errors=True) for path, route in LANGUAGE.items()}
-            found = {f"/v1/models/{name}": replace(LANGUAGE_MODEL, openai_errors=True)}
-        else:
-            ends = {"": METADATA, "/ready": MODEL_READY, "/config": CONFIG, "/infer": INFER}
-            found = _both(f"/v2/models/{name}", model, ends)
-        table |= {path: replace(route, model=name) for path, route in found.items()}
+        if model.is_language:
+            table |= LANGUAGE
+        table |= {path: replace(route, model=name) for path, route in _routes(name, model).items()}
     return table
 
 
-def _both(path: str, model: Model, ends: Mapping[str, ServedRoute]) -> dict[str, ServedRoute]:
-    """With the version and without."""
-    return {f"{base}{end}": r for base in (path, f"{path}/versions/{model.version}") for end, r in ends.items()}
+def _routes(name: str, model: Model) -> dict[str, ServedRoute]:
+    """The routes of one model; where its version is part of the path, with it and without."""
+    protocol = "v2" if model.upstream is None else model.upstream.protocol
+    if protocol == "mlflow":
+        return {"/invocations": INVOKE, "/ping": READY, "/health": READY}
+    if protocol == "openai":
+        return {f"/v1/models/{name}": LANGUAGE_MODEL}
+    base, ends = f"/v2/models/{name}", {"": METADATA, "/ready": MODEL_READY, "/config": CONFIG, "/infer": INFER}
+    if protocol == "tfserving":
+        base, ends = f"/v1/models/{name}", {"": STATUS, ":predict": PREDICT}
+    return {f"{path}{end}": route for path in (base, f"{base}/versions/{model.version}") for end, route in ends.items()}

@@ -7,7 +7,6 @@ whatever is not a well-formed answer is 502.
 import contextlib
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import orjson
 
@@ -135,13 +134,12 @@ class TensorUpstream(TensorSource):
         """Inputs and outputs, as the upstream names them; of all else that it says, nothing is passed on."""
         status, body = await self._pool.get(self._path)
         try:
-            said = orjson.loads(body) if status == 200 else {}
-            inputs, outputs = ([_spec(each) for each in said.get(kind) or []] for kind in ("inputs", "outputs"))
+            tree = orjson.loads(body) if status == 200 else {}
+            inputs, outputs = ([_spec(table) for table in tree.get(kind) or []] for kind in ("inputs", "outputs"))
         except (ValueError, LookupError, TypeError, AttributeError):
             raise self._pool.malformed() from None
-        return self.inputs or inputs, [
-            declared(each, self._shape) if each.name in self._scores else each for each in outputs
-        ]
+        served = [declared(spec, self._shape) if spec.name in self._scores else spec for spec in outputs]
+        return self.inputs or inputs, served
 
     async def ready(self) -> bool:
         status, _ = await self._pool.get(f"{self._path}/ready")
@@ -151,5 +149,5 @@ class TensorUpstream(TensorSource):
         await self._pool.close()
 
 
-def _spec(said: dict[str, Any]) -> TensorSpec:
-    return typed.convert({name: said[name] for name in TensorSpec.__struct_fields__}, TensorSpec)
+def _spec(table: dict[str, object]) -> TensorSpec:
+    return typed.convert({name: table[name] for name in TensorSpec.__struct_fields__}, TensorSpec)
