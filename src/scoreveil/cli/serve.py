@@ -152,13 +152,13 @@ def _held(model: "OpenedModel") -> str:
     held = model.answer_releases
     if held == 1:
         return ""
-    return ", one for each label" if held is None else f", {'up to ' * model.has_places}{held} an answer"
+    return ", one for each label" if held is None else f", {'up to ' * model.shape.has_places}{held} an answer"
 
 
 @config_app.command("check")
 def check(
     config: Annotated[Path, typer.Argument(metavar="FILE", help="The TOML file.")],
-    offline: Annotated[bool, typer.Option("--offline", help="Read the file, and open nothing that it names.")] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Read the file and its veils alone.")] = False,
 ) -> None:
     """Check a configuration file.
 

@@ -18,14 +18,14 @@ from scoreveil.inference_protocol.messages import Name, check_parts, fitted, par
 from scoreveil.inference_protocol.refusals import Refusal, bad_request, not_allowed
 from scoreveil.texts import normal_form
 
-MOST_TOP = 20  # of top_logprobs
+MAX_TOP = 20  # of top_logprobs
 FINISHED = ("stop", "length", "content_filter")
 COUNTS = ("prompt_tokens", "completion_tokens")  # not cached_tokens, which tell what others have asked
 LONGEST_NAME = 40
 UNREADABLE = "\ufffd"
 UNLIKELY = -9999.0  # the logprob of what has no probability, as OpenAI writes it
 
-Top = Annotated[int, Meta(ge=0, le=MOST_TOP)]
+Top = Annotated[int, Meta(ge=0, le=MAX_TOP)]
 Tokens = Annotated[int, Meta(ge=1, lt=2**31)]
 JsonObject = dict[str, Any]
 Ranked = Sequence[tuple[str, float]]  # labels and their logprobs, the top one first
@@ -287,5 +287,5 @@ def likeness(prompt: Any) -> str:
 
     It is no number, whatever the prompt is: numbers would be compared as such.
     """
-    text = prompt if isinstance(prompt, str) else " ".join(said["content"] for said in prompt)
+    text = prompt if isinstance(prompt, str) else " ".join(message["content"] for message in prompt)
     return f"words {normal_form(text)}"

@@ -24,7 +24,7 @@ from scoreveil.ledger.ledger import Horizon
 from scoreveil.ledger.releases import MAX_OUTCOME, Repeat
 
 SQLITE = "sqlite:///"
-MOST_RELEASES = MAX_OUTCOME // 2  # of one answer, where the ledger keeps two bytes of each
+MAX_RELEASES = MAX_OUTCOME // 2  # of one answer, where the ledger keeps two bytes of each
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 NAME_WORDS = "begins with a letter or digit and goes on with letters, digits, '.', '_' or '-', 128 at most"
 SYMMETRIC = {"HS256", "HS384", "HS512"}
@@ -246,7 +246,7 @@ class Model(ConfigTable, frozen=True):
     shape: Literal["one_column", "many_labels", "top_k"] | None = None  # how they are served, if not as vectors
     threshold: float | tuple[float, ...] | None = None  # of one column or many labels: from where on it is a yes
     classes: int | None = None  # of a list of the largest: how many there are in all
-    releases: Annotated[int, Meta(ge=1, le=MOST_RELEASES)] | None = None  # labels of a record; or places, at most
+    releases: Annotated[int, Meta(ge=1, le=MAX_RELEASES)] | None = None  # labels of a record; or places, at most
     passes: tuple[str, ...] = ()  # outputs that are passed as they are: labels, never logits
     parameters: tuple[str, ...] = ()  # request parameters that the upstream may see
     inputs: tuple[TensorSpec, ...] = ()

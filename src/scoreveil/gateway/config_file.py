@@ -71,8 +71,10 @@ def _model(name: str, table: Any, base: Path) -> Model:
         raise ConfigError(f"{place}: {', '.join(sorted(given))} cannot be set here; the gateway sets it.")
     own = set(Model.__struct_fields__) - {"veil"}
     _check_keys(place, table, own | VEIL_KEYS | {option for name in names() for option in named(name).options()})
-    options = {key: _option(value, base) for key, value in table.items() if key not in own}
-    return _converted({**{key: table[key] for key in table if key in own}, "veil": options}, Model, place, base)
+    options = {key: value for key, value in table.items() if key not in own}
+    files = {key: base / text for key, text in options.items() if isinstance(text, str) and text.endswith(FILES)}
+    tree = {key: value for key, value in table.items() if key in own}
+    return _converted({**tree, "veil": options | files}, Model, place, base)
 
 
 def _check_keys(place: str, table: Mapping[str, Any], known: set[str]) -> None:
@@ -80,10 +82,6 @@ def _check_keys(place: str, table: Mapping[str, Any], known: set[str]) -> None:
         near = difflib.get_close_matches(key, sorted(known), 1)
         words = f"did you mean {near[0]}?" if near else f"the keys are {', '.join(sorted(known))}."
         raise ConfigError(f"{place}: Unknown key {key[:LONGEST_NAME]!r} of the model; {words}")
-
-
-def _option(value: Any, base: Path) -> Any:
-    return base / value if isinstance(value, str) and value.endswith(FILES) else value
 
 
 def _converted(tree: Any, kind: type[T], place: str, base: Path) -> T:

@@ -260,8 +260,9 @@ def _head(asked: Any, sizes: Sequence[int]) -> bytes:
     if asked.id:
         tree["id"] = asked.id
     if asked.outputs:
+        binary = {"binary_data": True}
         tree["outputs"] = [
-            {"name": each.name, "parameters": {**_parameters(each), "binary_data": True}} for each in asked.outputs
+            {"name": output.name, "parameters": _parameters(output) | binary} for output in asked.outputs
         ]
     return orjson.dumps(tree)
 

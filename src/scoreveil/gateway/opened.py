@@ -59,11 +59,6 @@ class OpenedModel:
         return self.settings.inputs if self.embedded is None else self.embedded.inputs
 
     @property
-    def has_places(self) -> bool:
-        """Whether an answer has a vector for each of several places: so many releases, and they are not labels."""
-        return self.shape.has_places
-
-    @property
     def needs_secret(self) -> bool:
         """Whether answers are drawn, or records remembered. A fitted veil without ε is a function of the scores."""
         if self.veil is None:

@@ -5,6 +5,7 @@ Requests are routed by one lookup in it, and the OpenAPI document is written fro
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from scoreveil.gateway import handlers
@@ -60,16 +61,13 @@ INFER = ServedRoute("POST", handlers.infer, "Veiled scores", RESPONSE, RequestMe
 INVOKE = ServedRoute("POST", handlers.infer, "Veiled scores, as MLflow gives them", PREDICTIONS, InvocationMessage)
 STATUS = ServedRoute("GET", handlers.version_status, "The model's state", OBJECT)
 PREDICT = ServedRoute("POST", handlers.infer, "Veiled scores, as TF Serving gives them", PREDICTIONS, PredictMessage)
+_openai = partial(ServedRoute, openai_errors=True)
 LANGUAGE = {  # one of these for all language models: the request names its model
-    "/v1/models": ServedRoute("GET", handlers.language_models, "The language models", OBJECT, openai_errors=True),
-    "/v1/chat/completions": ServedRoute(
-        "POST", handlers.chat, "A label and its confidence", CHOICES, ChatRequest, openai_errors=True
-    ),
-    "/v1/completions": ServedRoute(
-        "POST", handlers.complete, "The older form of it", CHOICES, CompletionRequest, openai_errors=True
-    ),
+    "/v1/models": _openai("GET", handlers.language_models, "The language models", OBJECT),
+    "/v1/chat/completions": _openai("POST", handlers.chat, "A label and its confidence", CHOICES, ChatRequest),
+    "/v1/completions": _openai("POST", handlers.complete, "The older form of it", CHOICES, CompletionRequest),
 }
-LANGUAGE_MODEL = ServedRoute("GET", handlers.language_model, "The language model", OBJECT, openai_errors=True)
+LANGUAGE_MODEL = _openai("GET", handlers.language_model, "The language model", OBJECT)
 
 
 def route_table(models: Mapping[str, Model]) -> dict[str, ServedRoute]:

@@ -13,7 +13,6 @@ metadata and the columnar format are not served: what they would tell is not vei
 
 import math
 from abc import abstractmethod
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -169,6 +168,15 @@ class SplitFrame(msgspec.Struct, forbid_unknown_fields=True):
     columns: list[str]
     index: Any = None
 
+    def as_columns(self) -> Columns:
+        if len(set(self.columns)) != len(self.columns):
+            raise bad_request("Two columns have the same name; give each its own.")
+        for i, row in enumerate(self.data):
+            if not isinstance(row, list) or len(row) != len(self.columns):
+                raise bad_request(f"Row {i} is not a list of {len(self.columns)} values, one for each column.")
+        values = zip(*self.data, strict=True) if self.data else ([] for _ in self.columns)
+        return dict(zip(self.columns, map(list, values), strict=True))
+
 
 class InvocationMessage(msgspec.Struct, forbid_unknown_fields=True):
     """A request in one of MLflow's formats."""
@@ -188,42 +196,31 @@ class MlflowUpstream(RowSource):
 
     def read_columns(self, tree: Any) -> tuple[Columns, bool]:
         message = fitted(tree, InvocationMessage)
-        given = {name: value for name, value in msgspec.structs.asdict(message).items() if value is not None}
-        if len(given) != 1 or not given.keys() <= set(self._allowed):
+        formats = {name: value for name, value in msgspec.structs.asdict(message).items() if value is not None}
+        if len(formats) != 1 or not formats.keys() <= set(self._allowed):
             raise not_allowed(
-                f"Send one of {', '.join(self._allowed)} and nothing else; {len(given)} formats were sent."
+                f"Send one of {', '.join(self._allowed)} and nothing else; {len(formats)} formats were sent."
             )
-        (value,) = given.values()
+        ((kind, value),) = formats.items()
         if isinstance(value, SplitFrame):
-            return self._split_columns(value), True
+            return self.named_columns(value.as_columns()), True
         if isinstance(value, dict):
-            self._check_names(value)
-            lengths = {len(column) for column in value.values()}
-            if len(lengths) > 1:
-                words = f"The inputs have {min(lengths)} to {max(lengths)} values; give each one for every row."
-                raise bad_request(words)
-            self.check_rows(lengths.pop())
-            return value, True
+            return self.named_columns(value), True
         columns, named = self.columns_of(value)
-        if not named and "dataframe_records" in given:
+        if not named and kind == "dataframe_records":
             raise bad_request("A row of dataframe_records is an object of columns.")
         return columns, named
 
-    def _split_columns(self, frame: SplitFrame) -> Columns:
-        names = frame.columns
-        if len(set(names)) != len(names):
-            raise bad_request("Two columns have the same name; give each its own.")
-        self._check_names(names)
-        self.check_rows(len(frame.data))
-        for i, row in enumerate(frame.data):
-            if not isinstance(row, list) or len(row) != len(names):
-                raise bad_request(f"Row {i} is not a list of {len(names)} values, one for each column.")
-        return dict(zip(names, map(list, zip(*frame.data, strict=True)), strict=True))
-
-    def _check_names(self, given: Collection[str]) -> None:
+    def named_columns(self, columns: Columns) -> Columns:
+        """Columns that a client gave by name, checked."""
         declared = {spec.name for spec in self._inputs}
-        if set(given) != declared:
+        if columns.keys() != declared:
             raise bad_request(f"The model takes exactly the inputs {', '.join(sorted(declared))}.")
+        lengths = {len(column) for column in columns.values()}
+        if len(lengths) > 1:
+            raise bad_request(f"The inputs have {min(lengths)} to {max(lengths)} values; give each one for every row.")
+        self.check_rows(lengths.pop())
+        return columns
 
     def written(self, query: RowQuery) -> dict[str, Any]:
         if "dataframe_split" in self._allowed:

@@ -270,7 +270,7 @@ def _parts(model: Any) -> Iterator[Any]:
             inside += part.values()
         elif isinstance(part, (list, tuple, set)) or (isinstance(part, np.ndarray) and part.dtype == object):
             inside += list(np.ravel(part) if isinstance(part, np.ndarray) else part)
-        stack += [(each, False) for each in inside]
+        stack += [(inner, False) for inner in inside]
 
 
 def _check_tree(owner: Any) -> None:
@@ -291,10 +291,10 @@ def _check_nodes(left: Array, right: Array, feature: Array, leaf: Array, feature
 def _check_members(owner: Any, members: Array, outputs: int = 1) -> None:
     from sklearn.tree import BaseDecisionTree
 
-    for each in members.ravel():
-        _sound(isinstance(each, BaseDecisionTree), "an ensemble of trees holds something else")
-        _sound(each.n_features_in_ == owner.n_features_in_, "a tree is for another number of features than its forest")
-        _sound(each.tree_.n_outputs == outputs, "a tree has another number of outputs than its forest")
+    for tree in members.ravel():
+        _sound(isinstance(tree, BaseDecisionTree), "an ensemble of trees holds something else")
+        _sound(tree.n_features_in_ == owner.n_features_in_, "a tree is for another number of features than its forest")
+        _sound(tree.tree_.n_outputs == outputs, "a tree has another number of outputs than its forest")
 
 
 def _check_predictors(owner: Any) -> None:
@@ -302,8 +302,8 @@ def _check_predictors(owner: Any) -> None:
 
     for stage in owner._predictors:
         _sound(len(stage) == owner.n_trees_per_iteration_, "boosting has trees for other classes")
-        for each in stage:
-            nodes, sets = each.nodes, each.raw_left_cat_bitsets
+        for predictor in stage:
+            nodes, sets = predictor.nodes, predictor.raw_left_cat_bitsets
             _sound(nodes.dtype == PREDICTOR_RECORD_DTYPE and nodes.ndim == 1, "a tree is not made of nodes")
             _check_nodes(
                 nodes["left"], nodes["right"], nodes["feature_idx"], nodes["is_leaf"] != 0, owner.n_features_in_

@@ -153,8 +153,8 @@ def _spends(model: OpenedModel) -> list[str]:
         return []
     epsilon = model.veil.guarantee.epsilon
     spent = epsilon * held
-    most = "up to " if model.has_places else ""
-    what = "a place" if model.has_places else "a label" if len(model.scores) == 1 else "a label or output"
+    most = "up to " if model.shape.has_places else ""
+    what = "a place" if model.shape.has_places else "a label" if len(model.scores) == 1 else "a label or output"
     if not math.isfinite(spent):
         return [f"  what is promised is about {what}; an answer holds {most}{held} of them."]
     price = f"  ε = {epsilon:g} is that of {what}; an answer holds {most}{held} of them and spends {most}ε = {spent:g}."
@@ -185,7 +185,9 @@ def _try(veil: Veil, embedded: EmbeddedModel, in_logits: bool, file: str) -> Non
             raise ValueError(f'{own} holds probabilities already; remove outputs = "logits".')
         if not _are_scores(veil, probabilities(known, "logits" if in_logits else "scores", veil.shape)):
             raise ValueError(f"{own} {_not_scores(veil.shape)}")
-        if in_logits and _are_negatives(known) and not veil.shape.is_binary:
+        # the last axis has two columns that are each other's negatives in every row, and not all zero
+        negatives = known.shape[-1] == 2 and known.any() and np.array_equal(known[..., 0], -known[..., 1])
+        if in_logits and negatives and not veil.shape.is_binary:
             raise ValueError(f"{own} {NEGATIVES}")
 
 
@@ -197,11 +199,6 @@ def _not_scores(shape: Shape) -> str:
     if shape.is_plain:
         words.append('If each is a yes or no of its own, say shape = "many_labels", or --shape many_labels.')
     return " ".join(words)
-
-
-def _are_negatives(rows: Array) -> bool:
-    """Whether the last axis has two columns that are each other's negatives in every row, and not all zero."""
-    return rows.shape[-1] == 2 and bool(rows.any()) and np.array_equal(rows[..., 0], -rows[..., 1])
 
 
 def _are_scores(veil: Veil, rows: Array) -> bool:
