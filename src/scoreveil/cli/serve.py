@@ -2,9 +2,9 @@
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -92,15 +92,15 @@ def serve(
     server.run(opened, read, lambda: typer.echo(ready))
 
 
-def _given(settings: dict[str, Any]) -> dict[str, Any]:
+def _given(settings: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in settings.items() if value is not None}
 
 
-def _table(name: str, settings: dict[str, Any]) -> dict[str, Any]:
+def _table(name: str, settings: Mapping[str, object]) -> dict[str, object]:
     return {f"models/{name}/{key}": value for key, value in settings.items()}
 
 
-def _model(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
+def _model(path: Path, settings: Mapping[str, object]) -> dict[str, object]:
     kind = path.suffix.removeprefix(".")
     if kind not in ("onnx", "skops"):
         raise ValueError(f"{path.name} cannot be served: its name ends in neither .onnx nor .skops.")

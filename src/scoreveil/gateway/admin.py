@@ -180,7 +180,6 @@ def _veiled(asked: dict[str, Any], load: Callable[[], OpenedConfig]) -> dict[str
 
 
 def _fitted(opened: OpenedConfig, name: str) -> Mechanism:
-    """The fitted mechanism of a model."""
     model = opened.models.get(name)
     mechanism = None if model is None or model.veil is None else model.veil.mechanism
     if mechanism is None or not _can_be_tried(mechanism):
@@ -198,5 +197,5 @@ def _finite(number: float | None) -> float | None:
     return number if number is not None and math.isfinite(number) else None
 
 
-def _json(content: Any, status: int = 200) -> Response:
+def _json(content: object, status: int = 200) -> Response:
     return Response(orjson.dumps(content), status, media_type="application/json", headers=HEADERS)

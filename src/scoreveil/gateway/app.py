@@ -108,9 +108,9 @@ class Gateway:
                 self._ready = (time.monotonic(), is_ready)
             return self._ready[1]
 
-    async def close(self) -> None:
+    def close(self) -> None:
         for served in self.models.values():
-            await served.source.close()
+            served.source.close()
 
 
 class App:

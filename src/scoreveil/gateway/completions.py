@@ -27,13 +27,11 @@ UNLIKELY = -9999.0  # the logprob of what has no probability, as OpenAI writes i
 
 Top = Annotated[int, Meta(ge=0, le=MAX_TOP)]
 Tokens = Annotated[int, Meta(ge=1, lt=2**31)]
-JsonObject = dict[str, Any]
+JsonObject = dict[str, object]
 Ranked = Sequence[tuple[str, float]]  # labels and their logprobs, the top one first
 
 
 class TextPart(msgspec.Struct, forbid_unknown_fields=True):
-    """A part of a message."""
-
     type: Literal["text"]
     text: str
 
@@ -167,7 +165,6 @@ class CompletionForm:
         return choice["message"]["content"]
 
     def next_text(self, choice: Mapping[str, Any]) -> Any:
-        """The text of a part of a stream."""
         return choice["delta"].get("content")
 
     def logprobs(self, ranked: Ranked, count: int) -> JsonObject:
@@ -178,7 +175,6 @@ class CompletionForm:
     def answer(
         self, model: str, text: str | None, finish: str, usage: dict[str, int], logprobs: JsonObject | None = None
     ) -> bytes:
-        """A whole answer."""
         choice = {"index": 0, **self.choice(text), "logprobs": logprobs, "finish_reason": finish}
         return orjson.dumps({**self.head(self.kind, model), "choices": [choice], "usage": usage})
 
@@ -277,7 +273,7 @@ def usage(answer: Mapping[str, Any]) -> dict[str, int]:
 # What a record is
 
 
-def record_of(form: CompletionForm, prompt: Any) -> bytes:
+def record_of(form: CompletionForm, prompt: object) -> bytes:
     """The bytes that tell a prompt, system prompts and all."""
     return orjson.dumps([form.kind, prompt], option=orjson.OPT_SORT_KEYS)
 

@@ -288,7 +288,7 @@ class Model(ConfigTable, frozen=True):
         _require(self.memory is None or self.knows_records, words)
 
     def _check_language(self) -> None:
-        idle: dict[str, Any] = {"inputs": self.inputs, "parameters": self.parameters}
+        idle: dict[str, object] = {"inputs": self.inputs, "parameters": self.parameters}
         idle |= {"shape": self.shape, "threshold": self.threshold, "classes": self.classes, "releases": self.releases}
         given = [key for key, value in idle.items() if value]
         _require(not given, f"a language model takes prompts alone; remove {', '.join(given)}")
@@ -323,8 +323,6 @@ class Model(ConfigTable, frozen=True):
 
 
 class Config(ConfigTable, frozen=True):
-    """The whole file."""
-
     models: Annotated[dict[str, Model], Meta(min_length=1)]
     server: Server = Server()
     limits: Limits = Limits()

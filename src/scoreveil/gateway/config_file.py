@@ -77,21 +77,21 @@ def _model(name: str, table: Any, base: Path) -> Model:
     return _converted({**tree, "veil": options | files}, Model, place, base)
 
 
-def _check_keys(place: str, table: Mapping[str, Any], known: set[str]) -> None:
+def _check_keys(place: str, table: Mapping[str, object], known: set[str]) -> None:
     for key in sorted(table.keys() - known):
         near = difflib.get_close_matches(key, sorted(known), 1)
         words = f"did you mean {near[0]}?" if near else f"the keys are {', '.join(sorted(known))}."
         raise ConfigError(f"{place}: Unknown key {key[:LONGEST_NAME]!r} of the model; {words}")
 
 
-def _converted(tree: Any, kind: type[T], place: str, base: Path) -> T:
+def _converted(tree: object, kind: type[T], place: str, base: Path) -> T:
     try:
         return typed.convert(tree, kind, place, partial(_path, base))
     except typed.Misfit as error:
         raise ConfigError(str(error)) from None
 
 
-def _path(base: Path, kind: type, given: Any) -> Path:
+def _path(base: Path, kind: type, given: object) -> Path:
     if not isinstance(given, (str, Path)) or not str(given):
         raise ValueError(f"Expected a path, got {type(given).__name__}")
     return base / given
@@ -105,7 +105,7 @@ def _put(tree: dict[str, Any], path: list[str], value: Any) -> None:
     tree[path[-1]] = value
 
 
-def _scalar(text: str) -> Any:
+def _scalar(text: str) -> object:
     """An environment variable as TOML would read it; plain text stays text."""
     try:
         return tomllib.loads(f"value = {text}")["value"]

@@ -14,8 +14,6 @@ SHORT = 0.002  # seconds that a call may hold up the others
 
 
 class EmbeddedSource(TensorSource):
-    """Answers requests with the model itself."""
-
     def __init__(self, model: OpenedModel, limits: Limits) -> None:
         super().__init__(model, limits)
         assert model.embedded is not None  # `load_model` has loaded it
@@ -48,5 +46,5 @@ class EmbeddedSource(TensorSource):
     async def declared(self) -> tuple[list[TensorSpec], list[TensorSpec]]:
         return list(self.inputs), list(self.embedded.outputs.values())
 
-    async def close(self) -> None:
+    def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)

@@ -211,7 +211,7 @@ class Service:
         }
         sent: list[dict[str, Any]] = []
 
-        async def send(message: dict[str, Any]) -> None:
+        async def send(message: dict[str, object]) -> None:
             sent.append(message)
 
         await self._app(scope, receive, send)
@@ -256,7 +256,7 @@ def _head(asked: Any, sizes: Sequence[int]) -> bytes:
     for tensor, size in zip(asked.inputs, sizes, strict=False):  # `_check_contents` compares their numbers
         about = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
         inputs.append({**about, "parameters": {**_parameters(tensor), "binary_data_size": size}})
-    tree: dict[str, Any] = {"inputs": inputs, "parameters": {**_parameters(asked), "binary_data_output": True}}
+    tree: dict[str, object] = {"inputs": inputs, "parameters": {**_parameters(asked), "binary_data_output": True}}
     if asked.id:
         tree["id"] = asked.id
     if asked.outputs:
@@ -267,7 +267,7 @@ def _head(asked: Any, sizes: Sequence[int]) -> bytes:
     return orjson.dumps(tree)
 
 
-def _parameters(holder: Any) -> dict[str, Any]:
+def _parameters(holder: Any) -> dict[str, object]:
     return {
         name: None if (kind := given.WhichOneof("parameter_choice")) is None else getattr(given, kind)
         for name, given in holder.parameters.items()

@@ -43,8 +43,6 @@ class Answer(NamedTuple):
 
 @dataclass(slots=True)
 class Exchange:
-    """One request under way."""
-
     receive: Receive
     headers: Headers
     client: str
@@ -174,7 +172,7 @@ async def language_model(exchange: Exchange) -> Answer:
     return Answer(orjson.dumps(_language_model(exchange.model)))
 
 
-def _language_model(name: str) -> dict[str, Any]:
+def _language_model(name: str) -> dict[str, object]:
     return {"id": name, "object": "model", "created": 0, "owned_by": "scoreveil"}
 
 

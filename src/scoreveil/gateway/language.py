@@ -9,7 +9,6 @@ import contextlib
 import math
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import orjson
@@ -22,7 +21,7 @@ from scoreveil.gateway.opened import OpenedModel
 from scoreveil.gateway.sources import Source
 from scoreveil.gateway.upstream import UpstreamPool
 from scoreveil.inference_protocol.refusals import not_allowed
-from scoreveil.inference_protocol.tensors import Arrays, TensorSpec
+from scoreveil.inference_protocol.tensors import Array, Arrays, TensorSpec
 
 JSON = {"Content-Type": "application/json"}
 DATA, DONE = b"data:", b"[DONE]"
@@ -43,13 +42,11 @@ class LanguageQuery:
     def records(self) -> list[bytes]:
         return [completions.record_of(self.form, self.request.question)]
 
-    def inputs(self) -> list[Any]:
+    def inputs(self) -> list[Array]:
         return [np.array([completions.likeness(self.request.question)], dtype=object)]
 
 
 class LanguageUpstream(Source[LanguageQuery]):
-    """What both kinds have in common."""
-
     def __init__(self, model: OpenedModel, upstream: Upstream, limits: Limits) -> None:
         self._name = model.name
         self._model = upstream.model or model.name
@@ -59,7 +56,7 @@ class LanguageUpstream(Source[LanguageQuery]):
     def read(self, body: bytes, header: bytes | None) -> LanguageQuery:
         return LanguageQuery(*completions.read(body))
 
-    async def _ask(self, query: LanguageQuery, more: dict[str, Any], seconds: float) -> dict[str, Any]:
+    async def _ask(self, query: LanguageQuery, more: dict[str, object], seconds: float) -> dict[str, object]:
         """The one choice of the server's answer."""
         path, body = self._asked(query, more)
         answer, _ = await self._pool.post(path, body, JSON, seconds)
@@ -72,16 +69,15 @@ class LanguageUpstream(Source[LanguageQuery]):
             raise self._pool.malformed() from None
         return dict(choice)
 
-    def _asked(self, query: LanguageQuery, more: dict[str, Any]) -> tuple[str, bytes]:
+    def _asked(self, query: LanguageQuery, more: dict[str, object]) -> tuple[str, bytes]:
         tree = {"model": self._model, query.form.holds: query.request.question, **more}
         return f"{self._prefix}{query.form.path}", orjson.dumps(tree)
 
     async def ready(self) -> bool:
-        status, _ = await self._pool.get(f"{self._prefix}/models")
-        return status == 200
+        return await self._pool.get(f"{self._prefix}/models") is not None
 
-    async def close(self) -> None:
-        await self._pool.close()
+    def close(self) -> None:
+        self._pool.close()
 
 
 class LabelledUpstream(LanguageUpstream):
@@ -189,7 +185,7 @@ class TextUpstream(LanguageUpstream):
         raise self._pool.malformed()  # it ended before it was complete
 
 
-def _sampling(request: Request) -> dict[str, Any]:
+def _sampling(request: Request) -> dict[str, object]:
     settings = {name: getattr(request, name, None) for name in completions.PASSED}
     return {name: value for name, value in settings.items() if value is not None}
 

@@ -6,7 +6,6 @@ Requests are routed by one lookup in it, and the OpenAPI document is written fro
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from scoreveil.gateway import handlers
 from scoreveil.gateway.completions import ChatRequest, CompletionRequest
@@ -42,7 +41,7 @@ class ServedRoute:
     method: str
     handle: Handler
     summary: str
-    answer: Mapping[str, Any]  # the JSON schema of a 200
+    answer: Mapping[str, object]  # the JSON schema of a 200
     body: type | None = None  # what a request holds
     model: str = ""
     open: bool = False  # to everyone: health alone

@@ -35,7 +35,7 @@ FORMATS = {
     "instances": ("instances",),
     "inputs": ("inputs",),
 }
-Columns = dict[str, list[Any]]  # of each input, a value for every row
+Columns = dict[str, list[object]]  # of each input, a value for every row
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class RowQuery:
     def records(self) -> list[bytes]:
         return record_bytes.of_tensors((name, NAMES[array.dtype], array) for name, array in self.tensors.items())
 
-    def inputs(self) -> list[Any]:
+    def inputs(self) -> list[Array]:
         return [self.tensors[name] for name in sorted(self.tensors)]
 
     def arrays(self) -> dict[str, Array]:
@@ -77,7 +77,7 @@ class RowSource(Source[RowQuery]):
         """The inputs of a request that was parsed; and whether it names them."""
 
     @abstractmethod
-    def written(self, query: RowQuery) -> dict[str, Any]:
+    def written(self, query: RowQuery) -> dict[str, object]:
         """The request as it goes on."""
 
     def read(self, body: bytes, header: bytes | None) -> RowQuery:
@@ -114,11 +114,11 @@ class RowSource(Source[RowQuery]):
     def write(self, query: RowQuery, outputs: Arrays) -> tuple[bytes, int]:
         return orjson.dumps({"predictions": outputs[self._score]}, option=NUMPY), 0
 
-    async def close(self) -> None:
-        await self._pool.close()
+    def close(self) -> None:
+        self._pool.close()
 
 
-def _array(rows: list[Any]) -> Array:
+def _array(rows: list[object]) -> Array:
     """A list of scores as an array, or ValueError; whether they are of the right shape, `release` finds out."""
     array = np.array(rows)
     if array.dtype.kind not in "fiu":
@@ -149,7 +149,7 @@ def _columns(query: RowQuery) -> Columns:
     return {name: (texts(array) if array.dtype == object else array).tolist() for name, array in query.tensors.items()}
 
 
-def _rows(query: RowQuery) -> list[Any]:
+def _rows(query: RowQuery) -> list[object]:
     """The rows, named or not as the client wrote them."""
     columns = _columns(query)
     if not query.named:
@@ -179,8 +179,6 @@ class SplitFrame(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class InvocationMessage(msgspec.Struct, forbid_unknown_fields=True):
-    """A request in one of MLflow's formats."""
-
     dataframe_split: SplitFrame | None = None
     dataframe_records: list[Any] | None = None
     instances: list[Any] | None = None
@@ -188,8 +186,6 @@ class InvocationMessage(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class MlflowUpstream(RowSource):
-    """A model behind MLflow's scoring server."""
-
     def __init__(self, model: OpenedModel, upstream: Upstream, limits: Limits) -> None:
         super().__init__(model, upstream, limits, "/invocations")
         self._allowed = FORMATS[upstream.mlflow_format]
@@ -222,7 +218,7 @@ class MlflowUpstream(RowSource):
         self.check_rows(lengths.pop())
         return columns
 
-    def written(self, query: RowQuery) -> dict[str, Any]:
+    def written(self, query: RowQuery) -> dict[str, object]:
         if "dataframe_split" in self._allowed:
             columns = _columns(query)
             return {"dataframe_split": {"columns": list(columns), "data": list(zip(*columns.values(), strict=True))}}
@@ -230,8 +226,7 @@ class MlflowUpstream(RowSource):
         return {kind: _columns(query) if kind == "inputs" and query.named else _rows(query)}
 
     async def ready(self) -> bool:
-        status, _ = await self._pool.get("/ping")
-        return status == 200
+        return await self._pool.get("/ping") is not None
 
 
 # TF Serving
@@ -245,8 +240,6 @@ class PredictMessage(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class TfServingUpstream(RowSource):
-    """A model behind TF Serving."""
-
     def __init__(self, model: OpenedModel, upstream: Upstream, limits: Limits) -> None:
         self._status = versioned_path("/v1", model.name, upstream)
         super().__init__(model, upstream, limits, f"{self._status}:predict")
@@ -258,16 +251,15 @@ class TfServingUpstream(RowSource):
             raise not_allowed("This signature_name is not served; leave it out.")
         return self.columns_of(message.instances)
 
-    def written(self, query: RowQuery) -> dict[str, Any]:
-        asked: dict[str, Any] = {"instances": _rows(query)}
+    def written(self, query: RowQuery) -> dict[str, object]:
+        asked: dict[str, object] = {"instances": _rows(query)}
         if self._signature is not None:
             asked["signature_name"] = self._signature
         return asked
 
     async def ready(self) -> bool:
-        status, body = await self._pool.get(self._status)
+        body = await self._pool.get(self._status)
         try:
-            states = orjson.loads(body)["model_version_status"]
-            return status == 200 and any(state["state"] == "AVAILABLE" for state in states)
+            return any(s["state"] == "AVAILABLE" for s in orjson.loads(body or b"{}")["model_version_status"])
         except (ValueError, LookupError, TypeError):
             return False

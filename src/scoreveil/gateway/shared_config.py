@@ -33,6 +33,7 @@ class SharedConfig:
 
     def __init__(self, file: int) -> None:
         self._file = file
+        self._last: Version | None = None  # that was read here
 
     @classmethod
     def of(cls, opened: OpenedConfig) -> "SharedConfig":
@@ -43,7 +44,7 @@ class SharedConfig:
         shared.keep(shared.offered())
         return shared
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _arrived, (reduction.DupFd(self._file),)
 
     def good(self) -> Version:
@@ -77,8 +78,10 @@ class SharedConfig:
 
     def _read(self, which: int) -> Version:
         place, length = self._place(which)
-        entry = os.pread(self._file, length, place)
-        return Version(place, length, pickle.loads(entry))  # written by the main process alone
+        if self._last is None or self._last.place != place:
+            entry = os.pread(self._file, length, place)
+            self._last = Version(place, length, pickle.loads(entry))  # written by the main process alone
+        return self._last
 
 
 def _arrived(file: Any) -> SharedConfig:

@@ -8,7 +8,7 @@ source.write(query, veiled)
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from msgspec import structs
 
@@ -31,7 +31,7 @@ class Query(Protocol):
     def records(self) -> list[bytes]:
         """Each row's inputs, as bytes that are the same for the same values."""
 
-    def inputs(self) -> list[Any]:
+    def inputs(self) -> list[Array]:
         """What the model is asked, a row for each record: near-duplicates are told by it."""
 
 
@@ -39,8 +39,6 @@ Q = TypeVar("Q", bound=Query)
 
 
 class Source(ABC, Generic[Q]):
-    """A model that can be asked."""
-
     platform = "scoreveil"
 
     @abstractmethod
@@ -62,8 +60,8 @@ class Source(ABC, Generic[Q]):
     async def ready(self) -> bool:
         return True
 
-    @abstractmethod
-    async def close(self) -> None: ...
+    def close(self) -> None:
+        """Let go of what was opened for it."""
 
 
 @dataclass(slots=True)
@@ -85,7 +83,6 @@ class TensorQuery:
         return [tensor.data for tensor in sorted(self.request.inputs, key=lambda tensor: tensor.name)]
 
     def arrays(self) -> dict[str, Array]:
-        """The inputs by name."""
         return {tensor.name: tensor.data for tensor in self.request.inputs}
 
     def of(self, arrays: Arrays) -> "TensorQuery":

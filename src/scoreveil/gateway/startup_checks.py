@@ -106,7 +106,6 @@ def check(opened: OpenedConfig) -> list[str]:
 
 
 async def _elsewhere(opened: OpenedConfig) -> list[str]:
-    """The secret, the ledger and every upstream."""
     lines = []
     secret, url = opened.config.secrets.file, opened.config.ledger.url
     if opened.needs_secret:
@@ -220,7 +219,7 @@ async def _upstream(model: OpenedModel, limits: Limits) -> list[str]:
     except Refusal as refusal:
         raise ValueError(refusal.detail or refusal.message) from None
     finally:
-        await source.close()
+        source.close()
     ready = f"Model {model.name}: the upstream is ready;"
     if settings.is_language:
         labels = f"labels {', '.join(settings.labels)}"

@@ -65,13 +65,13 @@ class UpstreamPool:
         except (HttpFault, ValueError):
             raise upstream_failed(detail=self._said("malformed answer, or one that broke off")) from None
 
-    async def get(self, path: str, seconds: float = READY_SECONDS) -> tuple[int, bytes]:
-        """The status and body of what only the gateway itself asks; status 0 where there is no answer."""
+    async def get(self, path: str) -> bytes | None:
+        """What only the gateway itself asks: the body of a 200, None where there is none."""
         try:
-            answer = await self._client.ask("GET", path, seconds, {})
+            answer = await self._client.ask("GET", path, READY_SECONDS, {})
         except (TimeoutError, HttpFault, OSError, ValueError):
-            return 0, b""
-        return answer.status, answer.body
+            return None
+        return answer.body if answer.status == 200 else None
 
     def malformed(self) -> Refusal:
         """The answer is not one of the upstream's protocol."""
@@ -92,7 +92,7 @@ class UpstreamPool:
         # of a user, a path or a query, which may hold a token, nothing is logged
         return f"upstream {self._client.place}: {what}"
 
-    async def close(self) -> None:
+    def close(self) -> None:
         self._client.close()
 
 
@@ -132,9 +132,9 @@ class TensorUpstream(TensorSource):
 
     async def declared(self) -> tuple[Sequence[TensorSpec], Sequence[TensorSpec]]:
         """Inputs and outputs, as the upstream names them; of all else that it says, nothing is passed on."""
-        status, body = await self._pool.get(self._path)
+        body = await self._pool.get(self._path)
         try:
-            tree = orjson.loads(body) if status == 200 else {}
+            tree = {} if body is None else orjson.loads(body)
             inputs, outputs = ([_spec(table) for table in tree.get(kind) or []] for kind in ("inputs", "outputs"))
         except (ValueError, LookupError, TypeError, AttributeError):
             raise self._pool.malformed() from None
@@ -142,11 +142,10 @@ class TensorUpstream(TensorSource):
         return self.inputs or inputs, served
 
     async def ready(self) -> bool:
-        status, _ = await self._pool.get(f"{self._path}/ready")
-        return status == 200
+        return await self._pool.get(f"{self._path}/ready") is not None
 
-    async def close(self) -> None:
-        await self._pool.close()
+    def close(self) -> None:
+        self._pool.close()
 
 
 def _spec(table: dict[str, object]) -> TensorSpec:

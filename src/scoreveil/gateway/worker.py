@@ -148,14 +148,14 @@ class Worker:
         try:
             await asyncio.sleep(before.config.limits.seconds + 1)  # requests under way keep what they began with
         finally:
-            await before.close()
+            before.close()
 
     async def _close(self) -> None:
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self.gateway.close()
+        self.gateway.close()
         for ledger in self._ledgers.values():
             await ledger.close()
         self._buckets.close()

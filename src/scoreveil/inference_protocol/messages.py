@@ -144,7 +144,7 @@ def check_parts(body: bytes, length: int | None = None) -> None:
             raise Refusal(413, message, "parts")
 
 
-def fitted(tree: Any, kind: type[T]) -> T:
+def fitted(tree: object, kind: type[T]) -> T:
     """What a client sent, as the type that its route takes."""
     try:
         return typed.convert(tree, kind)
@@ -330,7 +330,7 @@ def _widen(inputs: Sequence[InputTensor], declared: Sequence[TensorSpec]) -> lis
 
 
 def write_response(
-    about: Mapping[str, Any], arrays: Mapping[str, Array], wanted: Mapping[str, bool]
+    about: Mapping[str, object], arrays: Mapping[str, Array], wanted: Mapping[str, bool]
 ) -> tuple[bytes, int]:
     """A body, and the length of its JSON part; 0 where it has no other."""
     blobs: list[bytes] = []
@@ -347,7 +347,7 @@ def write_request(request: InferenceRequest, outputs: Sequence[str], binary: boo
     blobs: list[bytes] = []
     inputs = []
     for tensor in request.inputs:
-        shown: dict[str, Any] = {"name": tensor.name, "datatype": tensor.datatype, "shape": tensor.shape}
+        shown: dict[str, object] = {"name": tensor.name, "datatype": tensor.datatype, "shape": tensor.shape}
         if tensor.parameters:
             shown["parameters"] = tensor.parameters
         numbers = tensor.data if isinstance(tensor.data, bytes) else request.written.get(tensor.name)
@@ -358,7 +358,7 @@ def write_request(request: InferenceRequest, outputs: Sequence[str], binary: boo
                 _check_texts(tensor)
             inputs.append({**shown, **_values(tensor.data, binary, blobs, tensor.parameters)})
     asked = [{"name": name, "parameters": {"binary_data": True}} if binary else {"name": name} for name in outputs]
-    tree: dict[str, Any] = {"inputs": inputs, "outputs": asked}
+    tree: dict[str, object] = {"inputs": inputs, "outputs": asked}
     if request.parameters:
         tree["parameters"] = request.parameters
     return _body(tree, blobs)
@@ -374,7 +374,9 @@ def _check_texts(tensor: InputTensor) -> None:
             raise bad_request(f"Input {tensor.name!r} holds bytes that are not UTF-8; the model takes texts.") from None
 
 
-def _values(array: Array, binary: bool, blobs: list[bytes], parameters: Mapping[str, Any] | None = None) -> Any:
+def _values(
+    array: Array, binary: bool, blobs: list[bytes], parameters: Mapping[str, object] | None = None
+) -> dict[str, object]:
     """The values of a tensor: in JSON, or as one more blob."""
     if not binary:
         return {"data": to_json(array)}
@@ -382,7 +384,7 @@ def _values(array: Array, binary: bool, blobs: list[bytes], parameters: Mapping[
     return {"parameters": {**(parameters or {}), "binary_data_size": len(blobs[-1])}}
 
 
-def _body(tree: Mapping[str, Any], blobs: list[bytes]) -> tuple[bytes, int]:
+def _body(tree: Mapping[str, object], blobs: list[bytes]) -> tuple[bytes, int]:
     head = orjson.dumps(tree, option=NUMPY)
     return (b"".join([head, *blobs]), len(head)) if blobs else (head, 0)
 

@@ -32,7 +32,7 @@ class TensorSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shape: tuple[Annotated[int, msgspec.Meta(ge=-1)], ...]
 
 
-def from_json(data: Any, datatype: Datatype, shape: tuple[int, ...], name: str) -> Array:
+def from_json(data: object, datatype: Datatype, shape: tuple[int, ...], name: str) -> Array:
     """A flat or nested list as an array of the datatype; no text becomes a number, and none leaves its range."""
     if not isinstance(data, list):
         raise bad_request(f"The data of tensor {name!r} is not a list.")
@@ -116,7 +116,7 @@ def from_binary(data: memoryview, datatype: Datatype, shape: tuple[int, ...], na
     return np.frombuffer(data, dtype=dtype.newbyteorder("<")).astype(dtype, copy=False).reshape(shape)
 
 
-def to_json(array: Array) -> Any:
+def to_json(array: Array) -> object:
     """The values in row order, as orjson writes them."""
     if array.dtype == object:
         return [value.decode("utf-8", "replace") for value in array.ravel()]
