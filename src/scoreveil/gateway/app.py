@@ -240,19 +240,20 @@ class StreamBroken(Refusal):
 
 async def _stream(send: Send, receive: Receive, parts: AsyncGenerator[bytes, None]) -> None:
     """Server-sent events, one after the other, while there is somebody to read them."""
-    left = asyncio.ensure_future(receive())  # the request was read whole: what comes next is that the client leaves
-    await send({"type": "http.response.start", "status": 200, "headers": [EVENTS, (b"cache-control", b"no-cache")]})
-    try:
-        async with contextlib.aclosing(parts):
-            async for part in parts:
-                if left.done():
-                    return
+    async with contextlib.aclosing(parts):
+        part: bytes | None = await anext(parts)  # what is refused is refused before anything is sent
+        left = asyncio.ensure_future(receive())  # the request was read whole: what comes next is that the client leaves
+        await send({"type": "http.response.start", "status": 200, "headers": [EVENTS, (b"cache-control", b"no-cache")]})
+        try:
+            while part is not None and not left.done():
                 await send({"type": "http.response.body", "body": part, "more_body": True})
-    except Refusal as refusal:
-        raise StreamBroken(refusal.status, refusal.message, refusal.reason, detail=refusal.detail) from None
-    finally:
-        left.cancel()
-    await send({"type": "http.response.body", "body": b""})
+                part = await anext(parts, None)
+        except Refusal as refusal:
+            raise StreamBroken(refusal.status, refusal.message, refusal.reason, detail=refusal.detail) from None
+        finally:
+            left.cancel()
+    if part is None:
+        await send({"type": "http.response.body", "body": b""})
 
 
 async def _send(send: Send, answer: Answer, extra: list[tuple[bytes, bytes]] | None = None) -> None:

@@ -157,7 +157,7 @@ async def _complete(exchange: Exchange, form: CompletionForm) -> Answer:
         if isinstance(served.source, TextUpstream):
             query = await _read(exchange, body)
             if query.request.stream:
-                return Answer(b"", 0, parts=await served.source.stream(query, served.limits.seconds))
+                return Answer(b"", 0, parts=served.source.stream(query, served.limits.seconds))
             return await _answer(exchange, query)
         return await _infer(exchange, body)
 

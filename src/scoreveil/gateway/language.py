@@ -143,19 +143,7 @@ class TextUpstream(LanguageUpstream):
         return query.form.answer(self._name, query.text, query.finish, query.usage), 0
 
     async def stream(self, query: LanguageQuery, seconds: float) -> AsyncGenerator[bytes, None]:
-        """The answer in parts, as server-sent events. What is refused is refused before the first of them."""
-        parts = self._parts(query, seconds)
-        first = await anext(parts)
-
-        async def whole() -> AsyncGenerator[bytes, None]:
-            async with contextlib.aclosing(parts):
-                yield first
-                async for part in parts:
-                    yield part
-
-        return whole()
-
-    async def _parts(self, query: LanguageQuery, seconds: float) -> AsyncGenerator[bytes, None]:
+        """The answer in parts, as server-sent events."""
         form, options = query.form, query.request.stream_options
         counts = options is not None and options.include_usage
         more = {**_sampling(query.request), "stream": True}
