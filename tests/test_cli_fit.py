@@ -17,6 +17,7 @@ from scoreveil.cli.fit import most_found
 from scoreveil.fitting import frontier
 from scoreveil.fitting.recount import outlook
 from scoreveil.gateway import config_file
+from scoreveil.gateway.opened import open_config
 from scoreveil.mechanisms.per_label import PerLabel
 from scoreveil.mechanisms.promises import Attacker
 from scoreveil.shapes import ManyLabels, OneColumn
@@ -272,8 +273,9 @@ def test_protect_and_the_gateway_take_a_fitted_veil(scoreveil, saved, tmp_path):
     assert np.array_equal(after.argmax(axis=1), before.argmax(axis=1))
     assert np.isin(np.round(after.max(axis=1), 9), np.round(veil.mechanism.announced, 9)).all()
     table = {"veil": str(saved / "epsilon.json"), "onnx": "model.onnx"}
-    model = config_file.parse({"models": {"digits": table}}, tmp_path).models["digits"]
-    assert model.make_veil(bytes(32), "digits").guarantee.epsilon == 3
+    veil = open_config(config_file.parse({"models": {"digits": table}}, tmp_path)).models["digits"].veil
+    assert veil is not None
+    assert veil.guarantee.epsilon == 3
     with pytest.raises(ValueError, match="name it alone"):
         config_file.parse({"models": {"digits": {**table, "epsilon": 2.0}}}, tmp_path)
 

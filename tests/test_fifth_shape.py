@@ -16,10 +16,11 @@ import scoreveil
 from scoreveil import Veil, audit, files, fit, shapes
 from scoreveil.cli import main
 from scoreveil.files import BadRows, Cleaning
-from scoreveil.gateway import config_file, opening
+from scoreveil.gateway import config_file, startup_checks
 from scoreveil.gateway.config import Limits
 from scoreveil.gateway.ledger_link import load_keys
 from scoreveil.gateway.metrics import Metrics, ModelMetrics
+from scoreveil.gateway.opened import load_model, open_config
 from scoreveil.gateway.served import ServedModel, open_source
 from scoreveil.integrations.records import RecordVeil
 from scoreveil.shapes import Shape, shape
@@ -143,10 +144,10 @@ def test_a_gateway_serves_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fi
     )
     monkeypatch.syspath_prepend(tmp_path)
     table = {"python": "percent_model:factory", "veil": "veil.json"}
-    config = config_file.parse({"models": {"m": table}}, tmp_path)
-    assert any("percent" in line for line in opening.here(config))
-    source, keys = open_source("m", config.models["m"], Limits()), load_keys(config)
-    served = ServedModel("m", source.model, source, keys, Limits(), ModelMetrics(Metrics(), "m"))
+    opened = open_config(config_file.parse({"models": {"m": table}}, tmp_path))
+    assert any("percent" in line for line in startup_checks.here(opened))
+    model, keys = load_model(opened.models["m"]), load_keys(opened)
+    served = ServedModel(model, open_source(model, Limits()), keys, Limits(), ModelMetrics(Metrics(), "m"))
     query: Any = Asked()
 
     async def answered() -> np.ndarray:
@@ -161,9 +162,10 @@ def test_a_gateway_refuses_a_model_whose_scores_are_others(tmp_path: Path, monke
     model = "def factory():\n    return lambda x: x * 0 + 0.25, 4\n"
     (tmp_path / "unit_model.py").write_text(model)
     monkeypatch.syspath_prepend(tmp_path)
-    config = config_file.parse({"models": {"m": {"python": "unit_model:factory", "veil": "veil.json"}}}, tmp_path)
+    table = {"python": "unit_model:factory", "veil": "veil.json"}
+    opened = open_config(config_file.parse({"models": {"m": table}}, tmp_path))
     with pytest.raises(ValueError, match="does not hold scores of its shape"):
-        opening.here(config)
+        startup_checks.here(opened)
 
 
 @pytest.mark.slow

@@ -41,7 +41,7 @@ BAD = {
     "size in words": CHUNKED + b"five\r\nhello\r\n0\r\n\r\n",
     "negative size": CHUNKED + b"-5\r\nhello\r\n0\r\n\r\n",
     "a chunk that goes on": CHUNKED + b"3\r\nhello\r\n0\r\n\r\n",
-    "endless size": CHUNKED + b"0" * 2000,
+    "endless size": CHUNKED + b"0" * 100_000,
 }
 
 
@@ -57,7 +57,7 @@ def read(data: bytes, step: int, most: int = 100) -> AnswerReader:
 def test_an_answer_is_read_however_its_bytes_come(case: str, step: int) -> None:
     data, body, may_reuse = GOOD[case]
     reader = read(data, step)
-    assert (reader.is_complete, reader.status, reader.body, reader.may_reuse) == (True, 200, body, may_reuse)
+    assert (reader.is_complete, reader.status, reader.taken(), reader.may_reuse) == (True, 200, body, may_reuse)
     for end in range(len(data)):
         assert not read(data[:end], step).is_complete
 
@@ -73,7 +73,7 @@ def test_what_is_not_well_formed_is_no_answer(case: str, step: int) -> None:
     "data",
     [
         OK + b"Content-Length: 101\r\n\r\n",
-        CHUNKED + b"32\r\n" + b"x" * 50 + b"\r\n33\r\n",
+        CHUNKED + b"32\r\n" + b"x" * 50 + b"\r\n33\r\n" + b"x" * 51,
         OK + b"\r\n" + b"x" * 101,
     ],
 )
@@ -86,7 +86,7 @@ def test_without_a_length_an_answer_ends_with_its_connection() -> None:
     reader = read(OK + b"\r\nhello", 3)
     assert not reader.is_complete
     reader.end()
-    assert (reader.is_complete, reader.body, reader.may_reuse) == (True, b"hello", False)
+    assert (reader.is_complete, reader.taken(), reader.may_reuse) == (True, b"hello", False)
     for cut in (OK, OK + b"Content-Length: 5\r\n\r\nhell", CHUNKED + b"5\r\nhello\r\n"):
         with pytest.raises(HttpFault):
             read(cut, 1000).end()

@@ -12,6 +12,7 @@ from scoreveil.gateway import completions
 from scoreveil.gateway.config import ConfigError
 from scoreveil.gateway.config_file import parse
 from scoreveil.gateway.labels import NoLabel, check_labels, label_scores
+from scoreveil.gateway.opened import open_config
 from scoreveil.inference_protocol.refusals import Refusal
 
 UPSTREAM = {"url": "http://127.0.0.1:9", "protocol": "openai"}
@@ -81,7 +82,7 @@ def test_labels_that_cannot_be_told_apart_are_not_configured(labels: list[str], 
     with pytest.raises(ValueError, match=words):
         check_labels(labels)
     with pytest.raises(ConfigError, match=words):
-        parse({"models": {"m": {"epsilon": 2.0, "labels": labels, "upstream": UPSTREAM}}})
+        open_config(parse({"models": {"m": {"epsilon": 2.0, "labels": labels, "upstream": UPSTREAM}}}))
 
 
 @pytest.mark.parametrize(
@@ -101,7 +102,7 @@ def test_labels_that_cannot_be_told_apart_are_not_configured(labels: list[str], 
 )
 def test_a_table_that_cannot_be_meant_is_refused(table: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        parse({"models": {"m": {"upstream": UPSTREAM, **table}}})
+        open_config(parse({"models": {"m": {"upstream": UPSTREAM, **table}}}))
 
 
 def test_prompts_are_told_apart_by_their_words() -> None:

@@ -41,8 +41,11 @@ from sklearn.utils.discovery import all_estimators
 
 from gateway_servers import SCOREVEIL, free_ports, v2
 from scoreveil.cli.serve import serve
-from scoreveil.gateway import config_file, embedded, opening, secrets, skops_model
+from scoreveil.gateway import config_file, secrets, skops_model, startup_checks
 from scoreveil.gateway.config import Config, ConfigError, Limits, Model
+from scoreveil.gateway.embedded_model import EmbeddedModel
+from scoreveil.gateway.embedded_source import EmbeddedSource
+from scoreveil.gateway.opened import OpenedConfig, load_model, open_config
 from scoreveil.gateway.probabilities import probabilities
 from scoreveil.inference_protocol.refusals import Refusal
 from scoreveil.inference_protocol.tensors import TensorSpec
@@ -68,9 +71,27 @@ def model(path: Path, **options: Any) -> Model:
     return Model(veil={"epsilon": 2.0}, **{path.suffix[1:]: path}, **options)
 
 
+def opened(settings: Model) -> OpenedConfig:
+    return open_config(Config(models={"m": settings}))
+
+
+def loaded_model(settings: Model) -> EmbeddedModel:
+    embedded = load_model(opened(settings).models["m"]).embedded
+    assert embedded is not None
+    return embedded
+
+
+def here(path: Path, **options: Any) -> list[str]:
+    return startup_checks.here(opened(model(path, **options)))
+
+
+def source_of(settings: Model) -> EmbeddedSource:
+    return EmbeddedSource(load_model(opened(settings).models["m"]), Limits())
+
+
 def asked(path: Path, x: np.ndarray, **options: Any) -> np.ndarray:
     """The scores of an opened model, as they go to the veil."""
-    loaded = embedded.load("m", model(path, **options))
+    loaded = loaded_model(model(path, **options))
     (given,) = loaded.inputs
     (score,) = loaded.scores
     found = loaded.run({given.name: x}, [score])[score]
@@ -186,12 +207,12 @@ def test_a_table_with_named_columns_is_asked_column_by_column(tmp_path: Path) ->
     )
     made = pipeline.make_pipeline(columns, ensemble.RandomForestClassifier(3)).fit(frame, Y)
     inputs = (TensorSpec("width", "FP32", (-1, 1)), TensorSpec("colour", "BYTES", (-1, 1)))
-    loaded = embedded.load("m", model(saved(tmp_path, made), inputs=inputs))
+    loaded = loaded_model(model(saved(tmp_path, made), inputs=inputs))
     sent = {"colour": np.array([[c.encode()] for c in colours], dtype=object), "width": X[:, 1:2]}
     np.testing.assert_allclose(loaded.run(sent, ["scores"])["scores"], made.predict_proba(frame), atol=1e-6)
     wrong = (inputs[0], TensorSpec("color", "BYTES", (-1, 1)))
     with pytest.raises(ValueError, match="takes the columns width, colour; inputs has width, color"):
-        embedded.load("m", model(tmp_path / "m.skops", inputs=wrong))
+        loaded_model(model(tmp_path / "m.skops", inputs=wrong))
 
 
 def test_a_table_of_numbers_is_one_matrix(tmp_path: Path) -> None:
@@ -351,10 +372,10 @@ def test_skl2onnxs_dictionaries_are_read(names: np.ndarray, tmp_path: Path) -> N
     made = ensemble.RandomForestClassifier(3, random_state=0).fit(X, names[Y])
     path = onnx_file(tmp_path, made)
     np.testing.assert_allclose(asked(path, X), made.predict_proba(X), atol=1e-5)
-    found = "\n".join(opening.here(Config(models={"m": model(path, passes=("output_label",))})))
+    found = "\n".join(here(path, passes=("output_label",)))
     assert f"output_probability FP32 [-1, 3]: veiled; classes {', '.join(map(str, names))}" in found
     assert f"output_label {'INT64' if names.dtype.kind == 'i' else 'BYTES'} [-1]: passed as it is" in found
-    (label,) = embedded.load("m", model(path, passes=("output_label",))).run({"X": X[:1]}, ["output_label"]).values()
+    (label,) = loaded_model(model(path, passes=("output_label",))).run({"X": X[:1]}, ["output_label"]).values()
     assert label.tolist() == [names[0] if names.dtype.kind == "i" else b"setosa"]
 
 
@@ -365,7 +386,7 @@ def test_logits_become_probabilities_when_told(columns: int, tmp_path: Path) -> 
     z = np.hstack([np.zeros_like(z), z]) if columns == 1 else z
     expected = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(asked(path, X, outputs="logits"), expected, atol=1e-5)
-    (line,) = [line for line in opening.here(Config(models={"m": model(path, outputs="logits")})) if "output" in line]
+    (line,) = [line for line in here(path, outputs="logits") if "output" in line]
     assert line == f"  output  out FP32 [-1, {max(2, columns)}]: veiled, made from logits"
 
 
@@ -373,14 +394,14 @@ def test_logits_become_probabilities_when_told(columns: int, tmp_path: Path) -> 
 def test_logits_are_not_taken_for_probabilities(columns: int, tmp_path: Path) -> None:
     path = layers(tmp_path, last="Identity", columns=columns)
     with pytest.raises(ConfigError, match=r'Output out of m.onnx does not hold probabilities .* outputs = "logits"'):
-        opening.here(Config(models={"m": model(path)}))
+        here(path)
 
 
 def test_probabilities_are_not_taken_for_logits(tmp_path: Path) -> None:
     path = layers(tmp_path, last="Softmax", columns=3)
     with pytest.raises(ConfigError, match="holds probabilities already"):
-        opening.here(Config(models={"m": model(path, outputs="logits")}))
-    assert opening.here(Config(models={"m": model(path)}))
+        here(path, outputs="logits")
+    assert here(path)
 
 
 def test_one_logit_written_twice_is_refused(tmp_path: Path) -> None:
@@ -390,11 +411,11 @@ def test_one_logit_written_twice_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"of m.onnx has two columns that are each other's negatives.*raw_scores=False"
     ):
-        opening.here(Config(models={"m": model(path, outputs="logits")}))
+        here(path, outputs="logits")
     # each a yes or no of its own: the sigmoid is that of the model
-    assert opening.here(Config(models={"m": model(path, outputs="logits", shape="many_labels")}))
-    assert opening.here(Config(models={"m": model(onnx_file(tmp_path, made, zipmap=False))}))
-    assert opening.here(Config(models={"m": model(layers(tmp_path, last="Identity", columns=2), outputs="logits")}))
+    assert here(path, outputs="logits", shape="many_labels")
+    assert here(onnx_file(tmp_path, made, zipmap=False))
+    assert here(layers(tmp_path, last="Identity", columns=2), outputs="logits")
 
 
 def test_one_column_is_the_probability_of_the_second_class(tmp_path: Path) -> None:
@@ -434,7 +455,7 @@ def test_serve_says_where_secret_and_ledger_are_and_whether_they_are_new(
 ) -> None:
     layers(tmp_path, last="Softmax", columns=3)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("scoreveil.gateway.server.run", lambda setup, ready: None)
+    monkeypatch.setattr("scoreveil.gateway.server.run", lambda opened, reopen, ready: None)
     secret, ledger = tmp_path / "scoreveil.secret", tmp_path / "scoreveil-ledger.db"
     serve(Path("m.onnx"), epsilon=2.0)
     said = capsys.readouterr().out
@@ -457,7 +478,7 @@ def test_serve_says_where_secret_and_ledger_are_and_whether_they_are_new(
 
 def checked(folder: Path, toml: str) -> list[str]:
     (folder / "g.toml").write_text(toml, encoding="utf-8")
-    return opening.check(config_file.load(folder / "g.toml"))
+    return startup_checks.check(open_config(config_file.load(folder / "g.toml")))
 
 
 def test_config_check_opens_what_the_file_names(tmp_path: Path) -> None:
@@ -537,8 +558,8 @@ def test_config_check_compares_the_ledger_with_the_secret(tmp_path: Path) -> Non
 
 
 def test_an_onnx_models_outputs_keep_their_names(tmp_path: Path) -> None:
-    source = embedded.Embedded("m", model(layers(tmp_path, last="Softmax", columns=3)), Limits())
-    assert (source.model.scores, list(source.loaded.outputs)) == (("out",), ["out"])
+    source = source_of(model(layers(tmp_path, last="Softmax", columns=3)))
+    assert (source.embedded.scores, list(source.embedded.outputs)) == (("out",), ["out"])
     body = json.dumps(v2(X[:2], "x") | {"outputs": [{"name": "out"}]}).encode()
     assert source.read(body, None).asked == ["out"]
     with pytest.raises(Refusal, match="out"):
@@ -569,7 +590,7 @@ def test_a_model_of_doubles_takes_them_and_floats_as_the_same_record(
         (tmp_path / "double_model.py").write_text(DOUBLE)
         monkeypatch.syspath_prepend(tmp_path)
         served = Model(veil={"epsilon": 2.0}, python="double_model:make")
-    source = embedded.Embedded("m", served, Limits())
+    source = source_of(served)
     queries = [source.read(json.dumps(v2(X[:2], "x", name)).encode(), None) for name in ("FP64", "FP32")]
     assert [query.arrays()["x"].dtype for query in queries] == [np.float64, np.float64]
     np.testing.assert_array_equal(queries[0].inputs()[0], queries[1].inputs()[0])
@@ -582,6 +603,6 @@ def test_a_model_of_floats_refuses_doubles(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "single_model.py").write_text(DOUBLE)
     monkeypatch.syspath_prepend(tmp_path)
     served = Model(veil={"epsilon": 2.0}, python="single_model:takes_floats_alone")
-    source = embedded.Embedded("m", served, Limits())
+    source = source_of(served)
     with pytest.raises(Refusal, match="FP64; the model takes FP32"):
         source.read(json.dumps(v2(X[:2], "x", "FP64")).encode(), None)

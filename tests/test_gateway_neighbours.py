@@ -12,10 +12,10 @@ import pytest
 from gateway_servers import PIXELS, Gateway, gateway, light_model, scores_of
 from scoreveil import Veil, fit
 from scoreveil.gateway import config_file, ledger_link, secrets
-from scoreveil.gateway.config import Config
 from scoreveil.gateway.ledger_link import LedgerLink, LedgerMismatch, load_keys
 from scoreveil.gateway.memory import Asker
 from scoreveil.gateway.metrics import Metrics
+from scoreveil.gateway.opened import OpenedConfig, open_config
 from scoreveil.gateway.served import ServedModel
 from scoreveil.inference_protocol.refusals import Refusal
 from scoreveil.ledger import LedgerUnavailable, open_books
@@ -37,20 +37,21 @@ class Asked:
         return [self.x]
 
 
-def configured(folder: Path, **model: Any) -> Config:
+def configured(folder: Path, **model: Any) -> OpenedConfig:
     tree = {"models": {"m": {"python": "a:b", "epsilon": 0.5} | model}}
-    return config_file.parse(tree, folder)
+    return open_config(config_file.parse(tree, folder))
 
 
-def served(config: Config, work: Callable[[Any], Any], limit: float = 0.0) -> Any:
+def served(opened: OpenedConfig, work: Callable[[Any], Any], limit: float = 0.0) -> Any:
     """`await work(release)`, where `release(x, scores)` is what the gateway answers."""
 
     async def run() -> Any:
-        keys, link = load_keys_here(config), LedgerLink(config.ledger)
+        config = opened.config
+        keys, link = load_keys_here(opened), LedgerLink(config.ledger)
         try:
-            if config.has_memory:
-                await link.require(keys, config.models)
-            model = ServedModel("m", config.models["m"], None, keys, config.limits, Metrics().add("m"))  # type: ignore[arg-type]
+            if opened.has_memory:
+                await link.require(keys, opened.models)
+            model = ServedModel(opened.models["m"], None, keys, config.limits, Metrics().add("m"))  # type: ignore[arg-type]
 
             async def release(x: np.ndarray, scores: np.ndarray, request: bytes | None = None) -> np.ndarray:
                 asker = Asker("alice", limit, request)
@@ -63,8 +64,8 @@ def served(config: Config, work: Callable[[Any], Any], limit: float = 0.0) -> An
     return asyncio.run(run())
 
 
-def load_keys_here(config: Config) -> secrets.Keys:
-    return secrets.load(config.secrets.file)
+def load_keys_here(opened: OpenedConfig) -> secrets.Keys:
+    return secrets.load(opened.config.secrets.file)
 
 
 # Asking around a record
@@ -81,7 +82,7 @@ def test_a_walk_through_a_border_gets_few_answers_and_true_labels(tmp_path: Path
     async def work(release: Any) -> None:
         released = np.concatenate([await release(x[i : i + 500], scores[i : i + 500]) for i in (0, 500, 1000)])
         np.testing.assert_array_equal(released.argmax(axis=1), scores.argmax(axis=1))
-        [total] = await (await open_books(config.ledger.url)).totals()
+        [total] = await (await open_books(config.config.ledger.url)).totals()
         assert total.answers < 40
 
     served(config, work)
@@ -111,7 +112,7 @@ def test_questions_that_the_model_cannot_tell_apart_have_one_records_answers(tmp
 
     async def work(release: Any) -> int:
         released = await release(other, scores)
-        [total] = await (await open_books(config.ledger.url)).totals()
+        [total] = await (await open_books(config.config.ledger.url)).totals()
         assert total.records > 250, "they are records of their own"
         return len(np.unique(released.max(axis=1)))
 
@@ -149,7 +150,7 @@ def test_without_memory_each_question_has_a_draw_of_its_own(tmp_path: Path) -> N
     whatever company, always has the same one."""
     fit(*two_sides(4), epsilon=1.0, rng=np.random.default_rng(0)).save(tmp_path / "veil.json")
     x, scores = PIXELS[:400].astype(float), np.tile([0.7, 0.1, 0.1, 0.1], (400, 1))
-    config = config_file.parse({"models": {"m": {"python": "a:b", "veil": "veil.json"}}}, tmp_path)
+    config = open_config(config_file.parse({"models": {"m": {"python": "a:b", "veil": "veil.json"}}}, tmp_path))
     assert not config.has_memory
 
     async def work(release: Any) -> np.ndarray:
@@ -248,7 +249,7 @@ def test_two_settings_in_turns_have_as_many_answers_as_two(tmp_path: Path) -> No
 
         async def ask(release: Any, i: int = i) -> int:
             await release(near[i : i + 1], SCORES[i : i + 1])
-            (total,) = await (await open_books(one.ledger.url)).totals()
+            (total,) = await (await open_books(one.config.ledger.url)).totals()
             return int(total.answers)
 
         assert served([one, other][i % 2], ask) <= 2
@@ -264,7 +265,7 @@ def test_two_numbers_of_places_in_turns_have_as_many_answers_as_two(tmp_path: Pa
             places = 2 + i % 2
             released = await release(text, SCORES[None, 3 * i % 40 : 3 * i % 40 + places])
             assert released.shape == (1, places, 4)
-        (total,) = await (await open_books(config.ledger.url)).totals()
+        (total,) = await (await open_books(config.config.ledger.url)).totals()
         return int(total.answers)
 
     assert served(config, work) == 2
@@ -290,25 +291,25 @@ def test_a_missing_secret_beside_a_ledger_is_not_made_anew(tmp_path: Path) -> No
         await release(PIXELS[:1].astype(float), SCORES[:1])
 
     served(config, ask)
-    kept = config.secrets.file.read_bytes()
-    config.secrets.file.unlink()
+    kept = config.config.secrets.file.read_bytes()
+    config.config.secrets.file.unlink()
     with pytest.raises(ValueError, match=r"There is no secret file .*, but the ledger holds what was spent under one"):
         load_keys(config)
-    assert not config.secrets.file.exists()
-    config.secrets.file.write_text(f"{'ab' * 32}\n")
-    config.secrets.file.chmod(0o600)
+    assert not config.config.secrets.file.exists()
+    config.config.secrets.file.write_text(f"{'ab' * 32}\n")
+    config.config.secrets.file.chmod(0o600)
     with pytest.raises(LedgerMismatch, match="begun with another secret"):
         served(config, ask)
-    config.secrets.file.write_bytes(kept)
+    config.config.secrets.file.write_bytes(kept)
     served(config, ask)
 
 
 def test_a_secret_is_not_made_while_the_ledger_cannot_be_asked(tmp_path: Path) -> None:
     config = configured(tmp_path)
-    Path(config.ledger.url.removeprefix("sqlite:///")).write_text("no ledger")
+    Path(config.config.ledger.url.removeprefix("sqlite:///")).write_text("no ledger")
     with pytest.raises(ValueError, match="whether the ledger was begun with one cannot be told"):
         load_keys(config)
-    assert not config.secrets.file.exists()
+    assert not config.config.secrets.file.exists()
 
 
 @pytest.mark.slow
@@ -344,7 +345,7 @@ def test_who_waits_for_a_ledger_that_hangs_waits_for_one_try(tmp_path: Path, mon
         await asyncio.sleep(0.1)
         raise LedgerUnavailable("no answer in time")
 
-    link = LedgerLink(configured(tmp_path).ledger)
+    link = LedgerLink(configured(tmp_path).config.ledger)
     monkeypatch.setattr(ledger_link, "open_ledger", hanging)
 
     async def work() -> None:
@@ -368,7 +369,7 @@ def test_the_odometer_of_a_client_counts_every_label(tmp_path: Path) -> None:
         with pytest.raises(Refusal, match="All answers to one client may add up to ε = 2"):
             await release(PIXELS[1:2], scores)
         assert first.shape == scores.shape
-        books = await open_books(config.ledger.url)
+        books = await open_books(config.config.ledger.url)
         (total,) = await books.totals()
         assert total.units == 1_500_000_000
 

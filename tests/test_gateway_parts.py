@@ -4,6 +4,7 @@ import asyncio
 import json
 import math
 import os
+import pickle
 import re
 import subprocess
 import textwrap
@@ -27,6 +28,7 @@ from scoreveil.gateway import app, config_file, metrics, openapi, secrets
 from scoreveil.gateway.auth import authenticator, key_hash, new_key
 from scoreveil.gateway.config import Auth, Client, Config, ConfigError, Model
 from scoreveil.gateway.limits import Buckets, network
+from scoreveil.gateway.opened import open_config
 from scoreveil.gateway.routes import route_table
 from scoreveil.gateway.server import SILENCE, Heartbeats
 from scoreveil.gateway.shared_config import SharedConfig
@@ -156,7 +158,7 @@ def test_the_smallest_configuration_is_two_lines() -> None:
 )
 def test_what_does_not_hold_is_refused_by_name(tree: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        config_file.parse(tree)
+        open_config(config_file.parse(tree))
 
 
 @pytest.mark.parametrize(
@@ -171,23 +173,25 @@ def test_what_does_not_hold_is_refused_by_name(tree: dict[str, Any], message: st
 )
 def test_a_secret_in_the_wrong_place_is_not_quoted(tree: dict[str, Any]) -> None:
     with pytest.raises(ConfigError) as caught:
-        config_file.parse(tree)
+        open_config(config_file.parse(tree))
     assert "sv_a-key" not in str(caught.value)
 
 
 def test_options_of_a_mechanism_pass_through_and_files_are_read(tmp_path: Path) -> None:
     np.save(tmp_path / "public.npy", np.random.default_rng(0).dirichlet(np.ones(3), size=50))
-    model = config_file.parse(merged(models__m__keep=2, models__m__reference="public.npy"), tmp_path).models["m"]
-    assert model.veil == {"epsilon": 2.0, "keep": 2, "reference": tmp_path / "public.npy"}
-    assert "reference of 3 classes" in repr(model.make_veil(SECRET, "m/1/scores"))
-    missing = config_file.parse(merged(models__m__keep=2, models__m__reference="missing.npy"), tmp_path).models["m"]
-    with pytest.raises(ConfigError, match=r"missing\.npy"):
-        missing.make_veil(SECRET, "m/1/scores")
+    config = config_file.parse(merged(models__m__keep=2, models__m__reference="public.npy"), tmp_path)
+    assert config.models["m"].veil == {"epsilon": 2.0, "keep": 2, "reference": tmp_path / "public.npy"}
+    opened = open_config(config).models["m"]
+    assert "reference of 3 classes" in repr(opened.keyed_veils(SECRET)["scores"])
+    (tmp_path / "public.npy").unlink()
+    assert pickle.loads(pickle.dumps(opened)).keyed_veils(SECRET)  # what was read stays
+    with pytest.raises(ConfigError, match=r"public\.npy"):
+        open_config(config)
 
 
 def test_memory_without_an_epsilon_is_refused() -> None:
     with pytest.raises(ConfigError, match="memory means nothing without an ε"):
-        config_file.parse(merged(models__m__mechanism="published", models__m__memory={"answers": 1}))
+        open_config(config_file.parse(merged(models__m__mechanism="published", models__m__memory={"answers": 1})))
 
 
 def test_the_environment_overrides_the_file(tmp_path: Path) -> None:
@@ -216,16 +220,17 @@ def test_the_environment_overrides_the_file(tmp_path: Path) -> None:
 
 def test_what_answers_add_up_to_is_counted_by_its_rule() -> None:
     counted = merged(models__m__epsilon=0.1, models__m__memory={"epsilon": 5.0})
-    assert config_file.parse(counted).models["m"].allowed_answers(1) == 50
+    assert open_config(config_file.parse(counted)).models["m"].allowed_answers(1) == 50
     counted["models"]["m"] |= {"memory": {"epsilon": 5.0, "rule": "zcdp", "delta": 1e-6}, "keep": "all"}
-    model = config_file.parse(counted).models["m"]
+    model = open_config(config_file.parse(counted)).models["m"]
     # the closed form of zCDP: the most answers n with n ρ + 2 √(n ρ ln(1/δ)) <= 5
-    rho = model.bare_veil.guarantee.rho
+    assert model.veil is not None
+    rho = model.veil.guarantee.rho
     most = max(n for n in range(1, 1000) if n * rho + 2 * math.sqrt(n * rho * math.log(1e6)) <= 5.0)
     assert model.allowed_answers(1) == most > 50
     # two score outputs are two draws in each answer
     counted = merged(models__m__epsilon=0.5, models__m__memory={"epsilon": 5.0}, models__m__scores=["a", "b"])
-    made = config_file.parse(counted).models["m"]
+    made = open_config(config_file.parse(counted)).models["m"]
     assert made.answer_releases == 2
     assert made.allowed_answers(2) == 5
 
@@ -521,8 +526,8 @@ def test_a_probe_does_not_wait_for_a_ledger_that_hangs(monkeypatch: pytest.Monke
             return True
 
     monkeypatch.setattr(app, "READY_WITHIN", 0.2)
-    config = config_file.parse({"models": {"m": {"python": "a:b", "epsilon": 1.0}}}, Path())
-    gateway: Any = app.Gateway(config, {}, Hanging(), *[None] * 3)  # type: ignore[arg-type]
+    opened = open_config(config_file.parse({"models": {"m": {"python": "a:b", "epsilon": 1.0}}}, Path()))
+    gateway: Any = app.Gateway(opened, {}, Hanging(), *[None] * 3)  # type: ignore[arg-type]
 
     async def probes() -> list[bool]:
         return await asyncio.gather(*(gateway.ready() for _ in range(20)))
@@ -603,20 +608,24 @@ def test_quantiles_of_a_histogram() -> None:
 
 
 def test_a_configuration_is_kept_once_it_was_opened() -> None:
-    first, second, third = (config_file.parse(merged(limits__rows=rows)) for rows in (1, 2, 3))
+    first, second, third = (open_config(config_file.parse(merged(limits__rows=rows))) for rows in (1, 2, 3))
     shared = SharedConfig.of(first)
-    assert shared.good().config == shared.offered().config == first
+
+    def rows() -> tuple[int, int]:
+        return shared.good().opened.config.limits.rows, shared.offered().opened.config.limits.rows
+
+    assert rows() == (1, 1)
     shared.offer(second)
-    opened = shared.offered()
-    assert (shared.good().config, opened.config) == (first, second)
-    shared.offer(third)  # before the second one was opened
-    shared.keep(opened)
-    assert (shared.good().config, shared.offered().config) == (second, third)
+    version = shared.offered()
+    assert rows() == (1, 2)
+    shared.offer(third)  # before the second one was loaded
+    shared.keep(version)
+    assert rows() == (2, 3)
     shared.reject(shared.offered())
-    assert shared.good().config == shared.offered().config == second
-    shared.keep(opened)
-    shared.reject(opened)
-    assert shared.good().config == shared.offered().config == second
+    assert rows() == (2, 2)
+    shared.keep(version)
+    shared.reject(version)
+    assert rows() == (2, 2)
 
 
 # Deployment

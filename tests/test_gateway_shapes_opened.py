@@ -14,9 +14,10 @@ from sklearn.multioutput import ClassifierChain, MultiOutputClassifier
 from sklearn.neighbors import KNeighborsClassifier
 
 from scoreveil import Veil, fit
-from scoreveil.gateway import config_file, embedded, lists, opening
+from scoreveil.gateway import config_file, lists, startup_checks
 from scoreveil.gateway.config import Config, ConfigError, Model
 from scoreveil.gateway.ledger_link import load_keys
+from scoreveil.gateway.opened import OpenedConfig, OpenedModel, load_model, open_config
 from scoreveil.gateway.probabilities import probabilities
 from scoreveil.shapes import ManyLabels, OneColumn, TopK
 from shaped_models import LABELS, WEIGHTS, X, made_models, sigmoid, two_sides
@@ -36,8 +37,16 @@ def test_a_list_tells_its_order_beyond_the_top_by_nothing() -> None:
     assert shown[0] == shown[1]
 
 
+def opened(folder: Path = Path(), **table: Any) -> OpenedConfig:
+    return open_config(config_file.parse({"models": {"m": table}}, folder))
+
+
+def loaded(model: Model) -> OpenedModel:
+    return load_model(open_config(Config(models={"m": model})).models["m"])
+
+
 def said(folder: Path, **table: Any) -> str:
-    return "\n".join(opening.here(config_file.parse({"models": {"m": table}}, folder)))
+    return "\n".join(startup_checks.here(opened(folder, **table)))
 
 
 def test_the_opening_says_what_a_whole_answer_spends(tmp_path: Path) -> None:
@@ -100,23 +109,23 @@ UPSTREAM = {"upstream": {"url": "http://x"}}
 )
 def test_what_contradicts_itself_in_the_file_is_refused(table: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        config_file.parse({"models": {"m": {"epsilon": 0.5, **UPSTREAM, **table}}})
+        opened(**{"epsilon": 0.5, **UPSTREAM, **table})
 
 
 @pytest.mark.parametrize("shape", [OneColumn(threshold=0.3), ManyLabels(threshold=(0.3, 0.6)), OneColumn(logits=True)])
 def test_a_saved_veil_brings_its_shape(shape: Any, tmp_path: Path) -> None:
     Veil(2.0, shape=shape).save(tmp_path / "veil.json")
     table: dict[str, Any] = {"veil": "veil.json", "outputs": "logits", **UPSTREAM}
-    made = config_file.parse({"models": {"m": table}}, tmp_path).models["m"]
-    assert made.make_veil(bytes(32), "m/1/scores").shape == shape
+    made = opened(tmp_path, **table).models["m"]
+    assert made.keyed_veils(bytes(32))["scores"].shape == shape
     raw = np.array([[0.7391, -0.2]])[:, : 1 if isinstance(shape, OneColumn) else 2]
     is_left = np.array_equal(probabilities(raw, "logits", shape), raw)
     assert is_left == shape.logits
     with pytest.raises(ConfigError, match="the veil was fitted for scores of another shape"):
-        config_file.parse({"models": {"m": {**table, "shape": shape.name, "threshold": 0.4}}}, tmp_path)
+        opened(tmp_path, **table, shape=shape.name, threshold=0.4)
     if shape.logits:
         with pytest.raises(ConfigError, match='say outputs = "logits"'):
-            config_file.parse({"models": {"m": {"veil": "veil.json", **UPSTREAM}}}, tmp_path)
+            opened(tmp_path, veil="veil.json", **UPSTREAM)
 
 
 def tags_veil(epsilon: float | None, labels: int = 3) -> Veil:
@@ -140,11 +149,11 @@ def test_a_fitted_veil_of_several_labels_is_served_and_counted(epsilon: float | 
     spent = "what is promised is about a label; an answer holds 3 of them." if epsilon is None else "spends ε = 12."
     assert spent in words
     assert "inf" not in words
-    behind = config_file.parse({"models": {"m": {"veil": "veil.json", **UPSTREAM}}}, tmp_path).models["m"]
+    behind = opened(tmp_path, veil="veil.json", **UPSTREAM).models["m"]
     assert behind.answer_releases == 3
     with pytest.raises(ConfigError, match="the veil is for 3 labels"):
-        config_file.parse({"models": {"m": {"veil": "veil.json", "releases": 4, **UPSTREAM}}}, tmp_path)
-    veil = behind.make_veil(bytes(32), "m/1/scores")
+        opened(tmp_path, veil="veil.json", releases=4, **UPSTREAM)
+    veil = behind.keyed_veils(bytes(32))["scores"]
     assert ((veil(raw) >= 0.4) == (raw >= 0.4)).all()
     if epsilon is not None:
         z = veil.answers(raw, veil.outcomes(raw, [bytes([i]) for i in range(len(raw))]))
@@ -161,14 +170,15 @@ def test_a_veil_fitted_on_whole_vectors_takes_lists_of_the_largest(tmp_path: Pat
     words = said(tmp_path, **table, shape="top_k")
     assert "values FP32 [-1, 5]: veiled, top k" in words
     for more in ({"shape": "top_k"}, {"shape": "top_k", "classes": 6}):
-        model = config_file.parse({"models": {"m": {**table, **more}}}, tmp_path).models["m"]
-        assert model.bare_veil.shape == TopK(6)
+        veil = opened(tmp_path, **table, **more).models["m"].veil
+        assert veil is not None
+        assert veil.shape == TopK(6)
     wrong = {"the veil was fitted for 6 classes": {"classes": 7}, "serve probabilities": {"outputs": "logits"}}
     for message, more in wrong.items():
         with pytest.raises(ConfigError, match=message):
-            config_file.parse({"models": {"m": {**table, "shape": "top_k", **more}}}, tmp_path)
+            opened(tmp_path, **table, shape="top_k", **more)
     with pytest.raises(ConfigError, match="the veil was fitted for score vectors; remove shape"):
-        config_file.parse({"models": {"m": {**table, "shape": "many_labels"}}}, tmp_path)
+        opened(tmp_path, **table, shape="many_labels")
 
 
 def test_a_veil_without_epsilon_needs_no_memory_and_no_secret(tmp_path: Path) -> None:
@@ -182,7 +192,7 @@ def test_a_veil_without_epsilon_needs_no_memory_and_no_secret(tmp_path: Path) ->
         "published": {"onnx": "m.onnx", "epsilon": 2.0, "mechanism": "published"},
         "behind": {"veil": "drawn.json", **UPSTREAM},
     }
-    made = {name: config_file.parse({"models": {name: table}}, tmp_path) for name, table in models.items()}
+    made = {name: opened(tmp_path, **table) for name, table in models.items()}
     needs = {name: (config.has_memory, config.needs_secret) for name, config in made.items()}
     assert needs == {
         "fixed": (False, False),
@@ -192,10 +202,10 @@ def test_a_veil_without_epsilon_needs_no_memory_and_no_secret(tmp_path: Path) ->
         "behind": (False, True),
     }
     assert load_keys(made["fixed"]) is None
-    assert opening.kept(made["fixed"]) == []
+    assert startup_checks.places(made["fixed"]) == []
     for name in ("fixed", "published"):
         with pytest.raises(ConfigError, match=r"memory means nothing without an ε: .* Remove memory"):
-            config_file.parse({"models": {"m": {**models[name], "memory": {"answers": 1}}}}, tmp_path)
+            opened(tmp_path, **models[name], memory={"answers": 1})
 
 
 SEVERAL = [
@@ -216,20 +226,20 @@ def test_classifiers_of_several_labels_are_served_from_skops(made: BaseEstimator
     trained = clone(made).fit(X, tags)
     skops.io.dump(trained, tmp_path / "m.skops")
     model = Model(veil={"epsilon": 0.5}, skops=tmp_path / "m.skops", shape="many_labels")
-    opened = embedded.load("m", model)
-    found, raw = opened.run({"x": X}, ["scores"])["scores"], trained.predict_proba(X)
+    served = loaded(model)
+    found, raw = served.embedded.run({"x": X}, ["scores"])["scores"], trained.predict_proba(X)  # type: ignore[union-attr]
     if isinstance(raw, list):
         raw = np.column_stack([each[:, 1] if each.shape[1] == 2 else 0 * each[:, 0] for each in raw])
     np.testing.assert_allclose(found, raw, atol=1e-6)
-    assert embedded.counted(model, opened).answer_releases == tags.shape[1]
+    assert served.answer_releases == tags.shape[1]
 
 
 def test_a_label_of_three_values_is_refused(tmp_path: Path) -> None:
     three = np.column_stack([LABELS[:, 0], LABELS.sum(axis=1).clip(max=2)])
     skops.io.dump(MultiOutputClassifier(LogisticRegression()).fit(X, three), tmp_path / "m.skops")
     model = Model(veil={"epsilon": 0.5}, skops=tmp_path / "m.skops", shape="many_labels")
-    with pytest.raises(ConfigError, match="Label 1 has 3 values"):
-        opening.here(Config(models={"m": model}))
+    with pytest.raises(ValueError, match="Label 1 has 3 values"):
+        loaded(model)
 
 
 def test_two_classes_are_one_column_and_its_label_is_that_of_the_threshold(tmp_path: Path) -> None:
@@ -238,7 +248,7 @@ def test_two_classes_are_one_column_and_its_label_is_that_of_the_threshold(tmp_p
     model = Model(
         veil={"epsilon": 0.5}, skops=tmp_path / "m.skops", shape="one_column", threshold=0.2, passes=("label",)
     )
-    found = embedded.load("m", model).run({"x": X}, ["scores", "label"])
+    found = loaded(model).embedded.run({"x": X}, ["scores", "label"])  # type: ignore[union-attr]
     np.testing.assert_allclose(found["scores"], trained.predict_proba(X)[:, 1:], atol=1e-6)
     np.testing.assert_array_equal(found["label"], found["scores"][:, 0] >= np.float32(0.2))
     assert (found["label"] != trained.predict(X)).any()
@@ -256,7 +266,7 @@ def test_the_examples_of_the_page_hold(tmp_path: Path) -> None:
     section = page.split("### Other shapes of scores")[1].split("\n## ")[0]
     (toml,) = [part.split("```")[0] for part in section.split("```toml\n")[1:]]
     (tmp_path / "g.toml").write_text(toml, encoding="utf-8")
-    made = config_file.load(tmp_path / "g.toml", environ={})
+    made = open_config(config_file.load(tmp_path / "g.toml", environ={}))
     assert {name: model.answer_releases for name, model in made.models.items()} == {
         "tags": 5,
         "churn": 1,

@@ -17,6 +17,7 @@ from gateway_servers import SCOREVEIL, Behind, Gateway, gateway, scores_of, v2
 from scoreveil import Smoothing, Veil, fit, smoothed_scores
 from scoreveil.gateway import config_file
 from scoreveil.gateway.metrics import Metrics
+from scoreveil.gateway.opened import load_model, open_config
 from scoreveil.gateway.served import ServedModel, open_source
 
 pytestmark = pytest.mark.slow
@@ -175,8 +176,9 @@ def test_copies_of_many_rows_are_made_a_few_at_a_time(
     skops.io.dump(FOREST, tmp_path / "forest.skops")
     veil.save(tmp_path / "veil.json")
     config = config_file.parse({"models": {"m": {"skops": "forest.skops", "veil": "veil.json"}}}, tmp_path)
-    source = open_source("m", config.models["m"], config.limits)
-    model = ServedModel("m", config.models["m"], source, None, config.limits, Metrics().add("m"))
+    opened = load_model(open_config(config).models["m"])
+    source = open_source(opened, config.limits)
+    model = ServedModel(opened, source, None, config.limits, Metrics().add("m"))
     asked: list[int] = []
     infer = source.infer
 

@@ -17,8 +17,9 @@ import pytest
 from numpy.lib import format as npy
 
 from gateway_servers import SCOREVEIL
-from scoreveil.gateway import config_file, opening
-from scoreveil.gateway.config import Config, ConfigError
+from scoreveil.gateway import config_file, startup_checks
+from scoreveil.gateway.config import ConfigError
+from scoreveil.gateway.opened import OpenedConfig, open_config
 
 LIMIT = 3 << 30  # of address space, most of which is never touched
 MIB = 1 << 20
@@ -162,7 +163,7 @@ def test_deep_and_long_json_is_no_veil(text: str, tmp_path: Path) -> None:
 # What a gateway's configuration names
 
 
-def an_onnx_model(folder: Path, nodes: list[Any], tables: list[Any], features: int = 2) -> Config:
+def an_onnx_model(folder: Path, nodes: list[Any], tables: list[Any], features: int = 2) -> OpenedConfig:
     from onnx import TensorProto, helper
 
     given = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", features])
@@ -171,7 +172,7 @@ def an_onnx_model(folder: Path, nodes: list[Any], tables: list[Any], features: i
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
     made.ir_version = 9
     (folder / "m.onnx").write_bytes(made.SerializeToString())
-    return config_file.parse({"models": {"m": {"onnx": "m.onnx", "epsilon": 2.0}}}, folder)
+    return open_config(config_file.parse({"models": {"m": {"onnx": "m.onnx", "epsilon": 2.0}}}, folder))
 
 
 def test_a_model_that_never_ends_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,8 +189,8 @@ def test_a_model_that_never_ends_is_given_up(tmp_path: Path, monkeypatch: pytest
     loop = helper.make_node("Loop", ["", "true", "x"], ["y"], body=helper.make_graph(inside, "loop", given, ends))
     nodes = [loop, helper.make_node("Softmax", ["y"], ["scores"])]
     config = an_onnx_model(tmp_path, nodes, [numpy_helper.from_array(np.array(True), "true")])
-    monkeypatch.setattr(opening, "LONGEST_OPENING", 3.0)
-    for opened in (opening.before_serving, opening.check):
+    monkeypatch.setattr(startup_checks, "MAX_SECONDS", 3.0)
+    for opened in (startup_checks.before_serving, startup_checks.check):
         with pytest.raises(ConfigError, match=r"not opened and tried within 3 seconds\."):
             opened(config)
     assert not multiprocessing.active_children()
@@ -205,7 +206,7 @@ def test_a_model_reads_no_other_files(location: str, tmp_path: Path) -> None:
         table.external_data.add(key=key, value=value)
     nodes = [helper.make_node("Add", ["x", "w"], ["y"]), helper.make_node("Softmax", ["y"], ["scores"])]
     with pytest.raises(ConfigError, match=r"^models\.m: ONNX Runtime cannot open .*m\.onnx \(Fail\)\.$"):
-        opening.check(an_onnx_model(tmp_path, nodes, [table]))
+        startup_checks.check(an_onnx_model(tmp_path, nodes, [table]))
 
 
 def test_a_model_of_very_large_inputs_is_not_tried(tmp_path: Path) -> None:
@@ -215,7 +216,7 @@ def test_a_model_of_very_large_inputs_is_not_tried(tmp_path: Path) -> None:
     cut = helper.make_node("Slice", ["x", "a", "b", "one"], ["y"])
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     config = an_onnx_model(tmp_path, [cut, helper.make_node("Softmax", ["y"], ["scores"])], tables, 30_000_000)
-    opening.before_serving(config)
+    startup_checks.before_serving(config)
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss - before < 1 << 20  # kilobytes; it took 6 GB
 
 

@@ -30,6 +30,7 @@ from score_files import assert_veiled, leftovers, load_scores, save_scores
 from scoreveil import Guarantee, Veil, accounting, blocks
 from scoreveil.files import protect
 from scoreveil.gateway import config_file
+from scoreveil.gateway.opened import open_config
 from scoreveil.integrations.columns import ColumnVeil
 from scoreveil.integrations.sklearn import VeiledClassifier
 from scoreveil.integrations.torch import VeiledModule
@@ -293,11 +294,12 @@ def test_protect_takes_it(toy: Coin, suffix: str, tmp_path: Path) -> None:
 
 def test_the_gateway_takes_its_name_and_options(coin: type[Coin]) -> None:
     table = {"epsilon": 1.5, "mechanism": "coin", "border": 0.8, "onnx": "model.onnx"}
-    veil = config_file.parse({"models": {"digits": table}}).models["digits"].make_veil(SECRET, "digits")
+    opened = open_config(config_file.parse({"models": {"digits": table}})).models["digits"]
+    veil = opened.keyed_veils(SECRET)["scores"]
     assert veil.mechanism == Coin(1.5, 0.8)
     assert_answers(veil.mechanism, sample(), veil(sample()))
     with pytest.raises(ValueError, match="has no option 'keep'"):
-        config_file.parse({"models": {"digits": {**table, "keep": 2}}}).models["digits"].make_veil(SECRET)
+        open_config(config_file.parse({"models": {"digits": {**table, "keep": 2}}}))
 
 
 @each_coin

@@ -2,17 +2,19 @@
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from scoreveil.cli import options
+from scoreveil.extras import needs
 from scoreveil.mechanisms.guarantee import Guarantee
 
 if TYPE_CHECKING:  # the gateway wing brings granian and starlette; only those who serve need them
-    from scoreveil.gateway.config import Config
+    from scoreveil.gateway.config import Server
+    from scoreveil.gateway.opened import OpenedConfig, OpenedModel
 
 NO_FIT = (
     "  A veil that was fitted needs no memory: make one with scoreveil fit, and serve with --veil veil.json. "
@@ -63,92 +65,79 @@ def serve(
     Speaks the Open Inference Protocol (KServe, Triton, MLServer), and OpenAI's for language models. Send SIGHUP to
     reload the configuration.
     """
-    given = {"server/host": host, "server/port": port, "server/grpc_port": grpc_port}
-    given |= {"server/admin_port": admin_port, "server/workers": workers}
-    overrides: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    settings = {"server/host": host, "server/port": port, "server/grpc_port": grpc_port}
+    settings |= {"server/admin_port": admin_port, "server/workers": workers}
+    overrides = _given(settings)
+    of_model = _given({"veil": fitted, "outputs": outputs, "shape": shape, "epsilon": epsilon})
     if demo:
-        overrides |= _table("digits", DEMO if epsilon is None else {**DEMO, "epsilon": epsilon})
+        overrides |= _table("digits", DEMO | _given({"epsilon": epsilon}))
     if model is not None:
-        overrides |= _table(_model_name(model), _model(model, epsilon, fitted, {"outputs": outputs, "shape": shape}))
-    elif outputs is not None or shape is not None:
-        option = "--shape" if outputs is None else "--outputs"
-        raise ValueError(f"{option} needs a MODEL to apply to; in a --config file it stands in the model's table.")
-    elif fitted is not None:
-        raise ValueError("--veil needs a MODEL to apply to; in a --config file it stands in the model's table.")
-    elif epsilon is not None and not demo:
-        raise ValueError("--epsilon needs a MODEL to apply to; in a --config file epsilon stands in the model's table.")
-    if not overrides.keys() - given.keys() and config is None:
+        overrides |= _table(_model_name(model), _model(model, of_model))
+    elif of_model.keys() - ({"epsilon"} if demo else set()):
+        option = next(iter(of_model))
+        raise ValueError(f"--{option} needs a MODEL to apply to; in a --config file it stands in the model's table.")
+    elif config is None and not demo:
         raise ValueError("There is nothing to serve. Name a MODEL or a --config file, or add --demo.")
-    server = _gateway()
-    from scoreveil.gateway import opening
+    with needs("serve"):
+        from scoreveil.gateway import config_file, server, startup_checks
+        from scoreveil.gateway.opened import open_config
 
-    setup = server.Setup(config, overrides)
-    loaded = setup.load()
-    server.check_ports(loaded.server)  # before models are opened, which takes a while
-    _say(loaded, opening.before_serving(loaded), opening.kept(loaded))
-    ready = f"Ready    {_address(loaded)} accepts requests."
-    server.run(setup, lambda: typer.echo(ready))
+    def read() -> "OpenedConfig":
+        return open_config(config_file.load(config, overrides))
 
-
-def _gateway() -> Any:
-    try:
-        from scoreveil.gateway import server
-    except ModuleNotFoundError as error:
-        message = f"The gateway needs {error.name}: pip install 'scoreveil[serve]'"
-        raise ModuleNotFoundError(message, name=error.name) from None
-    return server
+    opened = read()
+    server.check_ports(opened.config.server)  # before models are loaded, which takes a while
+    _say(opened, startup_checks.before_serving(opened), startup_checks.places(opened))
+    ready = f"Ready    {_address(opened.config.server)} accepts requests."
+    server.run(opened, read, lambda: typer.echo(ready))
 
 
-def _table(name: str, settings: dict[str, Any]) -> dict[str, Any]:
+def _given(settings: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def _table(name: str, settings: Mapping[str, object]) -> dict[str, object]:
     return {f"models/{name}/{key}": value for key, value in settings.items()}
 
 
-def _model(path: Path, epsilon: float | None, fitted: Path | None, told: dict[str, str | None]) -> dict[str, Any]:
+def _model(path: Path, settings: Mapping[str, object]) -> dict[str, object]:
     kind = path.suffix.removeprefix(".")
     if kind not in ("onnx", "skops"):
         raise ValueError(f"{path.name} cannot be served: its name ends in neither .onnx nor .skops.")
     if not path.is_file():
         raise ValueError(f"There is no model file {path}.")
-    if (epsilon is None) == (fitted is None):
+    if ("epsilon" in settings) == ("veil" in settings):
         raise ValueError("Give either a fitted --veil, or --epsilon, such as 2.")
-    shown = {"epsilon": epsilon} if fitted is None else {"veil": str(fitted.absolute())}
-    given = {key: value for key, value in told.items() if value is not None}
-    return {kind: str(path.absolute()), **shown, **given}
+    paths = {name: str(value.absolute()) for name, value in settings.items() if isinstance(value, Path)}
+    return {kind: str(path.absolute()), **settings, **paths}
 
 
 def _model_name(path: Path) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "-", path.stem).lstrip("._-") or "model"
 
 
-def _say(config: "Config", found: list[str], kept: Iterable[str] = ()) -> None:
+def _say(opened: "OpenedConfig", findings: Iterable[str], places: Iterable[str] = ()) -> None:
     """What was found where the configuration was opened, what it means, and where secret and ledger are kept."""
-    from scoreveil.gateway.config import memory_words
-
-    settings = config.server
-    for line in found:
-        typer.echo(line)
-    for name, model in config.models.items():
-        if not model.is_veiled:
-            typer.echo(f"Model {name}: texts pass, and no logprobs.")
+    settings = opened.config.server
+    lines = list(findings)
+    for name, model in opened.models.items():
+        if model.veil is None:
+            lines.append(f"Model {name}: texts pass, and no logprobs.")
             continue
-        promise = model.bare_veil.guarantee
-        typer.echo(f"Model {name}: {_promised(promise)}{_held(model)}; {memory_words(model)}.")
-        if model.kept_memory is not None and model.memory is None:
-            typer.echo(NO_FIT)
-    for warning in config.warnings:
-        typer.echo(f"Warning: {warning}")
-    for line in kept:
-        typer.echo(line)
-    typer.echo(f"Gateway  {_address(config)}/v2")
-    if config.language_models:
-        typer.echo(f"OpenAI   {_address(config)}/v1")
+        lines.append(f"Model {name}: {_promised(model.veil.guarantee)}{_held(model)}; {model.memory_words()}.")
+        if model.memory is not None and model.settings.memory is None:
+            lines.append(NO_FIT)
+    lines += [f"Warning: {warning}" for warning in opened.warnings]
+    lines += [*places, f"Gateway  {_address(settings)}/v2"]
+    if opened.config.language_models:
+        lines.append(f"OpenAI   {_address(settings)}/v1")
     if settings.grpc_port is not None:
-        typer.echo(f"gRPC     {settings.host}:{settings.grpc_port}")
-    typer.echo(f"Page     http://{settings.admin_host}:{settings.admin_port}/")
+        lines.append(f"gRPC     {settings.host}:{settings.grpc_port}")
+    lines.append(f"Page     http://{settings.admin_host}:{settings.admin_port}/")
+    typer.echo("\n".join(lines))
 
 
-def _address(config: "Config") -> str:
-    settings = config.server
+def _address(settings: "Server") -> str:
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     return f"{'http' if settings.tls_cert is None else 'https'}://{host}:{settings.port}"
 
@@ -158,18 +147,18 @@ def _promised(promise: Guarantee) -> str:
     return epsilon if promise.advantage_alone is None else f"{options.advantage_words(promise)}, {epsilon}"
 
 
-def _held(model: Any) -> str:
+def _held(model: "OpenedModel") -> str:
     """How many releases an answer holds, where that is more than one."""
     held = model.answer_releases
     if held == 1:
         return ""
-    return ", one for each label" if held is None else f", {'up to ' * model.has_places}{held} an answer"
+    return ", one for each label" if held is None else f", {'up to ' * model.shape.has_places}{held} an answer"
 
 
 @config_app.command("check")
 def check(
     config: Annotated[Path, typer.Argument(metavar="FILE", help="The TOML file.")],
-    offline: Annotated[bool, typer.Option("--offline", help="Read the file, and open nothing that it names.")] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Read the file and its veils alone.")] = False,
 ) -> None:
     """Check a configuration file.
 
@@ -177,14 +166,15 @@ def check(
     files; it does make the tables of a PostgreSQL ledger.
     """
     from scoreveil.gateway import config_file
+    from scoreveil.gateway.opened import open_config
 
-    loaded = config_file.load(config)
-    if offline:
-        _say(loaded, [])
-    else:
-        from scoreveil.gateway import opening
+    opened = open_config(config_file.load(config))
+    findings = []
+    if not offline:
+        from scoreveil.gateway import startup_checks
 
-        _say(loaded, opening.check(loaded))
+        findings = startup_checks.check(opened)
+    _say(opened, findings)
     typer.echo("The configuration is valid.")
 
 

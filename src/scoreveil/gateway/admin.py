@@ -11,7 +11,6 @@ import ipaddress
 import math
 import re
 from collections.abc import Callable
-from dataclasses import asdict
 from functools import partial
 from importlib.resources import files
 from typing import Any
@@ -27,7 +26,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from scoreveil.gateway import metrics, openapi
-from scoreveil.gateway.config import Config, memory_words
+from scoreveil.gateway.opened import OpenedConfig, OpenedModel
 from scoreveil.mechanisms.mechanism import DEFAULT_MECHANISM, Mechanism, make
 from scoreveil.veil import Veil
 
@@ -35,8 +34,8 @@ WARNING = (
     b"# HELP scoreveil_warning What whoever runs the gateway should know.\n# TYPE scoreveil_warning gauge\n"
     b'scoreveil_warning{reason="no_keys"} %d\n'
 )
-MOST_CLASSES = 64
-MOST_BYTES = 16384
+MAX_CLASSES = 64
+MAX_BYTES = 16384
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -52,7 +51,7 @@ PAGE = {
 }
 
 
-def application(load: Callable[[], Config]) -> Starlette:
+def application(load: Callable[[], OpenedConfig]) -> Starlette:
     routes = [Route(path, partial(_file, name=name, kind=kind)) for path, (name, kind) in PAGE.items()]
     routes += [
         Route("/api/state", partial(_state, load=load)),
@@ -68,12 +67,12 @@ def application(load: Callable[[], Config]) -> Starlette:
 class _KnownHosts:
     """Refuses requests for hosts that somebody else may have named."""
 
-    def __init__(self, app: ASGIApp, load: Callable[[], Config]) -> None:
+    def __init__(self, app: ASGIApp, load: Callable[[], OpenedConfig]) -> None:
         self._app, self._load = app, load
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer: ASGIApp = self._app
-        names = self._load().server.known_admin_names
+        names = self._load().config.server.known_admin_names
         if scope["type"] == "http" and not known_host(Headers(scope=scope).getlist("host"), names):
             words = "The admin port does not answer for this host; add it to server.admin_names, or use the address."
             answer = _json({"error": words}, 421)
@@ -104,45 +103,43 @@ async def _health(request: Request) -> Response:
     return _json({"live": True})
 
 
-async def _metrics(request: Request, load: Callable[[], Config]) -> Response:
+async def _metrics(request: Request, load: Callable[[], OpenedConfig]) -> Response:
     body, kind = metrics.exposition()
     return Response(body + WARNING % bool(load().warnings), headers={"Content-Type": kind})
 
 
-async def _openapi(request: Request, load: Callable[[], Config]) -> Response:
-    return _json(openapi.document(load()))
+async def _openapi(request: Request, load: Callable[[], OpenedConfig]) -> Response:
+    return _json(openapi.document(load().config))
 
 
-async def _state(request: Request, load: Callable[[], Config]) -> Response:
+async def _state(request: Request, load: Callable[[], OpenedConfig]) -> Response:
     """What each model is set to, and what was counted."""
-    config = load()
-    counted = {state.model: asdict(state) for state in metrics.states(config.models)}
-    shown = []
-    for name, model in config.models.items():
-        if not model.is_veiled:
-            nothing = dict.fromkeys(("epsilon", "mechanism", "keep", "classes", "memory", "remembers"))
-            shown.append({**counted[name], **nothing})
-            continue
-        veil = model.bare_veil
-        settings = {
-            "epsilon": _finite(veil.epsilon),
-            "mechanism": "fitted" if veil.mechanism.is_fitted else veil.mechanism.name,
-            "keep": getattr(veil.mechanism, "keep", None),
-            # of a fitted veil that the playground can try
-            "classes": veil.mechanism.classes if _can_be_tried(veil.mechanism) else None,
-            "memory": memory_words(model),
-            "remembers": model.kept_memory is not None,
-        }
-        shown.append({**counted[name], **settings})
-    return _json({"models": shown})
+    models = load().models
+    states = metrics.states(models)
+    return _json({"models": [states[name] | _settings(model) for name, model in models.items()]})
 
 
-async def _playground(request: Request, load: Callable[[], Config]) -> Response:
+def _settings(model: OpenedModel) -> dict[str, object]:
+    veil = model.veil
+    if veil is None:
+        return dict.fromkeys(("epsilon", "mechanism", "keep", "classes", "memory", "remembers"))
+    return {
+        "epsilon": _finite(veil.epsilon),
+        "mechanism": "fitted" if veil.mechanism.is_fitted else veil.mechanism.name,
+        "keep": getattr(veil.mechanism, "keep", None),
+        # of a fitted veil that the playground can try
+        "classes": veil.mechanism.classes if _can_be_tried(veil.mechanism) else None,
+        "memory": model.memory_words(),
+        "remembers": model.memory is not None,
+    }
+
+
+async def _playground(request: Request, load: Callable[[], OpenedConfig]) -> Response:
     """Veil one typed score vector, and say what is promised."""
     try:
         declared = request.headers.get("content-length", "")
-        if not declared.isdecimal() or len(declared) > 9 or int(declared) > MOST_BYTES:
-            raise ValueError(f"The request is larger than {MOST_BYTES} bytes.")
+        if not declared.isdecimal() or len(declared) > 9 or int(declared) > MAX_BYTES:
+            raise ValueError(f"The request is larger than {MAX_BYTES} bytes.")
         return _json(_veiled(orjson.loads(await request.body()), load))
     except orjson.JSONDecodeError:
         return _json({"error": "The request is not JSON."}, 400)
@@ -152,10 +149,10 @@ async def _playground(request: Request, load: Callable[[], Config]) -> Response:
         return _json({"error": str(error) if known else wanted}, 400)
 
 
-def _veiled(asked: dict[str, Any], load: Callable[[], Config]) -> dict[str, Any]:
+def _veiled(asked: dict[str, Any], load: Callable[[], OpenedConfig]) -> dict[str, Any]:
     scores = np.asarray(asked.pop("scores"), dtype=np.float64)
-    if scores.ndim != 1 or not 2 <= len(scores) <= MOST_CLASSES:
-        raise ValueError(f"Send one list of 2 to {MOST_CLASSES} scores.")
+    if scores.ndim != 1 or not 2 <= len(scores) <= MAX_CLASSES:
+        raise ValueError(f"Send one list of 2 to {MAX_CLASSES} scores.")
     if not (np.isfinite(scores).all() and (scores >= 0).all() and scores.sum() > 0):
         raise ValueError("Scores are numbers >= 0 with a positive sum.")
     scores /= scores.sum()
@@ -182,10 +179,9 @@ def _veiled(asked: dict[str, Any], load: Callable[[], Config]) -> dict[str, Any]
     }
 
 
-def _fitted(config: Config, name: str) -> Mechanism:
-    """The fitted mechanism of a model."""
-    model = config.models.get(name)
-    mechanism = model.bare_veil.mechanism if model is not None and model.is_veiled else None
+def _fitted(opened: OpenedConfig, name: str) -> Mechanism:
+    model = opened.models.get(name)
+    mechanism = None if model is None or model.veil is None else model.veil.mechanism
     if mechanism is None or not _can_be_tried(mechanism):
         raise ValueError("There is no model of this name with a fitted veil that can be tried here.")
     return mechanism
@@ -193,7 +189,7 @@ def _fitted(config: Config, name: str) -> Mechanism:
 
 def _can_be_tried(mechanism: Mechanism) -> bool:
     """Whether it was fitted, for one score vector of not too many classes."""
-    return mechanism.classes is not None and mechanism.classes <= MOST_CLASSES and mechanism.together == 1
+    return mechanism.classes is not None and mechanism.classes <= MAX_CLASSES and mechanism.together == 1
 
 
 def _finite(number: float | None) -> float | None:
@@ -201,5 +197,5 @@ def _finite(number: float | None) -> float | None:
     return number if number is not None and math.isfinite(number) else None
 
 
-def _json(content: Any, status: int = 200) -> Response:
+def _json(content: object, status: int = 200) -> Response:
     return Response(orjson.dumps(content), status, media_type="application/json", headers=HEADERS)

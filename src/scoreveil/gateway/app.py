@@ -12,17 +12,17 @@ import re
 import secrets
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
 
 from scoreveil.gateway import logs
 from scoreveil.gateway.auth import ANONYMOUS, authenticator
-from scoreveil.gateway.config import Config
 from scoreveil.gateway.handlers import Answer, Exchange, Receive, Scope
 from scoreveil.gateway.ledger_link import LedgerLink
 from scoreveil.gateway.limits import Buckets, Held, network
 from scoreveil.gateway.metrics import ModelMetrics
+from scoreveil.gateway.opened import OpenedConfig
 from scoreveil.gateway.routes import ServedRoute, route_table
 from scoreveil.gateway.served import ServedModel
 from scoreveil.gateway.traces import Tracer
@@ -54,29 +54,24 @@ class Gateway:
 
     def __init__(
         self,
-        config: Config,
+        opened: OpenedConfig,
         models: Mapping[str, ServedModel],
         ledger: LedgerLink | None,
         buckets: Buckets,
         tracer: Tracer | None,
         unnamed: ModelMetrics,
     ) -> None:
+        config = opened.config
         self.config, self.models, self.ledger, self.tracer = config, models, ledger, tracer
         self.unnamed = unnamed  # counts what is refused before its model is known, as a gRPC call without a key is
         self.authenticate = authenticator(config.auth)
         self.routes = route_table(config.models)
         self._buckets = buckets
         self._clients = {client.name: client for client in config.auth.clients}
-        self.warnings = config.warnings
+        self.warnings = opened.warnings
         self.held = Held(config.limits.bytes_in_flight)
         self._ready = (-math.inf, False)
         self._asking = asyncio.Lock()
-
-    def limit_requests(self, exchange: Exchange) -> None:
-        self._limit(exchange, "requests", 1)
-
-    def limit_rows(self, exchange: Exchange, rows: int) -> None:
-        self._limit(exchange, "rows", rows)
 
     def epsilon_limit(self, client: str) -> float:
         """What all fresh answers to the client may add up to; 0: no limit."""
@@ -87,7 +82,7 @@ class Gateway:
         own: float | None = getattr(self._clients.get(client), key, None)
         return getattr(self.config.limits, key) if own is None else own
 
-    def _limit(self, exchange: Exchange, what: str, count: int) -> None:
+    def limit(self, exchange: Exchange, what: Literal["requests", "rows"], count: int) -> None:
         """Take tokens, or refuse with 429 and the time to wait. Without keys, each address is a client."""
         rate = self._of_client(exchange.client, f"{what}_per_second")
         if rate is None:
@@ -106,16 +101,16 @@ class Gateway:
                 checks = [served.source.ready() for served in self.models.values()]
                 if self.ledger is not None:
                     checks.append(self.ledger.ready())
-                found = False
+                is_ready = False
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(READY_WITHIN):
-                        found = all(await asyncio.gather(*checks))
-                self._ready = (time.monotonic(), found)
+                        is_ready = all(await asyncio.gather(*checks))
+                self._ready = (time.monotonic(), is_ready)
             return self._ready[1]
 
-    async def close(self) -> None:
+    def close(self) -> None:
         for served in self.models.values():
-            await served.source.close()
+            served.source.close()
 
 
 class App:
@@ -146,7 +141,7 @@ class App:
                 message = f"This path takes {route.method} alone."
                 raise Refusal(405, message, "method", {"allow": route.method})
             if not route.open:
-                gateway.limit_requests(exchange)
+                gateway.limit(exchange, "requests", 1)
             answer = await _handled(route, exchange)
             if answer.parts is not None:
                 await _stream(send, receive, answer.parts)
@@ -168,11 +163,11 @@ class App:
                     logs.event("request", model=exchange.model, client=exchange.client, **numbers)
 
 
-def _headers(given: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+def _headers(pairs: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
     """Headers by name. One that decides something comes once: of two, another server might have read the other."""
-    headers = dict(given)
-    if len(headers) != len(given):
-        names = [name for name, _ in given]
+    headers = dict(pairs)
+    if len(headers) != len(pairs):
+        names = [name for name, _ in pairs]
         for name in ONCE:
             if names.count(name) > 1:
                 raise Refusal(400, f"The header {name.decode()} came twice; send it once.", "malformed", CLOSED)
@@ -188,8 +183,8 @@ def _not_served(path: str, gateway: Gateway) -> Refusal:
     """404: no model has this name, or the path is none of a model's."""
     if path.rstrip("/") == "/v2/models":
         return Refusal(404, "This path is not served; POST /v2/repository/index lists the models.", "not_found")
-    found = MODEL_PATH.match(path)
-    if found is None or found[1] in gateway.routes:
+    model = MODEL_PATH.match(path)
+    if model is None or model[1] in gateway.routes:
         return not_found()
     message = "There is no model of this name for this protocol; POST /v2/repository/index lists those that there are."
     return Refusal(404, message, "not_found")
@@ -225,10 +220,8 @@ async def _handled(route: ServedRoute, exchange: Exchange) -> Answer:
 
 
 async def _refuse(send: Send, openai: bool, exchange: Exchange, refusal: Refusal, start: float) -> None:
-    said: Any = refusal.message
-    if openai:
-        said = {"message": refusal.message, "type": refusal.reason, "param": None, "code": refusal.reason}
-    body = orjson.dumps({"error": said})
+    about = {"message": refusal.message, "type": refusal.reason, "param": None, "code": refusal.reason}
+    body = orjson.dumps({"error": about if openai else refusal.message})
     if isinstance(refusal, StreamBroken):  # the answer has begun
         await send({"type": "http.response.body", "body": b"data: " + body + b"\n\n"})
     else:
@@ -247,19 +240,20 @@ class StreamBroken(Refusal):
 
 async def _stream(send: Send, receive: Receive, parts: AsyncGenerator[bytes, None]) -> None:
     """Server-sent events, one after the other, while there is somebody to read them."""
-    left = asyncio.ensure_future(receive())  # the request was read whole: what comes next is that the client leaves
-    await send({"type": "http.response.start", "status": 200, "headers": [EVENTS, (b"cache-control", b"no-cache")]})
-    try:
-        async with contextlib.aclosing(parts):
-            async for part in parts:
-                if left.done():
-                    return
+    async with contextlib.aclosing(parts):
+        part: bytes | None = await anext(parts)  # what is refused is refused before anything is sent
+        left = asyncio.ensure_future(receive())  # the request was read whole: what comes next is that the client leaves
+        await send({"type": "http.response.start", "status": 200, "headers": [EVENTS, (b"cache-control", b"no-cache")]})
+        try:
+            while part is not None and not left.done():
                 await send({"type": "http.response.body", "body": part, "more_body": True})
-    except Refusal as refusal:
-        raise StreamBroken(refusal.status, refusal.message, refusal.reason, detail=refusal.detail) from None
-    finally:
-        left.cancel()
-    await send({"type": "http.response.body", "body": b""})
+                part = await anext(parts, None)
+        except Refusal as refusal:
+            raise StreamBroken(refusal.status, refusal.message, refusal.reason, detail=refusal.detail) from None
+        finally:
+            left.cancel()
+    if part is None:
+        await send({"type": "http.response.body", "body": b""})
 
 
 async def _send(send: Send, answer: Answer, extra: list[tuple[bytes, bytes]] | None = None) -> None:

@@ -10,7 +10,7 @@ from scoreveil import secret_file
 from scoreveil.gateway.config import SYMMETRIC, Auth, Client, Jwt
 
 ANONYMOUS = "anonymous"
-SHORTEST_KEY = 16  # bytes of a key that is taken; those that `new_key` makes have 46
+MIN_KEY = 16  # bytes of a key that is taken; those that `new_key` makes have 46
 Authenticate = Callable[[dict[bytes, bytes]], str | None]
 
 
@@ -45,14 +45,12 @@ def _by_key(clients: tuple[Client, ...]) -> Authenticate:
 
     def authenticate(headers: dict[bytes, bytes]) -> str | None:
         key = _presented(headers)
-        if len(key) < SHORTEST_KEY:  # none, or one that anyone can guess, whatever hash the file has
+        if len(key) < MIN_KEY:  # none, or one that anyone can guess, whatever hash the file has
             return None
         digest = hashlib.sha256(key).digest()
-        found = None
-        for stored, name in known:  # every one is compared, in constant time each
-            if hmac.compare_digest(stored, digest):
-                found = name
-        return found
+        # every one is compared, in constant time each
+        names = [name for stored, name in known if hmac.compare_digest(stored, digest)]
+        return names[-1] if names else None
 
     return authenticate
 

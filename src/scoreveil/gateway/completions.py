@@ -6,7 +6,6 @@ text, a reason to stop and counts of tokens: nothing else of a model server's an
 
 import secrets
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
@@ -19,21 +18,20 @@ from scoreveil.inference_protocol.messages import Name, check_parts, fitted, par
 from scoreveil.inference_protocol.refusals import Refusal, bad_request, not_allowed
 from scoreveil.texts import normal_form
 
-MOST_TOP = 20  # of top_logprobs
+MAX_TOP = 20  # of top_logprobs
 FINISHED = ("stop", "length", "content_filter")
 COUNTS = ("prompt_tokens", "completion_tokens")  # not cached_tokens, which tell what others have asked
 LONGEST_NAME = 40
 UNREADABLE = "\ufffd"
 UNLIKELY = -9999.0  # the logprob of what has no probability, as OpenAI writes it
 
-Top = Annotated[int, Meta(ge=0, le=MOST_TOP)]
+Top = Annotated[int, Meta(ge=0, le=MAX_TOP)]
 Tokens = Annotated[int, Meta(ge=1, lt=2**31)]
+JsonObject = dict[str, object]
 Ranked = Sequence[tuple[str, float]]  # labels and their logprobs, the top one first
 
 
 class TextPart(msgspec.Struct, forbid_unknown_fields=True):
-    """A part of a message."""
-
     type: Literal["text"]
     text: str
 
@@ -80,6 +78,20 @@ class ChatRequest(CompletionSettings, kw_only=True):
     logprobs: bool | None = None
     top_logprobs: Top | None = None
 
+    @property
+    def question(self) -> list[dict[str, str]]:
+        """What the model is asked, as it goes on: the one way of writing it."""
+        names = [{} if message.name is None else {"name": message.name} for message in self.messages]
+        return [
+            {"role": message.role, "content": message.text, **name}
+            for message, name in zip(self.messages, names, strict=True)
+        ]
+
+    @property
+    def top(self) -> int | None:
+        """How many top logprobs the client wants beside the label's own; None: no logprobs."""
+        return (self.top_logprobs or 0) if self.logprobs else None
+
 
 class CompletionRequest(CompletionSettings, kw_only=True):
     """POST /v1/completions, the older form."""
@@ -88,6 +100,14 @@ class CompletionRequest(CompletionSettings, kw_only=True):
     logprobs: Top | None = None
     echo: bool | None = None
     best_of: int | None = None
+
+    @property
+    def question(self) -> str:
+        return self.prompt if isinstance(self.prompt, str) else self.prompt[0]
+
+    @property
+    def top(self) -> int | None:
+        return self.logprobs
 
 
 Request = ChatRequest | CompletionRequest
@@ -105,15 +125,14 @@ class Addressed(msgspec.Struct):
     prompt: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-class CompletionForm(ABC):
-    """One of the two forms: how it is read, asked for and written."""
+class CompletionForm:
+    """How requests are read, asked for and written: here those of chats, in `TextForm` the older ones."""
 
-    path: str
-    kind: str  # `object` of an answer
-    piece: str  # `object` of a part of a stream
-    prefix: str  # of ids
-    holds: str  # the field that holds the prompt
-    request: type[Request]
+    path = "/chat/completions"
+    kind, piece = "chat.completion", "chat.completion.chunk"  # `object` of an answer, and of a part of a stream
+    prefix = "chatcmpl"  # of ids
+    holds = "messages"  # the field that holds the prompt
+    request: type[Request] = ChatRequest
 
     def read(self, tree: dict[str, Any]) -> Request:
         """A request, or a Refusal that says what to leave out. null is as good as nothing."""
@@ -126,87 +145,42 @@ class CompletionForm(ABC):
         for name, idle in IDLE.items():
             if getattr(request, name, None) not in (None, idle):
                 raise not_allowed(f"Only {name} = {orjson.dumps(idle).decode()} is served; leave it out.")
-        if getattr(request, "top_logprobs", None) is not None and self.wanted(request) is None:
+        if getattr(request, "top_logprobs", None) is not None and request.top is None:
             raise bad_request("top_logprobs needs logprobs = true; add that, or leave top_logprobs out.")
         return request
 
-    @abstractmethod
-    def prompt(self, request: Any) -> Any:
-        """What the model is asked, as it goes on: the one way of writing it."""
-
-    @abstractmethod
-    def wanted(self, request: Any) -> int | None:
-        """How many top logprobs the client wants beside the label's own; None: no logprobs."""
-
-    @abstractmethod
-    def with_logprobs(self, count: int) -> dict[str, Any]:
+    def with_logprobs(self, count: int) -> JsonObject:
         """The fields that ask a model server for the first token's likeliest values."""
-
-    @abstractmethod
-    def choice(self, text: str | None) -> dict[str, Any]:
-        """A choice that holds the text."""
-
-    @abstractmethod
-    def delta(self, text: str, first: bool) -> dict[str, Any]:
-        """A choice that holds the next part of the text."""
-
-    @abstractmethod
-    def text(self, choice: Mapping[str, Any]) -> Any:
-        """The text of a model server's choice."""
-
-    @abstractmethod
-    def next_text(self, choice: Mapping[str, Any]) -> Any:
-        """The text of a part of a stream."""
-
-    @abstractmethod
-    def logprobs(self, ranked: Ranked, count: int) -> dict[str, Any]:
-        """Labels and their logprobs, where clients look for them."""
-
-    def answer(
-        self, model: str, text: str | None, finish: str, usage: dict[str, int], logprobs: Any = None
-    ) -> dict[str, Any]:
-        """A whole answer."""
-        choice = {"index": 0, **self.choice(text), "logprobs": logprobs, "finish_reason": finish}
-        return {**self.head(self.kind, model), "choices": [choice], "usage": usage}
-
-    def head(self, kind: str, model: str) -> dict[str, Any]:
-        made = f"{self.prefix}-{secrets.token_hex(12)}"
-        return {"id": made, "object": kind, "created": int(time.time()), "model": model}
-
-
-class ChatForm(CompletionForm):
-    path = "/chat/completions"
-    kind, piece, prefix, holds = "chat.completion", "chat.completion.chunk", "chatcmpl", "messages"
-    request = ChatRequest
-
-    def prompt(self, request: ChatRequest) -> list[dict[str, str]]:
-        said = []
-        for message in request.messages:
-            name = {} if message.name is None else {"name": message.name}
-            said.append({"role": message.role, "content": message.text, **name})
-        return said
-
-    def wanted(self, request: ChatRequest) -> int | None:
-        return (request.top_logprobs or 0) if request.logprobs else None
-
-    def with_logprobs(self, count: int) -> dict[str, Any]:
         return {"logprobs": True, "top_logprobs": count}
 
-    def choice(self, text: str | None) -> dict[str, Any]:
+    def choice(self, text: str | None) -> JsonObject:
         return {"message": {"role": "assistant", "content": text, "refusal": None}}
 
-    def delta(self, text: str, first: bool) -> dict[str, Any]:
+    def delta(self, text: str, first: bool) -> JsonObject:
+        """A choice that holds the next part of the text."""
         return {"delta": {**({"role": "assistant"} if first else {}), "content": text}}
 
     def text(self, choice: Mapping[str, Any]) -> Any:
+        """The text of a model server's choice."""
         return choice["message"]["content"]
 
     def next_text(self, choice: Mapping[str, Any]) -> Any:
         return choice["delta"].get("content")
 
-    def logprobs(self, ranked: Ranked, count: int) -> dict[str, Any]:
+    def logprobs(self, ranked: Ranked, count: int) -> JsonObject:
+        """Labels and their logprobs, where clients look for them."""
         shown = [{"token": label, "logprob": logprob, "bytes": list(label.encode())} for label, logprob in ranked]
         return {"content": [{**shown[0], "top_logprobs": shown[:count]}], "refusal": None}
+
+    def answer(
+        self, model: str, text: str | None, finish: str, usage: dict[str, int], logprobs: JsonObject | None = None
+    ) -> bytes:
+        choice = {"index": 0, **self.choice(text), "logprobs": logprobs, "finish_reason": finish}
+        return orjson.dumps({**self.head(self.kind, model), "choices": [choice], "usage": usage})
+
+    def head(self, kind: str, model: str) -> JsonObject:
+        number = f"{self.prefix}-{secrets.token_hex(12)}"
+        return {"id": number, "object": kind, "created": int(time.time()), "model": model}
 
 
 class TextForm(CompletionForm):
@@ -214,19 +188,13 @@ class TextForm(CompletionForm):
     kind, piece, prefix, holds = "text_completion", "text_completion", "cmpl", "prompt"
     request = CompletionRequest
 
-    def prompt(self, request: CompletionRequest) -> str:
-        return request.prompt if isinstance(request.prompt, str) else request.prompt[0]
-
-    def wanted(self, request: CompletionRequest) -> int | None:
-        return request.logprobs
-
-    def with_logprobs(self, count: int) -> dict[str, Any]:
+    def with_logprobs(self, count: int) -> JsonObject:
         return {"logprobs": count}
 
-    def choice(self, text: str | None) -> dict[str, Any]:
+    def choice(self, text: str | None) -> JsonObject:
         return {"text": text}
 
-    def delta(self, text: str, first: bool) -> dict[str, Any]:
+    def delta(self, text: str, first: bool) -> JsonObject:
         return {"text": text}
 
     def text(self, choice: Mapping[str, Any]) -> Any:
@@ -234,33 +202,33 @@ class TextForm(CompletionForm):
 
     next_text = text
 
-    def logprobs(self, ranked: Ranked, count: int) -> dict[str, Any]:
+    def logprobs(self, ranked: Ranked, count: int) -> JsonObject:
         label, logprob = ranked[0]
         top = [dict(ranked[:count])] if count else None
         return {"tokens": [label], "token_logprobs": [logprob], "top_logprobs": top, "text_offset": [0]}
 
 
-CHAT, TEXT = ChatForm(), TextForm()
+CHAT, TEXT = CompletionForm(), TextForm()
 
 
 def addressed(body: bytes, form: CompletionForm) -> str:
     """The name of the model that a request is for, which must have this form."""
     check_parts(body)
     try:
-        found = msgspec.json.decode(body, type=Addressed)
+        request = msgspec.json.decode(body, type=Addressed)
     except msgspec.ValidationError:
         raise bad_request("The request does not name its model; GET /v1/models lists them.") from None
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise bad_request("The request is not JSON.") from None
-    if getattr(found, form.holds) is msgspec.UNSET:
+    if getattr(request, form.holds) is msgspec.UNSET:
         raise bad_request(f"The request has no {form.holds}, which this path takes.")
-    return found.model
+    return request.model
 
 
 def read(body: bytes) -> tuple[CompletionForm, Request]:
     """A request, and which form it has."""
     tree = parsed(body)
-    form: CompletionForm = CHAT if CHAT.holds in tree else TEXT
+    form = CHAT if CHAT.holds in tree else TEXT
     return form, form.read(tree)
 
 
@@ -275,29 +243,29 @@ def first_token(form: CompletionForm, choice: Mapping[str, Any]) -> list[tuple[s
     """
     logprobs = choice.get("logprobs") or {}
     if logprobs.get("content"):
-        listed = [(each["token"], each["logprob"]) for each in logprobs["content"][0].get("top_logprobs") or ()]
+        listed = [(token["token"], token["logprob"]) for token in logprobs["content"][0].get("top_logprobs") or ()]
     else:
         listed = list(((logprobs.get("top_logprobs") or [None])[0] or {}).items())
-    found = [(token, float(logprob)) for token, logprob in listed if logprob is not None]
-    if not found and not form.text(choice).strip(UNREADABLE):
+    likeliest = [(token, float(logprob)) for token, logprob in listed if logprob is not None]
+    if not likeliest and not form.text(choice).strip(UNREADABLE):
         raise NoLabel
-    if not found:
+    if not likeliest:
         words = "The model server gives no logprobs, so there is no confidence"
         raise Refusal(502, f"{words}; the gateway's operator has to take a server that does.", "no_logprobs")
-    if any(not isinstance(token, str) or logprob != logprob for token, logprob in found):
+    if any(not isinstance(token, str) or logprob != logprob for token, logprob in likeliest):
         raise ValueError("A token is a text, and its logprob a number.")
-    return found
+    return likeliest
 
 
 def finish_reason(choice: Mapping[str, Any]) -> str:
-    said = choice.get("finish_reason")
-    return said if said in FINISHED else "stop"
+    reason = choice.get("finish_reason")
+    return reason if reason in FINISHED else "stop"
 
 
 def usage(answer: Mapping[str, Any]) -> dict[str, int]:
     """How many tokens there were, where the server says it."""
-    said = answer.get("usage") or {}
-    counts = {name: said.get(name) for name in COUNTS}
+    stated = answer.get("usage") or {}
+    counts = {name: stated.get(name) for name in COUNTS}
     known = {name: count if type(count) is int and count >= 0 else 0 for name, count in counts.items()}
     return {**known, "total_tokens": sum(known.values())}
 
@@ -305,7 +273,7 @@ def usage(answer: Mapping[str, Any]) -> dict[str, int]:
 # What a record is
 
 
-def record_of(form: CompletionForm, prompt: Any) -> bytes:
+def record_of(form: CompletionForm, prompt: object) -> bytes:
     """The bytes that tell a prompt, system prompts and all."""
     return orjson.dumps([form.kind, prompt], option=orjson.OPT_SORT_KEYS)
 
@@ -315,5 +283,5 @@ def likeness(prompt: Any) -> str:
 
     It is no number, whatever the prompt is: numbers would be compared as such.
     """
-    text = prompt if isinstance(prompt, str) else " ".join(said["content"] for said in prompt)
+    text = prompt if isinstance(prompt, str) else " ".join(message["content"] for message in prompt)
     return f"words {normal_form(text)}"

@@ -8,31 +8,23 @@ Field names are the file's keys. `config_file` reads it.
 """
 
 import ipaddress
-import math
 import re
-from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 import msgspec
-import numpy as np
 from msgspec import Meta
 
-from scoreveil import accounting, shapes
+from scoreveil import accounting
 from scoreveil.gateway.labels import check_labels
 from scoreveil.gateway.probabilities import Outputs
 from scoreveil.inference_protocol.tensors import TensorSpec
 from scoreveil.ledger.ledger import Horizon
-from scoreveil.ledger.releases import MAX_OUTCOME, MAX_UNITS, Repeat
-from scoreveil.mechanisms.guarantee import Guarantee
-from scoreveil.shapes import VECTORS, Shape
-from scoreveil.veil import Veil
+from scoreveil.ledger.releases import MAX_OUTCOME, Repeat
 
 SQLITE = "sqlite:///"
-BILLION = 10**9  # units of the ledger in an ε
-MOST_RELEASES = MAX_OUTCOME // 2  # of one answer, where the ledger keeps two bytes of each
-NO_KEYS = "Clients have no keys, so anyone can use up the answers that records have; set auth.mode."
+MAX_RELEASES = MAX_OUTCOME // 2  # of one answer, where the ledger keeps two bytes of each
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 NAME_WORDS = "begins with a letter or digit and goes on with letters, digits, '.', '_' or '-', 128 at most"
 SYMMETRIC = {"HS256", "HS384", "HS512"}
@@ -254,7 +246,7 @@ class Model(ConfigTable, frozen=True):
     shape: Literal["one_column", "many_labels", "top_k"] | None = None  # how they are served, if not as vectors
     threshold: float | tuple[float, ...] | None = None  # of one column or many labels: from where on it is a yes
     classes: int | None = None  # of a list of the largest: how many there are in all
-    releases: Annotated[int, Meta(ge=1, le=MOST_RELEASES)] | None = None  # labels of a record; or places, at most
+    releases: Annotated[int, Meta(ge=1, le=MAX_RELEASES)] | None = None  # labels of a record; or places, at most
     passes: tuple[str, ...] = ()  # outputs that are passed as they are: labels, never logits
     parameters: tuple[str, ...] = ()  # request parameters that the upstream may see
     inputs: tuple[TensorSpec, ...] = ()
@@ -265,6 +257,12 @@ class Model(ConfigTable, frozen=True):
         sources = sum(source is not None for source in (self.onnx, self.skops, self.python, self.upstream))
         _require(sources == 1, f"a model has one of onnx, skops, python and upstream; this one has {sources}")
         _require(NAME.fullmatch(self.version), f"a version {NAME_WORDS}")
+        veiled = not self.is_veiled or self.veil.keys() & {"epsilon", "veil"}
+        _require(veiled, 'The model needs epsilon, such as epsilon = 2.0, or veil = "file", a fitted one.')
+        alone = "veil" not in self.veil or len(self.veil) == 1
+        _require(alone, "a fitted veil has its epsilon and options already; name it alone")
+        shaped = self.shape is not None or (self.threshold, self.classes) == (None, None)
+        _require(shaped, "threshold and classes belong to a shape; name it, such as shape = 'one_column'")
         offered = (*self.scores, *self.passes)
         _require(len(set(offered)) == len(offered), "scores and passes name an output twice; once is enough")
         _require(offered == self.scores or self.is_v2, "passes is for v2 and embedded models; remove it")
@@ -290,7 +288,7 @@ class Model(ConfigTable, frozen=True):
         _require(self.memory is None or self.knows_records, words)
 
     def _check_language(self) -> None:
-        idle: dict[str, Any] = {"inputs": self.inputs, "parameters": self.parameters}
+        idle: dict[str, object] = {"inputs": self.inputs, "parameters": self.parameters}
         idle |= {"shape": self.shape, "threshold": self.threshold, "classes": self.classes, "releases": self.releases}
         given = [key for key, value in idle.items() if value]
         _require(not given, f"a language model takes prompts alone; remove {', '.join(given)}")
@@ -304,25 +302,6 @@ class Model(ConfigTable, frozen=True):
             words = "without labels a language model's texts pass, and there is nothing to veil"
             spare = {**self.veil, **({} if self.memory is None else {"memory": self.memory})}
             _require(not spare, f"{words}: name labels, or remove {', '.join(spare)}")
-
-    @property
-    def kept_memory(self) -> Memory | None:
-        """The memory that it has. A fitted veil needs none and gets none unasked; one that was not fitted promises
-        nothing about a record that is asked about again and again, so such a record is answered once."""
-        if not self.is_veiled or not self.knows_records:
-            return None
-        veil = self.bare_veil
-        if not math.isfinite(veil.guarantee.epsilon):
-            return None
-        return self.memory or (None if veil.mechanism.is_fitted else Memory(answers=1))
-
-    @property
-    def needs_secret(self) -> bool:
-        """Whether answers are drawn, or records remembered. A fitted veil without ε is a function of the scores."""
-        if not self.is_veiled:
-            return False
-        mechanism = self.bare_veil.mechanism
-        return self.kept_memory is not None or mechanism.classes is None or mechanism.draws(mechanism.classes) > 0
 
     @property
     def is_v2(self) -> bool:
@@ -342,179 +321,8 @@ class Model(ConfigTable, frozen=True):
         """Whether a record is one: an upstream might take, and ignore, inputs beside it that are not named here."""
         return bool(self.inputs) or self.upstream is None or self.is_language
 
-    def make_veil(self, secret: bytes | None = None, name: str = "", files: bool = True) -> Veil:
-        """The veil of one of its outputs; under other names, or another secret, answers are independent.
-
-        Without `files`, options that are files are left out: not for answers.
-        """
-        given: dict[str, Any] = {}
-        try:
-            shape = self._said_shape()
-            if "veil" in self.veil:
-                _require(len(self.veil) == 1, "a fitted veil has its epsilon and options already; name it alone")
-                fitted = Veil.load(self.veil["veil"])
-                shape = self._served_shape(fitted)
-                can_smooth = self._held(shape).can_smooth and not self.is_language
-                _require(
-                    fitted.smoothing is None or can_smooth,
-                    "the veil was fitted on smoothed scores; texts, lists of the largest scores and scores of places "
-                    "cannot be smoothed",
-                )
-                return Veil(fitted.mechanism, shape=shape, secret=secret, model=name, smoothing=fitted.smoothing)
-            for option, value in self.veil.items():
-                if files or not isinstance(value, Path):
-                    given[option] = np.load(value, allow_pickle=False) if isinstance(value, Path) else value
-            return Veil(**given, shape=shape, secret=secret, model=name)
-        except TypeError as error:
-            words = "a key is missing, or is one of neither the gateway nor the veil"
-            raise ConfigError(f"{words} ({error}).") from None
-        except (ValueError, OSError) as error:
-            raise ConfigError(str(error)) from None
-
-    @property
-    def bare_veil(self) -> Veil:
-        """The veil with its settings alone, to be asked what it is and what one release of one output promises."""
-        try:
-            return self.make_veil(files=False)
-        except ConfigError:
-            return self.make_veil()  # a mechanism that is made from a file
-
-    def _held(self, shape: Shape) -> Shape:
-        """The shape of answers that hold as many releases as the table says: vectors have several at places."""
-        return shape.of(2 if self.releases is None else 3)
-
-    def _said_shape(self) -> Shape:
-        """The shape that the table names; a fitted veil brings its own."""
-        if self.shape is None:
-            given = (self.threshold, self.classes) == (None, None)
-            _require(given, "threshold and classes belong to a shape; name it, such as shape = 'one_column'")
-            return VECTORS
-        return shapes.make(self.shape, threshold=self.threshold, classes=self.classes)
-
-    def _served_shape(self, fitted: Veil) -> Shape:
-        """The shape that a saved veil brings; one that was fitted on whole vectors takes lists of the largest too."""
-        classes, said = fitted.mechanism.classes, self._said_shape()
-        if said.is_list and fitted.shape.is_plain and classes is not None:
-            same = self.classes in (None, classes)
-            _require(same, f"the veil was fitted for {classes} classes, and classes is another number")
-            _require(self.outputs == "scores", "logits of a list do not tell what the rest has; serve probabilities")
-            return shapes.make(said.name, classes=classes)
-        same = self.shape is None or self._agrees(fitted.shape)
-        _require(same, f"the veil was fitted for {_shape_words(fitted.shape)}")
-        _require(
-            self.outputs == "logits" or not fitted.shape.takes_logits, 'the veil takes logits; say outputs = "logits"'
-        )
-        return fitted.shape
-
-    def _agrees(self, shape: Shape) -> bool:
-        """Whether a fitted veil's shape is the one that the table names, as far as it does."""
-        if shape.name != self.shape:
-            return False
-        said, own = self._said_shape().settings(), shape.settings()
-        given = [key for key in ("threshold", "classes") if getattr(self, key) is not None]
-        return all(own[key] == said[key] for key in given)
-
-    @property
-    def each_releases(self) -> int | None:
-        """Score vectors of one record in each score output; None where only the model itself can tell."""
-        veil = self.bare_veil
-        shape = self._held(veil.shape)
-        if not shape.holds_several:
-            _require(self.releases is None, "releases is for many labels, or for a vector at each of several places")
-            return 1
-        labels = veil.mechanism.together if veil.mechanism.together > 1 else shape.labels  # as fitted, or as thresholds
-        if shape.has_labels and labels is not None:
-            _require(
-                self.releases in (None, labels), f"the veil is for {labels} labels, and releases is another number"
-            )
-            return labels
-        return self.releases
-
-    @property
-    def answer_releases(self) -> int | None:
-        """Score vectors that a whole answer about one record holds; None where only the model itself can tell."""
-        each = self.each_releases
-        return None if each is None else each * len(self.scores)
-
-    @property
-    def has_places(self) -> bool:
-        """Whether an answer has a vector for each of several places: so many releases, and they are not labels."""
-        return self._held(self.bare_veil.shape).has_places
-
-    @property
-    def lists(self) -> bool:
-        """Whether scores come as lists of the largest."""
-        return self.bare_veil.shape.is_list
-
-    def allowed_answers(self, releases: int) -> int:
-        """How many fresh answers about one record there are, each of so many releases; 0 without memory."""
-        memory = self.kept_memory
-        if memory is None or memory.epsilon is None:
-            return 0 if memory is None else memory.answers or 0
-        return accounting.query_bound(self.bare_veil.guarantee, memory.epsilon, memory.rule, memory.delta) // releases
-
-    def check_memory(self, releases: int) -> None:
-        """Refuse memory without an ε, too little for one answer of so many releases, and what cannot be counted."""
-        memory = self.kept_memory
-        words = "memory means nothing without an ε: the veil answers the same however often it is asked. Remove memory"
-        _require(self.memory is None or memory is not None, f"{words}, or use a veil with ε.")
-        if memory is None:
-            return
-        if self.allowed_answers(releases) < 1:
-            held = "" if releases == 1 else f" An answer holds {releases} releases."
-            raise ConfigError(f"memory.epsilon = {memory.epsilon:g} allows no answer; raise it, or lower ε.{held}")
-        self.client_price(releases)
-
-    @property
-    def unit(self) -> str:
-        """What the ledger counts a record's releases in: ε, or ρ under the rule "zcdp"."""
-        memory = self.kept_memory
-        return "rho" if memory is not None and memory.rule == "zcdp" else "epsilon"
-
-    def price(self, releases: int, promise: Guarantee | None = None) -> int:
-        """What an answer of so many releases costs its record, in billionths of the unit.
-
-        `promise` is that of a veil that was loaded before: its file may be another by now.
-        """
-        promise = promise or self.bare_veil.guarantee
-        return _billionths((promise.rho if self.unit == "rho" else promise.epsilon) * releases)
-
-    def client_price(self, releases: int, promise: Guarantee | None = None) -> int:
-        """What it costs the client: ε, in billionths."""
-        return _billionths((promise or self.bare_veil.guarantee).epsilon * releases)
-
-
-def memory_words(model: Model) -> str:
-    """What becomes of a record that is asked about again, in words."""
-    memory = model.kept_memory
-    if memory is None:
-        return "the same question always gets the same answer; nothing is remembered"
-    then = "the last one again" if memory.repeat == "same" else "none"
-    if memory.answers is not None:
-        count = "one answer" if memory.answers == 1 else f"{memory.answers} answers"
-    else:
-        count = f"answers of {'ρ' if model.unit == 'rho' else 'ε'} = {memory.epsilon:g} in all"
-    return f"{count} for a record and its near-duplicates, then {then}"
-
-
-def _shape_words(shape: Shape) -> str:
-    if shape.is_plain:
-        return "score vectors; remove shape"
-    said = ", ".join(f"{name} = {value}" for name, value in shape.settings().items())
-    return f"scores of another shape ({said}); remove shape, threshold and classes, which it brings"
-
-
-def _billionths(amount: float) -> int:
-    """Rounded up, as decimals: 0.1 is exactly a tenth."""
-    units = max(1, math.ceil(Fraction(repr(float(amount))) * BILLION))
-    most = MAX_UNITS // BILLION
-    _require(units <= MAX_UNITS, f"an answer would spend {amount:g}, and the ledger counts up to {most:,} for a record")
-    return units
-
 
 class Config(ConfigTable, frozen=True):
-    """The whole file."""
-
     models: Annotated[dict[str, Model], Meta(min_length=1)]
     server: Server = Server()
     limits: Limits = Limits()
@@ -534,9 +342,15 @@ class Config(ConfigTable, frozen=True):
             self.auth.mode is not None or self.server.local,
             f"others can connect to server.host {self.server.host}: set auth.mode, to 'none' if all of them may ask",
         )
-        limited = self.limits.epsilon or any(client.epsilon for client in self.auth.clients)
-        _require(not limited or self.has_keys, "limits.epsilon is the limit of one client, and clients have no keys")
-        _require(not limited or self.has_memory, "limits.epsilon counts answers of models with memory; none has one")
+        _require(
+            not self.limits_clients or self.has_keys,
+            "limits.epsilon is the limit of one client, and clients have no keys",
+        )
+
+    @property
+    def limits_clients(self) -> bool:
+        """Whether answers to a client are counted."""
+        return bool(self.limits.epsilon) or any(client.epsilon for client in self.auth.clients)
 
     @property
     def language_models(self) -> list[str]:
@@ -546,17 +360,3 @@ class Config(ConfigTable, frozen=True):
     def has_keys(self) -> bool:
         """Whether clients can be told apart."""
         return self.auth.mode in ("keys", "jwt")
-
-    @property
-    def has_memory(self) -> bool:
-        """Whether a ledger is needed."""
-        return any(model.kept_memory is not None for model in self.models.values())
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """What whoever runs the gateway should know."""
-        return (NO_KEYS,) if self.has_memory and not self.has_keys and not self.server.local else ()
-
-    @property
-    def needs_secret(self) -> bool:
-        return any(model.needs_secret for model in self.models.values())

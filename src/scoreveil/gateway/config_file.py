@@ -71,41 +71,27 @@ def _model(name: str, table: Any, base: Path) -> Model:
         raise ConfigError(f"{place}: {', '.join(sorted(given))} cannot be set here; the gateway sets it.")
     own = set(Model.__struct_fields__) - {"veil"}
     _check_keys(place, table, own | VEIL_KEYS | {option for name in names() for option in named(name).options()})
-    options = {key: _option(value, base) for key, value in table.items() if key not in own}
-    model = _converted({**{key: table[key] for key in table if key in own}, "veil": options}, Model, place, base)
-    if model.is_veiled and not options.keys() & {"epsilon", "veil"}:
-        raise ConfigError(f'{place}: The model needs epsilon, such as epsilon = 2.0, or veil = "file", a fitted one.')
-    try:
-        if model.is_veiled:
-            releases = model.answer_releases  # which checks the options of the veil
-            if releases is None and model.upstream is not None:
-                words = "in front of a server, say how many labels or places a record has"
-                raise ConfigError(f"releases is missing: {words}.")
-            model.check_memory(releases or 1)
-    except ValueError as error:
-        raise ConfigError(f"{place}: {error}") from None
-    return model
+    options = {key: value for key, value in table.items() if key not in own}
+    files = {key: base / text for key, text in options.items() if isinstance(text, str) and text.endswith(FILES)}
+    tree = {key: value for key, value in table.items() if key in own}
+    return _converted({**tree, "veil": options | files}, Model, place, base)
 
 
-def _check_keys(place: str, table: Mapping[str, Any], known: set[str]) -> None:
+def _check_keys(place: str, table: Mapping[str, object], known: set[str]) -> None:
     for key in sorted(table.keys() - known):
         near = difflib.get_close_matches(key, sorted(known), 1)
         words = f"did you mean {near[0]}?" if near else f"the keys are {', '.join(sorted(known))}."
         raise ConfigError(f"{place}: Unknown key {key[:LONGEST_NAME]!r} of the model; {words}")
 
 
-def _option(value: Any, base: Path) -> Any:
-    return base / value if isinstance(value, str) and value.endswith(FILES) else value
-
-
-def _converted(tree: Any, kind: type[T], place: str, base: Path) -> T:
+def _converted(tree: object, kind: type[T], place: str, base: Path) -> T:
     try:
         return typed.convert(tree, kind, place, partial(_path, base))
     except typed.Misfit as error:
         raise ConfigError(str(error)) from None
 
 
-def _path(base: Path, kind: type, given: Any) -> Path:
+def _path(base: Path, kind: type, given: object) -> Path:
     if not isinstance(given, (str, Path)) or not str(given):
         raise ValueError(f"Expected a path, got {type(given).__name__}")
     return base / given
@@ -119,7 +105,7 @@ def _put(tree: dict[str, Any], path: list[str], value: Any) -> None:
     tree[path[-1]] = value
 
 
-def _scalar(text: str) -> Any:
+def _scalar(text: str) -> object:
     """An environment variable as TOML would read it; plain text stays text."""
     try:
         return tomllib.loads(f"value = {text}")["value"]

@@ -23,17 +23,26 @@ from scoreveil.gateway.config import Limits, Server
 from scoreveil.gateway.handlers import Headers, Receive, Scope
 from scoreveil.inference_protocol.messages import HEADER_LENGTH
 from scoreveil.inference_protocol.refusals import Refusal, bad_request
-from scoreveil.inference_protocol.tensors import DTYPES, from_binary, to_binary
+from scoreveil.inference_protocol.tensors import DTYPES, from_binary, objects, to_binary
 
 App = Callable[[Scope, Receive, Any], Awaitable[None]]
 Known = Callable[[Headers], bool]
 
 SERVICE = "inference.GRPCInferenceService"
 HEADERS = ("authorization", "x-api-key", "idempotency-key")  # what is read of a call's metadata
-MOST_CALLS, MOST_BYTES = 256, 2**30  # at a time, for each worker
+MAX_CALLS, MAX_BYTES = 256, 2**30  # at a time, for each worker
 IDLE_SECONDS, HANDSHAKE_SECONDS = 60, 10  # after which a connection without calls, or that never began, is closed
 OPEN = ("ServerLive", "ServerReady")  # to everyone
-LONG = 100_000  # values that are read in a thread
+# the request that a call is, from its path or what follows a model's; and the field of the message that it fills
+READS: dict[str, tuple[str, str] | tuple[str, str, str]] = {
+    "ServerLive": ("GET", "/v2/health/live"),
+    "ServerReady": ("GET", "/v2/health/ready"),
+    "ServerMetadata": ("GET", "/v2"),
+    "ModelReady": ("GET", "/ready"),
+    "ModelMetadata": ("GET", ""),
+    "ModelConfig": ("GET", "/config", "config"),
+    "RepositoryIndex": ("POST", "/v2/repository/index", "models"),
+}
 INTERNAL = grpc.StatusCode.INTERNAL
 CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
@@ -58,7 +67,6 @@ FIELDS = {
     "FP64": "fp64_contents",
     "BYTES": "bytes_contents",
 }
-WIDE = {"i": np.int64, "u": np.uint64}
 
 
 def _message_classes() -> dict[str, Any]:
@@ -67,8 +75,8 @@ def _message_classes() -> dict[str, Any]:
     (file,) = descriptor_pb2.FileDescriptorSet.FromString(compiled).file
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(file.SerializeToString())
-    found = (pool.FindMessageTypeByName(f"{file.package}.{each.name}") for each in file.message_type)
-    return {each.name: message_factory.GetMessageClass(each) for each in found}
+    types = [pool.FindMessageTypeByName(f"{file.package}.{message.name}") for message in file.message_type]
+    return {kind.name: message_factory.GetMessageClass(kind) for kind in types}
 
 
 MESSAGES = _message_classes()
@@ -87,7 +95,7 @@ class HttpAnswer(NamedTuple):
 
 async def start(app: App, known: Known, server: Server, limits: Limits) -> grpc.aio.Server:
     """Listen in this worker; all workers share the port. `known` says whether headers are those of a client."""
-    calls = max(1, min(MOST_CALLS, MOST_BYTES // limits.body_bytes))
+    calls = max(1, min(MAX_CALLS, MAX_BYTES // limits.body_bytes))
     options = [
         ("grpc.so_reuseport", 1),
         ("grpc.max_receive_message_length", limits.body_bytes),
@@ -123,20 +131,7 @@ class Service:
         self._app, self._known = app, known
 
     def handler(self) -> grpc.GenericRpcHandler:
-        calls = {
-            "ServerLive": self._reads(lambda asked: ("GET", "/v2/health/live")),
-            "ServerReady": self._reads(lambda asked: ("GET", "/v2/health/ready")),
-            "ServerMetadata": self._reads(lambda asked: ("GET", "/v2")),
-            "ModelReady": self._reads(lambda asked: ("GET", f"{_path(asked.name, asked.version)}/ready")),
-            "ModelMetadata": self._reads(lambda asked: ("GET", _path(asked.name, asked.version))),
-            "ModelConfig": self._reads(
-                lambda asked: ("GET", f"{_path(asked.name, asked.version)}/config"), lambda tree: {"config": tree}
-            ),
-            "RepositoryIndex": self._reads(
-                lambda asked: ("POST", "/v2/repository/index"), lambda tree: {"models": tree}
-            ),
-            "ModelInfer": self._infer,
-        }
+        calls = {name: self._reads(*read) for name, read in READS.items()} | {"ModelInfer": self._infer}
         # as streams of one message, so that a message is only taken from who is known
         return grpc.method_handlers_generic_handler(
             SERVICE,
@@ -166,42 +161,36 @@ class Service:
 
         return guarded
 
-    def _reads(
-        self, request: Callable[[Any], tuple[str, str]], shaped: Callable[[Any], Any] = lambda tree: tree
-    ) -> Any:
-        """A call that is a request without a body, whose JSON becomes the message."""
+    def _reads(self, method: str, end: str, field: str | None = None) -> Any:
+        """A call that is a request without a body, whose JSON becomes the message, or a field of it."""
 
         async def call(asked: Any, answer: Message, context: Any) -> Message:
-            method, path = request(asked)
-            found = await self._asked(method, path, {}, _nothing, context)
+            path = end if end.startswith("/v2") else f"{_path(asked.name, asked.version)}{end}"
+            response = await self._asked(method, path, {}, _nothing, context)
             # who is not ready answers so, with 503
-            if found.status != 200 and not (found.status == 503 and b'"ready"' in found.body):
-                raise _refusal(found)
-            return json_format.ParseDict(shaped(found.tree()), answer, ignore_unknown_fields=True)
+            if response.status != 200 and not (response.status == 503 and b'"ready"' in response.body):
+                raise _refusal(response)
+            tree = response.tree() if field is None else {field: response.tree()}
+            return json_format.ParseDict(tree, answer, ignore_unknown_fields=True)
 
         return call
 
     async def _infer(self, asked: Any, answer: Any, context: Any) -> Message:
-        raw = bool(asked.raw_input_contents)
-        sizes = [len(each) for each in asked.raw_input_contents] if raw else [_size(each) for each in asked.inputs]
+        blobs = asked.raw_input_contents
+        sizes = [len(blob) for blob in blobs] if blobs else [_size(tensor) for tensor in asked.inputs]
         head = _head(asked, sizes)
         headers = {HEADER_LENGTH: b"%d" % len(head), b"content-length": b"%d" % (len(head) + sum(sizes))}
 
         async def receive() -> dict[str, Any]:  # called when the client is known and within its limits
             _check_contents(asked)
-            if raw:
-                blobs = list(asked.raw_input_contents)
-            elif sum(map(_count, asked.inputs)) > LONG:
-                blobs = await asyncio.to_thread(_typed_blobs, asked.inputs)
-            else:
-                blobs = _typed_blobs(asked.inputs)
-            return {"type": "http.request", "body": b"".join([head, *blobs]), "more_body": False}
+            parts = blobs or await asyncio.to_thread(lambda: [_typed_blob(tensor) for tensor in asked.inputs])
+            return {"type": "http.request", "body": b"".join([head, *parts]), "more_body": False}
 
         path = f"{_path(asked.model_name, asked.model_version)}/infer"
-        found = await self._asked("POST", path, headers, receive, context)
-        if found.status != 200:
-            raise _refusal(found)
-        _fill(answer, found, raw)
+        response = await self._asked("POST", path, headers, receive, context)
+        if response.status != 200:
+            raise _refusal(response)
+        _fill(answer, response, bool(blobs))
         return answer
 
     async def _asked(
@@ -222,7 +211,7 @@ class Service:
         }
         sent: list[dict[str, Any]] = []
 
-        async def send(message: dict[str, Any]) -> None:
+        async def send(message: dict[str, object]) -> None:
             sent.append(message)
 
         await self._app(scope, receive, send)
@@ -250,11 +239,12 @@ def _headers(context: Any) -> list[tuple[bytes, bytes]]:
     return [(key.encode(), value if isinstance(value, bytes) else value.encode()) for key, value in given]
 
 
-def _refusal(found: HttpAnswer) -> Refusal:
+def _refusal(response: HttpAnswer) -> Refusal:
     """What HTTP answered, for a client that knows no paths."""
-    words = "There is no such model, or not this version of it." if found.status == 404 else found.tree()["error"]
-    wait = found.headers.get(b"retry-after")
-    return Refusal(found.status, words, "", {} if wait is None else {"retry-after": wait.decode()})
+    status = response.status
+    words = "There is no such model, or not this version of it." if status == 404 else response.tree()["error"]
+    wait = response.headers.get(b"retry-after")
+    return Refusal(status, words, "", {} if wait is None else {"retry-after": wait.decode()})
 
 
 # A request: protobuf to JSON and blobs
@@ -266,17 +256,18 @@ def _head(asked: Any, sizes: Sequence[int]) -> bytes:
     for tensor, size in zip(asked.inputs, sizes, strict=False):  # `_check_contents` compares their numbers
         about = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
         inputs.append({**about, "parameters": {**_parameters(tensor), "binary_data_size": size}})
-    tree: dict[str, Any] = {"inputs": inputs, "parameters": {**_parameters(asked), "binary_data_output": True}}
+    tree: dict[str, object] = {"inputs": inputs, "parameters": {**_parameters(asked), "binary_data_output": True}}
     if asked.id:
         tree["id"] = asked.id
     if asked.outputs:
+        binary = {"binary_data": True}
         tree["outputs"] = [
-            {"name": each.name, "parameters": {**_parameters(each), "binary_data": True}} for each in asked.outputs
+            {"name": output.name, "parameters": _parameters(output) | binary} for output in asked.outputs
         ]
     return orjson.dumps(tree)
 
 
-def _parameters(holder: Any) -> dict[str, Any]:
+def _parameters(holder: Any) -> dict[str, object]:
     return {
         name: None if (kind := given.WhichOneof("parameter_choice")) is None else getattr(given, kind)
         for name, given in holder.parameters.items()
@@ -308,53 +299,42 @@ def _values(tensor: Any) -> Any:
     return () if field is None else getattr(tensor.contents, field)
 
 
-def _count(tensor: Any) -> int:
-    return len(_values(tensor))
-
-
 def _size(tensor: Any) -> int:
     """How many bytes an input's typed contents make."""
+    values = _values(tensor)
     if tensor.datatype == "BYTES":
-        return sum(4 + len(each) for each in _values(tensor))
-    return _count(tensor) * DTYPES[tensor.datatype].itemsize if tensor.datatype in FIELDS else 0
-
-
-def _typed_blobs(inputs: Any) -> list[bytes]:
-    return [_typed_blob(tensor) for tensor in inputs]
+        return sum(4 + len(text) for text in values)
+    return len(values) * DTYPES[tensor.datatype].itemsize if tensor.datatype in FIELDS else 0
 
 
 def _typed_blob(tensor: Any) -> bytes:
-    values = _values(tensor)
-    dtype = DTYPES.get(tensor.datatype)
-    if dtype is None:
+    if tensor.datatype not in FIELDS:
         return b""  # the application refuses the datatype
-    if dtype == np.dtype(object):
-        return b"".join(len(each).to_bytes(4, "little") + each for each in values)
-    wide = np.fromiter(values, dtype=WIDE.get(dtype.kind, dtype), count=len(values))
-    if dtype.kind in WIDE and len(wide):
-        limits = np.iinfo(dtype)
-        if wide.min() < limits.min or wide.max() > limits.max:
-            raise bad_request(f"Input {tensor.name!r} holds a number outside the range of {tensor.datatype}.")
-    return to_binary(wide.astype(dtype))
+    try:
+        values, dtype = list(_values(tensor)), DTYPES[tensor.datatype]
+        return to_binary(objects(values, (-1,)) if dtype.kind == "O" else np.array(values, dtype))
+    except OverflowError:
+        raise bad_request(f"Input {tensor.name!r} holds a number outside the range of {tensor.datatype}.") from None
 
 
 # An answer: JSON and blobs to protobuf
 
 
-def _fill(answer: Any, found: HttpAnswer, raw: bool) -> None:
+def _fill(answer: Any, response: HttpAnswer, raw: bool) -> None:
     """Write the outputs as the inputs came: raw, or typed where every output can be."""
-    length = int(found.headers.get(HEADER_LENGTH, len(found.body)))
-    tree = orjson.loads(found.body[:length])
+    length = int(response.headers.get(HEADER_LENGTH, len(response.body)))
+    tree = orjson.loads(response.body[:length])
     answer.model_name, answer.model_version = tree["model_name"], tree["model_version"]
     answer.id = tree.get("id", "")
-    rest = memoryview(found.body)[length:]
-    raw = raw or any(each["datatype"] not in FIELDS for each in tree["outputs"])
-    for each in tree["outputs"]:
-        output = answer.outputs.add(name=each["name"], datatype=each["datatype"], shape=each["shape"])
-        size = each["parameters"]["binary_data_size"]
+    rest = memoryview(response.body)[length:]
+    raw = raw or any(output["datatype"] not in FIELDS for output in tree["outputs"])
+    for output in tree["outputs"]:
+        name, datatype, shape = output["name"], output["datatype"], output["shape"]
+        tensor = answer.outputs.add(name=name, datatype=datatype, shape=shape)
+        size = output["parameters"]["binary_data_size"]
         data, rest = rest[:size], rest[size:]
         if raw:
             answer.raw_output_contents.append(bytes(data))
         else:
-            array = from_binary(data, each["datatype"], tuple(each["shape"]), each["name"])
-            getattr(output.contents, FIELDS[each["datatype"]]).extend(array.ravel().tolist())
+            values = from_binary(data, datatype, tuple(shape), name).ravel().tolist()
+            getattr(tensor.contents, FIELDS[datatype]).extend(values)

@@ -27,8 +27,8 @@ Headers = dict[bytes, bytes]
 EXTENSIONS = ["binary_tensor_data", "classification", "model_configuration"]
 SERVER = orjson.dumps({"name": "scoreveil", "version": __version__, "extensions": EXTENSIONS})
 READERS = ThreadPoolExecutor(max_workers=2, thread_name_prefix="reading")  # of long requests, so many at a time
-LONGEST_KEY = 255  # bytes of an Idempotency-Key
-LONGEST_NUMBER = 20  # digits of a Content-Length
+MAX_KEY = 255  # bytes of an Idempotency-Key
+MAX_DIGITS = 20  # digits of a Content-Length
 
 
 class Answer(NamedTuple):
@@ -43,8 +43,6 @@ class Answer(NamedTuple):
 
 @dataclass(slots=True)
 class Exchange:
-    """One request under way."""
-
     receive: Receive
     headers: Headers
     client: str
@@ -116,19 +114,19 @@ async def model_config(exchange: Exchange) -> Answer:
 async def repository_index(exchange: Exchange) -> Answer:
     """The models that are served by this protocol, and whether they are ready."""
     gateway = exchange.gateway
-    found = [served for served in gateway.models.values() if served.model.is_v2]
-    ready = await asyncio.gather(*(_is_ready(gateway, served) for served in found))
-    index = [
-        {"name": served.name, "version": served.model.version, "state": "READY" if up else "UNAVAILABLE", "reason": ""}
-        for served, up in zip(found, ready, strict=True)
-    ]
+    models = [served for served in gateway.models.values() if served.settings.is_v2]
+    ready = await asyncio.gather(*(_is_ready(gateway, served) for served in models))
+    index = []
+    for served, up in zip(models, ready, strict=True):
+        state = "READY" if up else "UNAVAILABLE"
+        index.append({"name": served.name, "version": served.settings.version, "state": state, "reason": ""})
     return Answer(orjson.dumps(index))
 
 
 async def version_status(exchange: Exchange) -> Answer:
     """A model's state, as TF Serving tells it."""
     state = "AVAILABLE" if await exchange.served.source.ready() else "UNLOADING"
-    about = {"version": exchange.served.model.version, "state": state}
+    about = {"version": exchange.served.settings.version, "state": state}
     status = {"error_code": "OK", "error_message": ""}
     return Answer(orjson.dumps({"model_version_status": [{**about, "status": status}]}))
 
@@ -159,7 +157,7 @@ async def _complete(exchange: Exchange, form: CompletionForm) -> Answer:
         if isinstance(served.source, TextUpstream):
             query = await _read(exchange, body)
             if query.request.stream:
-                return Answer(b"", 0, parts=await served.source.stream(query, served.limits.seconds))
+                return Answer(b"", 0, parts=served.source.stream(query, served.limits.seconds))
             return await _answer(exchange, query)
         return await _infer(exchange, body)
 
@@ -174,7 +172,7 @@ async def language_model(exchange: Exchange) -> Answer:
     return Answer(orjson.dumps(_language_model(exchange.model)))
 
 
-def _language_model(name: str) -> dict[str, Any]:
+def _language_model(name: str) -> dict[str, object]:
     return {"id": name, "object": "model", "created": 0, "owned_by": "scoreveil"}
 
 
@@ -189,7 +187,7 @@ async def _read(exchange: Exchange, body: bytes) -> Any:
         query = source.read(body, header)
     else:  # beside the loop, so that the others are not kept waiting
         query = await asyncio.get_running_loop().run_in_executor(READERS, source.read, body, header)
-    exchange.gateway.limit_rows(exchange, query.rows)
+    exchange.gateway.limit(exchange, "rows", query.rows)
     return query
 
 
@@ -208,8 +206,8 @@ def _idempotency(exchange: Exchange) -> bytes | None:
     key = exchange.headers.get(b"idempotency-key")
     if key is None:
         return None
-    if not 0 < len(key) <= LONGEST_KEY:
-        raise bad_request(f"The Idempotency-Key has {len(key)} bytes; 1 to {LONGEST_KEY} are allowed.")
+    if not 0 < len(key) <= MAX_KEY:
+        raise bad_request(f"The Idempotency-Key has {len(key)} bytes; 1 to {MAX_KEY} are allowed.")
     return request_digest(exchange.client, key)
 
 
@@ -220,7 +218,7 @@ async def _body(exchange: Exchange, take: Callable[[int], bool]) -> bytes:
     if exchange.headers.get(b"content-encoding", b"identity") != b"identity":
         raise Refusal(415, "The body has a Content-Encoding; send it plain.", "encoding")
     declared = exchange.headers.get(b"content-length", b"0")
-    if not declared.isdigit() or len(declared) > LONGEST_NUMBER:
+    if not declared.isdigit() or len(declared) > MAX_DIGITS:
         raise bad_request("The Content-Length is not a number of bytes.")
     if int(declared) > most:
         raise _too_large(most)

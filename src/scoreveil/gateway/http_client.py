@@ -1,27 +1,26 @@
-"""HTTP/1.1 to a model server: one request at a time on a kept connection, and its whole answer.
+"""HTTP/1.1 to a model server: a small pool of connections, one request at a time on each. httptools reads the answers.
 
-aiohttp can do far more, and a call of it costs several times as much. Answers are read strictly: whatever is not
-well-formed is an `HttpFault`, and a connection is used again only if nothing but one complete answer came over it.
+A connection is used again only if nothing but one complete answer came over it; what is not well-formed is an
+`HttpFault`. docs/decisions/gateway.md says what this pool is worth.
 """
 
 import asyncio
-import re
+import contextlib
 import socket
 import ssl
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import NamedTuple, cast
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any, NamedTuple, cast
+from urllib.parse import quote, urlsplit
 
-import aiohappyeyeballs
-from yarl import URL
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-MOST_HEAD = 1 << 16  # bytes of an answer's status and headers
-MOST_LINE = 1 << 10  # bytes of the line before a chunk
-KEPT = 30.0  # seconds that an idle connection is kept
-SECOND_ADDRESS = 0.25  # seconds until a host's next address is tried too
-STATUS = re.compile(rb"HTTP/1\.([01]) ([1-9]\d\d)(?: [^\r\n]*)?")
-NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;[^\r\n]*)?")
+MAX_HEAD = 1 << 16  # bytes of an answer's status and headers
+MAX_OVERHEAD = 8  # bytes that come over the wire for each that an answer may have: chunks of one byte have five more
+MAX_IDLE = 30.0  # seconds that an idle connection is kept
+MAX_UNREAD = 16  # reads of the socket
+NEXT_ADDRESS = 1.0  # seconds after which a host's next address is tried
+SAFE = "/:@!$&'()*+,;=~%"  # as they are in a path
 
 Headers = Mapping[bytes, bytes]  # names in lower case; of those that came twice, the values joined
 
@@ -34,6 +33,14 @@ class TooLarge(HttpFault):
     """The answer is longer than allowed."""
 
 
+class OtherStatus(HttpFault):
+    """The server answers with another status than 200."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
+
+
 class HttpAnswer(NamedTuple):
     """Of any other status than 200 the body may be missing."""
 
@@ -43,229 +50,151 @@ class HttpAnswer(NamedTuple):
 
 
 class AnswerReader:
-    """One answer, as its bytes come."""
+    """One answer, as its bytes come; what httptools calls as it reads them are the methods that begin with on_."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._next: Callable[[bytes], bytes] = self._read_head
-        self._unread = b""  # too little to go on with
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._parser = HttpResponseParser(self)
+        self._bytes = self._body_bytes = 0
+        self._is_head = True
+        self.status = 0
+        self.headers: dict[bytes, bytes] = {}
         self._parts: list[bytes] = []
-        self._missing = self._size = 0  # bytes of the body, or of a chunk of it, that are still to come; bytes so far
-        self._chunked = self._until_close = False
-        self.status, self.headers = 0, cast(Headers, {})
         self.is_complete = self.may_reuse = False
 
     @property
-    def body(self) -> bytes:
-        return self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+    def is_over(self) -> bool:
+        """Whether no more is waited for; of an error nothing is told, so the rest may stay."""
+        return self.is_complete or self.status not in (0, 200)
+
+    def taken(self) -> bytes:
+        """What has come of the body since this was asked last."""
+        data = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        self._parts.clear()
+        return data
 
     def feed(self, data: bytes) -> None:
         """Read on. HttpFault: this is no answer."""
-        if self._unread:
-            data, self._unread = self._unread + data, b""
-        while data and not self.is_complete:
-            data = self._next(data)
-        if data:  # more than one answer, to one request
+        self._bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except (HttpParserError, HttpParserUpgrade) as error:
             self.may_reuse = False
+            if not self.is_complete:  # or else something came after the answer
+                raise (TooLarge if isinstance(error.__context__, TooLarge) else HttpFault) from None
+        if self._bytes > MAX_HEAD + (0 if self._is_head else MAX_OVERHEAD * self._limit):
+            raise HttpFault
 
     def end(self) -> None:
-        """The server has closed the connection."""
-        if not self._until_close:
+        """The server has closed the connection, which ends an answer that says nothing of its length."""
+        if self._is_head or b"content-length" in self.headers or b"transfer-encoding" in self.headers:
             raise HttpFault
         self.is_complete = True
 
-    def _read_head(self, data: bytes) -> bytes:
-        end = data.find(b"\r\n\r\n")
-        if max(end, len(data) if end < 0 else 0) > MOST_HEAD:
+    def on_message_begin(self) -> None:
+        if self.is_complete:  # more than one answer, to one request
             raise HttpFault
-        if end < 0:
-            self._unread = data
-            return b""
-        first, *lines = data[:end].split(b"\r\n")
-        found = STATUS.fullmatch(first)
-        if found is None:
-            raise HttpFault
-        status = int(found[2])
-        if status >= 200:
-            self.status, self.headers = status, _headers(lines)
-            self._begin_body(persistent=found[1] == b"1")
-        elif status == 101:  # nobody asked for another protocol
-            raise HttpFault
-        return data[end + 4 :]
 
-    def _begin_body(self, persistent: bool) -> None:
-        length, coding = self.headers.get(b"content-length"), self.headers.get(b"transfer-encoding")
-        said = self.headers.get(b"connection", b"").lower()
-        self.may_reuse = b"close" not in said and (persistent or b"keep-alive" in said)
-        if self.status in (204, 304):
-            self.is_complete = True
-        elif coding is not None:
-            if length is not None or coding.lower() != b"chunked":
-                raise HttpFault
-            self._chunked, self._next = True, self._read_size
-        elif length is not None:
-            if not length.isdigit() or len(length) > 18:
-                raise HttpFault
-            self._expect(int(length))
-            self.is_complete = not self._missing
-        else:
-            self._until_close, self.may_reuse = True, False
-            self._missing, self._next = self._most + 1, self._read_body
-
-    def _expect(self, count: int) -> None:
-        if self._size + count > self._most:
-            raise TooLarge
-        self._missing, self._next = count, self._read_body
-
-    def _read_body(self, data: bytes) -> bytes:
-        taken = data if len(data) <= self._missing else data[: self._missing]
-        self._parts.append(taken)
-        self._size += len(taken)
-        self._missing -= len(taken)
-        if not self._missing:
-            if self._until_close:
-                raise TooLarge
-            if self._chunked:
-                self._next = self._read_chunk_end
-            else:
-                self.is_complete = True
-        return data[len(taken) :]
-
-    def _line(self, data: bytes) -> tuple[bytes | None, bytes]:
-        """The next line, None where it is not complete; and what comes after it."""
-        end = data.find(b"\r\n")
-        if max(end, len(data) if end < 0 else 0) > MOST_LINE:
-            raise HttpFault
-        if end < 0:
-            self._unread = data
-            return None, b""
-        return data[:end], data[end + 2 :]
-
-    def _read_size(self, data: bytes) -> bytes:
-        line, rest = self._line(data)
-        if line is not None:
-            found = SIZE.fullmatch(line)
-            if found is None:
-                raise HttpFault
-            size = int(found[1], 16)
-            if size:
-                self._expect(size)
-            else:
-                self._next = self._read_trailer
-        return rest
-
-    def _read_chunk_end(self, data: bytes) -> bytes:
-        line, rest = self._line(data)
-        if line:
-            raise HttpFault
-        if line is not None:
-            self._next = self._read_size
-        return rest
-
-    def _read_trailer(self, data: bytes) -> bytes:
-        line, rest = self._line(data)
-        if line is not None:
-            self._size += len(line)  # so that trailers have an end too
-            if self._size > self._most + MOST_HEAD:
-                raise TooLarge
-            self.is_complete = not line
-        return rest
-
-
-def _headers(lines: list[bytes]) -> Headers:
-    found: dict[bytes, bytes] = {}
-    for line in lines:
-        name, colon, value = line.partition(b":")
-        if not colon or not NAME.fullmatch(name) or b"\n" in value or b"\r" in value or b"\0" in value:
-            raise HttpFault
+    def on_header(self, name: bytes, value: bytes) -> None:
         name, value = name.lower(), value.strip(b" \t")
-        found[name] = found[name] + b", " + value if name in found else value
-    return found
+        self.headers[name] = self.headers[name] + b", " + value if name in self.headers else value
+
+    def on_headers_complete(self) -> None:
+        self.status = self._parser.get_status_code()
+        if self.status < 200:
+            return
+        self._is_head = False
+        if self.headers.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
+            raise HttpFault
+        length = self.headers.get(b"content-length", b"0")
+        if len(length) > 18 or int(length) > self._limit:
+            raise TooLarge
+        self.may_reuse = self._parser.should_keep_alive()
+
+    def on_body(self, part: bytes) -> None:
+        self._body_bytes += len(part)
+        if self._body_bytes > self._limit:
+            raise TooLarge
+        self._parts.append(part)
+
+    def on_message_complete(self) -> None:
+        if self._is_head:  # 100 Continue and its like: the answer is yet to come
+            self.status, self.headers = 0, {}
+        else:
+            self.is_complete = True
 
 
 class _Connection(asyncio.Protocol):
-    """A connection, with one request under way or none."""
+    """A connection: what comes over it waits until it is read."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._transport: asyncio.Transport | None = None
-        self._reader: AnswerReader | None = None
-        self._waiting: asyncio.Future[HttpAnswer] | None = None
-        self.is_free = False  # for another request
+    _transport: asyncio.Transport
+
+    def __init__(self) -> None:
+        self._unread: list[bytes] = []
+        self._news: asyncio.Future[None] | None = None
+        self._error: Exception | None = None
+        self.is_open, self.is_idle = True, False
         self.idle_since = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
 
-    async def ask(self, message: tuple[bytes, bytes], deadline: float) -> HttpAnswer:
-        """Send a head and a body. HttpFault, TimeoutError: there is no answer to them."""
-        assert self._transport is not None
-        loop = asyncio.get_running_loop()
-        self.is_free = False
-        self._reader = AnswerReader(self._most)
-        self._waiting = loop.create_future()
-        self._transport.writelines(message)
-        timer = loop.call_at(deadline, self._fail, TimeoutError())  # which costs less than `asyncio.timeout`
-        try:
-            return await self._waiting
-        finally:
-            timer.cancel()
+    def send(self, head: bytes, body: bytes) -> None:
+        self.is_idle = False
+        self._transport.writelines((head, body))
+
+    async def read_into(self, reader: AnswerReader) -> None:
+        """Read what comes next. HttpFault: nothing does, or it is no answer."""
+        if not self._unread and self.is_open:
+            self._news = asyncio.get_running_loop().create_future()
+            await self._news
+        if self._error is not None:
+            raise HttpFault
+        if not self._unread:
+            reader.end()
+        for data in self._unread:
+            reader.feed(data)
+        if len(self._unread) >= MAX_UNREAD and self.is_open:
+            self._transport.resume_reading()
+        self._unread.clear()
 
     def data_received(self, data: bytes) -> None:
-        reader = self._reader
-        if reader is None:  # nothing was asked
+        if self.is_idle:  # nothing was asked
             self.close()
             return
-        try:
-            reader.feed(data)
-        except HttpFault as fault:
-            self._fail(fault)
-            return
-        if reader.is_complete or reader.status not in (0, 200):  # of an error nothing is told, so the rest may stay
-            self.is_free = reader.is_complete and reader.may_reuse
-            self._finish(reader)
+        self._unread.append(data)
+        if len(self._unread) == MAX_UNREAD:  # so that no more is held than somebody reads
+            self._transport.pause_reading()
+        self._wake()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self.is_free = False
-        if self._reader is None:
-            return
-        try:
-            if error is not None:
-                raise HttpFault
-            self._reader.end()
-        except HttpFault as fault:
-            self._fail(fault)
-        else:
-            self._finish(self._reader)
+        self.is_open, self._error = False, error
+        self._wake()
 
     def close(self) -> None:
-        self.is_free = False
-        if self._transport is not None:
-            self._transport.abort()
+        self.is_open = False
+        self._transport.abort()
 
-    def _finish(self, reader: AnswerReader) -> None:
-        self._reader = None
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(HttpAnswer(reader.status, reader.headers, reader.body))
-
-    def _fail(self, fault: Exception) -> None:
-        self._reader = None
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_exception(fault)
-        self.close()
+    def _wake(self) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
 
 
 class HttpClient:
     """So many connections to one server."""
 
-    def __init__(self, url: str, connections: int, most: int, headers: Mapping[str, str]) -> None:
-        """`most` bounds the bytes of an answer; `headers` go with every request."""
-        self._base, self._most = URL(url.rstrip("/")), most
-        self._host = self._base.raw_host or ""
+    def __init__(self, url: str, connections: int, limit: int, headers: Mapping[str, str]) -> None:
+        """`limit` bounds the bytes of an answer; `headers` go with every request."""
+        parts = urlsplit(url.rstrip("/"))
+        is_https = parts.scheme == "https"
+        self._limit, self._path = limit, parts.path
+        self._host = (parts.hostname or "").encode("idna").decode()
+        self._port = parts.port or (443 if is_https else 80)
         shown = f"[{self._host}]" if ":" in self._host else self._host
-        port = "" if self._base.is_default_port() else f":{self._base.port}"
-        self._shared = _written({"Host": shown + port, "Accept": "*/*", **headers})
-        self._ssl = ssl.create_default_context() if self._base.scheme == "https" else None
+        self.place = f"{shown}:{self._port}"
+        host = shown if self._port == (443 if is_https else 80) else self.place
+        self._shared = _written({"Host": host, "Accept": "*/*", **headers})
+        self._ssl = ssl.create_default_context() if is_https else None
         self._starts: dict[tuple[str, str], bytes] = {}  # a handful: paths come from the configuration
         self._room = asyncio.Semaphore(connections)
         self._idle: deque[_Connection] = deque()  # the one that was used last is last
@@ -279,66 +208,92 @@ class HttpClient:
             TimeoutError: It is not complete in so many seconds, from connecting to the last byte.
             HttpFault, OSError: There is none.
         """
-        head = b"%s%sContent-Length: %d\r\n\r\n" % (self._start(method, path), _written(headers), len(body))
-        deadline = asyncio.get_running_loop().time() + seconds
-        if self._room.locked():
-            async with asyncio.timeout_at(deadline):
-                await self._room.acquire()
-        else:
-            await self._room.acquire()  # which does not wait
-        try:
-            return await self._ask((head, body), deadline)
-        finally:
-            self._room.release()
+        async with asyncio.timeout(seconds):
+            connection, reader = await self._asked(method, path, headers, body), AnswerReader(self._limit)
+            try:
+                while not reader.is_over:
+                    await connection.read_into(reader)
+            finally:
+                self._give_back(connection, reader)
+        return HttpAnswer(reader.status, reader.headers, reader.taken())
 
-    async def _ask(self, message: tuple[bytes, bytes], deadline: float) -> HttpAnswer:
-        connection = self._kept()
-        if connection is None:
-            async with asyncio.timeout_at(deadline):
-                connection = await self._connect()
+    async def lines(
+        self, path: str, seconds: float, headers: Mapping[str, str], body: bytes
+    ) -> AsyncGenerator[bytes, None]:
+        """The lines of an answer to a POST, as they come. Errors are those of `ask`, and OtherStatus."""
+        deadline = asyncio.get_running_loop().time() + seconds
+        async with asyncio.timeout_at(deadline):
+            connection, reader = await self._asked("POST", path, headers, body), AnswerReader(self._limit)
         try:
-            return await connection.ask(message, deadline)
+            rest = b""
+            while not reader.is_over:
+                async with asyncio.timeout_at(deadline):
+                    await connection.read_into(reader)
+                *lines, rest = (rest + reader.taken()).split(b"\n")
+                for line in lines:
+                    yield line
+            if reader.status != 200:
+                raise OtherStatus(reader.status)
+            yield rest
         finally:
-            if connection.is_free:
-                connection.idle_since = asyncio.get_running_loop().time()
-                self._idle.append(connection)
-            else:
-                connection.close()
+            self._give_back(connection, reader)
 
     def close(self) -> None:
         while self._idle:
             self._idle.pop().close()
 
-    def _start(self, method: str, path: str) -> bytes:
+    async def _asked(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> _Connection:
+        """A connection over which the request was sent, once there is room for one."""
         if (method, path) not in self._starts:
-            target = URL(f"{self._base}{path}").raw_path_qs
+            target = quote(f"{self._path}{path}", safe=SAFE)
             self._starts[method, path] = f"{method} {target} HTTP/1.1\r\n".encode("ascii") + self._shared
-        return self._starts[method, path]
+        head = b"%s%sContent-Length: %d\r\n\r\n" % (self._starts[method, path], _written(headers), len(body))
+        await self._room.acquire()
+        try:
+            connection = self._kept() or await self._connect()
+        except BaseException:
+            self._room.release()
+            raise
+        connection.send(head, body)
+        return connection
+
+    def _give_back(self, connection: _Connection, reader: AnswerReader) -> None:
+        self._room.release()
+        if reader.is_complete and reader.may_reuse and connection.is_open:
+            connection.is_idle, connection.idle_since = True, asyncio.get_running_loop().time()
+            self._idle.append(connection)
+        else:
+            connection.close()
 
     def _kept(self) -> _Connection | None:
         """An idle connection that is still open; those that were idle for long are closed."""
-        oldest = asyncio.get_running_loop().time() - KEPT
+        oldest = asyncio.get_running_loop().time() - MAX_IDLE
         while self._idle and self._idle[0].idle_since < oldest:
             self._idle.popleft().close()
         while self._idle:
             connection = self._idle.pop()
-            if connection.is_free:
+            if connection.is_open:
                 return connection
         return None
 
     async def _connect(self) -> _Connection:
+        """A connection to the first of the host's addresses that takes one."""
         loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(self._host, self._base.port or 0, type=socket.SOCK_STREAM)
-        opened = await aiohappyeyeballs.start_connection(found, happy_eyeballs_delay=SECOND_ADDRESS)
-        try:
-            name = self._host.rstrip(".") if self._ssl else None
+        name = self._host.rstrip(".") if self._ssl else None
+        *others, last = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+
+        async def connected(address: Any) -> _Connection:
+            host = address[4][0]
             _, connection = await loop.create_connection(
-                lambda: _Connection(self._most), sock=opened, ssl=self._ssl, server_hostname=name
+                _Connection, host, self._port, ssl=self._ssl, server_hostname=name
             )
-        except BaseException:
-            opened.close()
-            raise
-        return connection
+            return connection
+
+        for address in others:
+            with contextlib.suppress(OSError):  # a TimeoutError too
+                async with asyncio.timeout(NEXT_ADDRESS):
+                    return await connected(address)
+        return await connected(last)
 
 
 def _written(headers: Mapping[str, str]) -> bytes:

@@ -14,7 +14,7 @@ from scoreveil.inference_protocol.refusals import Refusal
 from scoreveil.inference_protocol.tensors import Array
 
 BLANKS = " \t\r\n\u2581\u0120\u010a"  # the last three are how tokenizers write a space or the end of a line
-MOST_SHARED = 0.01  # of the labels' mass: what tokens may have with which several labels begin
+MAX_SHARED = 0.01  # of the labels' mass: what tokens may have with which several labels begin
 
 
 class NoLabel(Refusal):
@@ -64,7 +64,7 @@ def label_scores(listed: Iterable[tuple[str, float]], labels: Sequence[str]) -> 
         elif owners:
             shared += mass
     known = masses.sum()
-    if shared > MOST_SHARED * known:
+    if shared > MAX_SHARED * known:
         words = "Several labels begin with the same token, so the model's answer cannot be read"
         raise Refusal(502, f"{words}; the gateway's operator has to rename them.", "labels_alike")
     if not known > 0:

@@ -9,19 +9,19 @@ import contextlib
 import math
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import orjson
 
 from scoreveil.gateway import completions
 from scoreveil.gateway.completions import CHAT, UNLIKELY, ChatMessage, ChatRequest, CompletionForm, Request
-from scoreveil.gateway.config import Limits, Model, Upstream
+from scoreveil.gateway.config import Limits, Upstream
 from scoreveil.gateway.labels import NoLabel, label_scores
-from scoreveil.gateway.sources import Arrays, Source
+from scoreveil.gateway.opened import OpenedModel
+from scoreveil.gateway.sources import Source
 from scoreveil.gateway.upstream import UpstreamPool
 from scoreveil.inference_protocol.refusals import not_allowed
-from scoreveil.inference_protocol.tensors import TensorSpec
+from scoreveil.inference_protocol.tensors import Array, Arrays, TensorSpec
 
 JSON = {"Content-Type": "application/json"}
 DATA, DONE = b"data:", b"[DONE]"
@@ -34,35 +34,29 @@ class LanguageQuery:
 
     form: CompletionForm
     request: Request
-    prompt: Any
-    words: str  # what near-duplicates share
     text: str | None = None
     finish: str = "stop"
     usage: dict[str, int] = field(default_factory=dict)
     rows: int = 1
 
     def records(self) -> list[bytes]:
-        return [completions.record_of(self.form, self.prompt)]
+        return [completions.record_of(self.form, self.request.question)]
 
-    def inputs(self) -> list[Any]:
-        return [np.array([self.words], dtype=object)]
+    def inputs(self) -> list[Array]:
+        return [np.array([completions.likeness(self.request.question)], dtype=object)]
 
 
 class LanguageUpstream(Source[LanguageQuery]):
-    """What both kinds have in common."""
-
-    def __init__(self, name: str, upstream: Upstream, limits: Limits) -> None:
-        self._name = name
-        self._model = upstream.model or name
+    def __init__(self, model: OpenedModel, upstream: Upstream, limits: Limits) -> None:
+        self._name = model.name
+        self._model = upstream.model or model.name
         self._prefix = "" if upstream.url.rstrip("/").endswith("/v1") else "/v1"
         self._pool = UpstreamPool(upstream, limits)
 
     def read(self, body: bytes, header: bytes | None) -> LanguageQuery:
-        form, request = completions.read(body)
-        prompt = form.prompt(request)
-        return LanguageQuery(form, request, prompt, completions.likeness(prompt))
+        return LanguageQuery(*completions.read(body))
 
-    async def _ask(self, query: LanguageQuery, more: dict[str, Any], seconds: float) -> dict[str, Any]:
+    async def _ask(self, query: LanguageQuery, more: dict[str, object], seconds: float) -> dict[str, object]:
         """The one choice of the server's answer."""
         path, body = self._asked(query, more)
         answer, _ = await self._pool.post(path, body, JSON, seconds)
@@ -75,25 +69,24 @@ class LanguageUpstream(Source[LanguageQuery]):
             raise self._pool.malformed() from None
         return dict(choice)
 
-    def _asked(self, query: LanguageQuery, more: dict[str, Any]) -> tuple[str, bytes]:
-        tree = {"model": self._model, query.form.holds: query.prompt, **more}
+    def _asked(self, query: LanguageQuery, more: dict[str, object]) -> tuple[str, bytes]:
+        tree = {"model": self._model, query.form.holds: query.request.question, **more}
         return f"{self._prefix}{query.form.path}", orjson.dumps(tree)
 
     async def ready(self) -> bool:
-        status, _ = await self._pool.get(f"{self._prefix}/models")
-        return status == 200
+        return await self._pool.get(f"{self._prefix}/models") is not None
 
-    async def close(self) -> None:
-        await self._pool.close()
+    def close(self) -> None:
+        self._pool.close()
 
 
 class LabelledUpstream(LanguageUpstream):
     """A language model that answers with one of a few labels, and a confidence where the client asks for logprobs."""
 
-    def __init__(self, name: str, model: Model, upstream: Upstream, limits: Limits) -> None:
-        super().__init__(name, upstream, limits)
+    def __init__(self, model: OpenedModel, upstream: Upstream, limits: Limits) -> None:
+        super().__init__(model, upstream, limits)
         (self._score,) = model.scores
-        self._labels, self._top = model.labels, upstream.top_logprobs
+        self._labels, self._top = model.settings.labels, upstream.top_logprobs
 
     def read(self, body: bytes, header: bytes | None) -> LanguageQuery:
         query = super().read(body, header)
@@ -110,21 +103,21 @@ class LabelledUpstream(LanguageUpstream):
         except (ValueError, LookupError, TypeError, AttributeError):
             raise self._pool.malformed() from None
         query.text, query.finish = self._labels[int(scores.argmax())], "stop"
-        return {} if query.form.wanted(query.request) is None else {self._score: scores}
+        return {} if query.request.top is None else {self._score: scores}
 
     def write(self, query: LanguageQuery, outputs: Arrays) -> tuple[bytes, int]:
-        logprobs, count = None, query.form.wanted(query.request)
+        logprobs, count = None, query.request.top
         if count is not None:
             (veiled,) = outputs[self._score]
             ranked = [(self._labels[i], _logarithm(veiled[i])) for i in np.argsort(-veiled, kind="stable")]
             logprobs = query.form.logprobs(ranked, count)
-        return orjson.dumps(query.form.answer(self._name, query.text, query.finish, query.usage, logprobs)), 0
+        return query.form.answer(self._name, query.text, query.finish, query.usage, logprobs), 0
 
     async def declared(self) -> tuple[Sequence[TensorSpec], Sequence[TensorSpec]]:
         """The labels' scores, once a trial has shown that the server gives logprobs."""
         request = ChatRequest(model=self._name, messages=[ChatMessage("user", TRIAL)])
         with contextlib.suppress(NoLabel):  # whether the model follows its prompts is not for a trial to tell
-            await self.infer(LanguageQuery(CHAT, request, CHAT.prompt(request), ""), TRIAL_SECONDS)
+            await self.infer(LanguageQuery(CHAT, request), TRIAL_SECONDS)
         return (), (TensorSpec(self._score, "FP64", (-1, len(self._labels))),)
 
 
@@ -133,7 +126,7 @@ class TextUpstream(LanguageUpstream):
 
     def read(self, body: bytes, header: bytes | None) -> LanguageQuery:
         query = super().read(body, header)
-        if query.form.wanted(query.request) is not None:
+        if query.request.top is not None:
             raise not_allowed("This model has no labels, so it gives no logprobs; leave logprobs out.")
         return query
 
@@ -147,22 +140,10 @@ class TextUpstream(LanguageUpstream):
         return {}
 
     def write(self, query: LanguageQuery, outputs: Arrays) -> tuple[bytes, int]:
-        return orjson.dumps(query.form.answer(self._name, query.text, query.finish, query.usage)), 0
+        return query.form.answer(self._name, query.text, query.finish, query.usage), 0
 
     async def stream(self, query: LanguageQuery, seconds: float) -> AsyncGenerator[bytes, None]:
-        """The answer in parts, as server-sent events. What is refused is refused before the first of them."""
-        parts = self._parts(query, seconds)
-        first = await anext(parts)
-
-        async def whole() -> AsyncGenerator[bytes, None]:
-            async with contextlib.aclosing(parts):
-                yield first
-                async for part in parts:
-                    yield part
-
-        return whole()
-
-    async def _parts(self, query: LanguageQuery, seconds: float) -> AsyncGenerator[bytes, None]:
+        """The answer in parts, as server-sent events."""
         form, options = query.form, query.request.stream_options
         counts = options is not None and options.include_usage
         more = {**_sampling(query.request), "stream": True}
@@ -171,13 +152,13 @@ class TextUpstream(LanguageUpstream):
         path, body = self._asked(query, more)
         head, first = form.head(form.piece, self._name), True
         async for line in self._pool.lines(path, body, JSON, seconds):
-            if not line.startswith(DATA) or not (said := line.removeprefix(DATA).strip()):
+            if not line.startswith(DATA) or not (data := line.removeprefix(DATA).strip()):
                 continue
-            if said == DONE:
+            if data == DONE:
                 yield _event(DONE)
                 return
             try:
-                tree = orjson.loads(said)
+                tree = orjson.loads(data)
                 choices = [] if tree is None else tree["choices"]
                 for choice in choices:
                     text = _text(form.next_text(choice)) or ""
@@ -192,20 +173,20 @@ class TextUpstream(LanguageUpstream):
         raise self._pool.malformed()  # it ended before it was complete
 
 
-def _sampling(request: Request) -> dict[str, Any]:
-    given = {name: getattr(request, name, None) for name in completions.PASSED}
-    return {name: value for name, value in given.items() if value is not None}
+def _sampling(request: Request) -> dict[str, object]:
+    settings = {name: getattr(request, name, None) for name in completions.PASSED}
+    return {name: value for name, value in settings.items() if value is not None}
 
 
-def _text(said: Any) -> str | None:
-    if said is not None and not isinstance(said, str):
+def _text(value: object) -> str | None:
+    if value is not None and not isinstance(value, str):
         raise TypeError("A text is expected.")
-    return said
+    return value
 
 
 def _logarithm(probability: float) -> float:
     return math.log(probability) if probability > 0 else UNLIKELY
 
 
-def _event(said: bytes) -> bytes:
-    return b"data: " + said + b"\n\n"
+def _event(data: bytes) -> bytes:
+    return b"data: " + data + b"\n\n"

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from scoreveil.gateway import logs, secrets
-from scoreveil.gateway.config import SQLITE, Config, LedgerSettings, Model
+from scoreveil.gateway.config import SQLITE, LedgerSettings
+from scoreveil.gateway.opened import OpenedConfig, OpenedModel
 from scoreveil.gateway.secrets import Keys
 from scoreveil.ledger import Ledger, LedgerUnavailable, NoLedger, open_books, open_ledger
 from scoreveil.ledger.releases import unit_fact
@@ -39,9 +40,9 @@ class LedgerLink:
         self._settings = settings
         self._ledger: Ledger | None = None
         self._opening, self._tries = asyncio.Lock(), 0
-        self._required: tuple[Keys, Mapping[str, Model]] | None = None
+        self._required: tuple[Keys, Mapping[str, OpenedModel]] | None = None
 
-    async def require(self, keys: Keys, models: Mapping[str, Model]) -> None:
+    async def require(self, keys: Keys, models: Mapping[str, OpenedModel]) -> None:
         """From now on the ledger must be that of these keys and models.
 
         Raises:
@@ -98,7 +99,7 @@ class LedgerLink:
         keys, models = self._required
         if (await ledger.bind({"secret": keys.fingerprint}))["secret"] != keys.fingerprint:
             raise LedgerMismatch(OTHER_SECRET)
-        asked = {name: model.unit for name, model in models.items() if model.kept_memory is not None}
+        asked = {name: model.unit for name, model in models.items() if model.memory is not None}
         facts = await ledger.bind({unit_fact(name): unit for name, unit in asked.items()})
         for name, unit in asked.items():
             held = facts[unit_fact(name)]
@@ -106,18 +107,18 @@ class LedgerLink:
                 raise LedgerMismatch(OTHER_UNIT.format(model=name, held=held, asked=unit))
 
 
-def load_keys(config: Config) -> Keys | None:
+def load_keys(opened: OpenedConfig) -> Keys | None:
     """The keys of a gateway about to start; made where there are neither keys nor a ledger. None if none are needed.
 
     Raises:
         ValueError: The ledger belongs to other keys, or the keys are missing beside a ledger.
     """
-    if not config.needs_secret:
+    if not opened.needs_secret:
         return None
-    path = config.secrets.file
-    if config.has_memory and not secrets.is_there(path):
+    path = opened.config.secrets.file
+    if opened.has_memory and not secrets.is_there(path):
         try:
-            is_used = asyncio.run(_is_used(config.ledger))
+            is_used = asyncio.run(_is_used(opened.config.ledger))
         except LedgerUnavailable as error:
             why = f"There is no secret file {path}, and whether the ledger was begun with one cannot be told"
             raise ValueError(f"{why}: {error.reason}.") from None

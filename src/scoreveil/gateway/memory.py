@@ -18,17 +18,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from scoreveil import record_bytes, storage
-from scoreveil.gateway.config import BILLION, Model
 from scoreveil.gateway.ledger_link import LedgerLink, LedgerMismatch
 from scoreveil.gateway.metrics import ModelMetrics
+from scoreveil.gateway.opened import BILLION, OpenedModel, check_memory
 from scoreveil.gateway.secrets import Keys
-from scoreveil.gateway.sources import Arrays, Query
+from scoreveil.gateway.sources import Query
 from scoreveil.inference_protocol.messages import LARGE
 from scoreveil.inference_protocol.refusals import Refusal, bad_request, upstream_failed
-from scoreveil.inference_protocol.tensors import Array
+from scoreveil.inference_protocol.tensors import Array, Arrays
 from scoreveil.ledger import IdempotencyConflict, LedgerUnavailable
 from scoreveil.ledger.releases import MAX_OUTCOME, MAX_UNITS, SETTINGS, Marks, Questions
-from scoreveil.neighbourhood import Neighbourhoods, typical_inputs
+from scoreveil.neighbourhood import Neighbourhoods
 from scoreveil.veil import Veil
 
 
@@ -44,17 +44,16 @@ class RecordMemory:
     """What one model remembers, and what it allows."""
 
     def __init__(
-        self, name: str, model: Model, veils: Mapping[str, Veil], releases: int, keys: Keys, metrics: ModelMetrics
+        self, model: OpenedModel, veils: Mapping[str, Veil], releases: int, keys: Keys, metrics: ModelMetrics
     ) -> None:
         """`releases`: how many an answer holds, at most."""
-        memory = model.kept_memory
+        memory = model.memory
         assert memory is not None
-        model.check_memory(releases)
-        self._name, self._model, self._veils, self._metrics = name, model, veils, metrics
-        typical = None if memory.typical is None else typical_inputs(memory.typical)
-        self._near = Neighbourhoods(keys.records, f"{name}/{model.version}".encode(), typical)
+        check_memory(model, releases)
+        self._name, self._model, self._veils, self._metrics = model.name, model, veils, metrics
+        own = f"{model.name}/{model.settings.version}".encode()
+        self._near = Neighbourhoods(keys.records, own, model.typical)
         self._settings = _settings(veils, keys.answers)
-        self._promise = model.bare_veil.guarantee
         self._prices: dict[int, tuple[int, int]] = {}  # of an answer, to its record and its client, by its releases
         self._answers, self._limit, self._repeat = model.allowed_answers(releases), 0, memory.repeat
         if memory.epsilon is not None:
@@ -130,8 +129,7 @@ class RecordMemory:
     def _price(self, releases: int) -> tuple[int, int]:
         """What an answer with so many releases costs its record and the client."""
         if releases not in self._prices:
-            promise = self._promise
-            self._prices[releases] = self._model.price(releases, promise), self._model.client_price(releases, promise)
+            self._prices[releases] = self._model.price(releases), self._model.client_price(releases)
         return self._prices[releases]
 
 

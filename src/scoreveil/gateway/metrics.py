@@ -7,7 +7,6 @@ others.
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,47 +91,28 @@ def _registry() -> "CollectorRegistry":
     return registry
 
 
-@dataclass(frozen=True)
-class ModelState:
-    """What the page shows of one model."""
-
-    model: str
-    requests: int
-    refusals: dict[str, int]
-    rows: int
-    charged: int
-    repeated: int
-    latency: dict[str, float]  # milliseconds by quantile
-
-
-def states(models: Iterable[str]) -> list[ModelState]:
-    """The same counts, read for the page."""
+def states(models: Iterable[str]) -> dict[str, dict[str, object]]:
+    """The same counts by model, read for the page; latencies are milliseconds by quantile."""
     samples = [sample for family in _registry().collect() for sample in family.samples]
-    return [_state(model, [s for s in samples if s.labels.get("model") == model]) for model in models]
+    return {model: _state(model, [s for s in samples if s.labels.get("model") == model]) for model in models}
 
 
-def _state(model: str, samples: list[Any]) -> ModelState:
+def _state(model: str, samples: list[Any]) -> dict[str, object]:
     def by_label(name: str, label: str) -> dict[str, float]:
-        found: dict[str, float] = {}
+        sums: dict[str, float] = {}
         for sample in samples:
             if sample.name == f"scoreveil_{name}":
-                value = sample.labels[label]
-                found[value] = found.get(value, 0.0) + sample.value
-        return found
+                sums[sample.labels[label]] = sums.get(sample.labels[label], 0.0) + sample.value
+        return sums
 
-    def total(name: str) -> float:
-        return sum(by_label(f"{name}_total", "model").values())
-
+    totals = ("requests", "rows", "charged", "repeated")
     buckets = sorted((float(upper), count) for upper, count in by_label("seconds_bucket", "le").items())
-    return ModelState(
-        model=model,
-        requests=int(total("requests")),
-        refusals={reason: int(count) for reason, count in by_label("refusals_total", "reason").items()},
-        rows=int(total("rows")),
-        charged=int(total("charged")),
-        repeated=int(total("repeated")),
-        latency={f"p{q:g}": quantile(buckets, q / 100) * 1000 for q in (50, 95, 99)},
-    )
+    return {
+        "model": model,
+        **{name: int(sum(by_label(f"{name}_total", "model").values())) for name in totals},
+        "refusals": {reason: int(count) for reason, count in by_label("refusals_total", "reason").items()},
+        "latency": {f"p{q:g}": quantile(buckets, q / 100) * 1000 for q in (50, 95, 99)},
+    }
 
 
 def quantile(buckets: list[tuple[float, float]], q: float) -> float:

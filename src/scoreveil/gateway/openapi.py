@@ -1,12 +1,10 @@
 """What the gateway serves, as an OpenAPI document: written from its table of routes."""
 
-from typing import Any
-
 import msgspec
 
 from scoreveil import __version__
 from scoreveil.gateway.config import Config
-from scoreveil.gateway.handlers import LONGEST_KEY
+from scoreveil.gateway.handlers import MAX_KEY
 from scoreveil.gateway.routes import ServedRoute, route_table
 from scoreveil.inference_protocol.messages import RequestMessage
 
@@ -34,11 +32,11 @@ STATUSES = {
 IDEMPOTENCY_KEY = {
     "name": "Idempotency-Key",
     "in": "header",
-    "schema": {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY},
+    "schema": {"type": "string", "minLength": 1, "maxLength": MAX_KEY},
 }
 
 
-def document(config: Config) -> dict[str, Any]:
+def document(config: Config) -> dict[str, object]:
     """The whole document, for the models of this configuration."""
     table = route_table(config.models)
     bodies = {route.body for route in table.values() if route.body is not None} | {RequestMessage}
@@ -58,14 +56,14 @@ def document(config: Config) -> dict[str, Any]:
     }
 
 
-def _operation(route: ServedRoute) -> dict[str, Any]:
+def _operation(route: ServedRoute) -> dict[str, object]:
     named = "OpenAIError" if route.openai_errors else "Error"
     answer, error = _content(route.answer), _content({"$ref": REFERENCE.format(name=named)})
     responses = {"200": {"description": "OK", "content": answer}}
     responses |= {status: {"description": words, "content": error} for status, words in STATUSES.items()}
     if route.tells_readiness:
         responses["503"] = {"description": "not ready", "content": answer}
-    operation: dict[str, Any] = {"summary": route.summary, "responses": responses}
+    operation: dict[str, object] = {"summary": route.summary, "responses": responses}
     if route.open:
         operation["security"] = []
     if route.body is not None:
@@ -74,5 +72,5 @@ def _operation(route: ServedRoute) -> dict[str, Any]:
     return operation
 
 
-def _content(schema: Any) -> dict[str, Any]:
+def _content(schema: object) -> dict[str, object]:
     return {"application/json": {"schema": schema}}

@@ -15,7 +15,7 @@ from scoreveil.inference_protocol.tensors import Array, TensorSpec
 from scoreveil.shapes import VECTORS, Shape
 
 Outputs = Literal["scores", "logits"]
-MOST_AXES = 3  # of logits: of pictures they have their classes before the places, and softmax would take another axis
+MAX_AXES = 3  # of logits: of pictures they have their classes before the places, and softmax would take another axis
 
 
 def probabilities(rows: Array, outputs: Outputs, shape: Shape = VECTORS) -> Array:
@@ -24,7 +24,7 @@ def probabilities(rows: Array, outputs: Outputs, shape: Shape = VECTORS) -> Arra
         return rows
     column = shape.is_plain and rows.ndim == 2 and rows.shape[1] == 1
     in_logits = outputs == "logits" and not shape.takes_logits  # a veil may take them as they are
-    if not (in_logits or column) or rows.ndim > MOST_AXES:
+    if not (in_logits or column) or rows.ndim > MAX_AXES:
         return rows
     wide = rows.astype(np.float64)
     if column:

@@ -5,7 +5,7 @@ Requests are routed by one lookup in it, and the OpenAPI document is written fro
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
 
 from scoreveil.gateway import handlers
 from scoreveil.gateway.completions import ChatRequest, CompletionRequest
@@ -41,7 +41,7 @@ class ServedRoute:
     method: str
     handle: Handler
     summary: str
-    answer: Mapping[str, Any]  # the JSON schema of a 200
+    answer: Mapping[str, object]  # the JSON schema of a 200
     body: type | None = None  # what a request holds
     model: str = ""
     open: bool = False  # to everyone: health alone
@@ -60,12 +60,13 @@ INFER = ServedRoute("POST", handlers.infer, "Veiled scores", RESPONSE, RequestMe
 INVOKE = ServedRoute("POST", handlers.infer, "Veiled scores, as MLflow gives them", PREDICTIONS, InvocationMessage)
 STATUS = ServedRoute("GET", handlers.version_status, "The model's state", OBJECT)
 PREDICT = ServedRoute("POST", handlers.infer, "Veiled scores, as TF Serving gives them", PREDICTIONS, PredictMessage)
+_openai = partial(ServedRoute, openai_errors=True)
 LANGUAGE = {  # one of these for all language models: the request names its model
-    "/v1/models": ServedRoute("GET", handlers.language_models, "The language models", OBJECT),
-    "/v1/chat/completions": ServedRoute("POST", handlers.chat, "A label and its confidence", CHOICES, ChatRequest),
-    "/v1/completions": ServedRoute("POST", handlers.complete, "The older form of it", CHOICES, CompletionRequest),
+    "/v1/models": _openai("GET", handlers.language_models, "The language models", OBJECT),
+    "/v1/chat/completions": _openai("POST", handlers.chat, "A label and its confidence", CHOICES, ChatRequest),
+    "/v1/completions": _openai("POST", handlers.complete, "The older form of it", CHOICES, CompletionRequest),
 }
-LANGUAGE_MODEL = ServedRoute("GET", handlers.language_model, "The language model", OBJECT)
+LANGUAGE_MODEL = _openai("GET", handlers.language_model, "The language model", OBJECT)
 
 
 def route_table(models: Mapping[str, Model]) -> dict[str, ServedRoute]:
@@ -73,20 +74,20 @@ def route_table(models: Mapping[str, Model]) -> dict[str, ServedRoute]:
     table = {"/v2": SERVER, "/v2/": SERVER, "/v2/health/live": LIVE, "/v2/health/ready": READY}
     table["/v2/repository/index"] = INDEX
     for name, model in models.items():
-        if model.upstream is not None and model.upstream.protocol == "mlflow":
-            found = {"/invocations": INVOKE, "/ping": READY, "/health": READY}
-        elif model.upstream is not None and model.upstream.protocol == "tfserving":
-            found = _both(f"/v1/models/{name}", model, {"": STATUS, ":predict": PREDICT})
-        elif model.is_language:
-            table |= {path: replace(route, openai_errors=True) for path, route in LANGUAGE.items()}
-            found = {f"/v1/models/{name}": replace(LANGUAGE_MODEL, openai_errors=True)}
-        else:
-            ends = {"": METADATA, "/ready": MODEL_READY, "/config": CONFIG, "/infer": INFER}
-            found = _both(f"/v2/models/{name}", model, ends)
-        table |= {path: replace(route, model=name) for path, route in found.items()}
+        if model.is_language:
+            table |= LANGUAGE
+        table |= {path: replace(route, model=name) for path, route in _routes(name, model).items()}
     return table
 
 
-def _both(path: str, model: Model, ends: Mapping[str, ServedRoute]) -> dict[str, ServedRoute]:
-    """With the version and without."""
-    return {f"{base}{end}": r for base in (path, f"{path}/versions/{model.version}") for end, r in ends.items()}
+def _routes(name: str, model: Model) -> dict[str, ServedRoute]:
+    """The routes of one model; where its version is part of the path, with it and without."""
+    protocol = "v2" if model.upstream is None else model.upstream.protocol
+    if protocol == "mlflow":
+        return {"/invocations": INVOKE, "/ping": READY, "/health": READY}
+    if protocol == "openai":
+        return {f"/v1/models/{name}": LANGUAGE_MODEL}
+    base, ends = f"/v2/models/{name}", {"": METADATA, "/ready": MODEL_READY, "/config": CONFIG, "/infer": INFER}
+    if protocol == "tfserving":
+        base, ends = f"/v1/models/{name}", {"": STATUS, ":predict": PREDICT}
+    return {f"{path}{end}": route for path in (base, f"{base}/versions/{model.version}") for end, route in ends.items()}

@@ -13,7 +13,6 @@ metadata and the columnar format are not served: what they would tell is not vei
 
 import math
 from abc import abstractmethod
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,12 +21,13 @@ import numpy as np
 import orjson
 
 from scoreveil import record_bytes
-from scoreveil.gateway.config import Limits, Model, Upstream
-from scoreveil.gateway.sources import Arrays, Source
+from scoreveil.gateway.config import Limits, Upstream
+from scoreveil.gateway.opened import OpenedModel
+from scoreveil.gateway.sources import Source
 from scoreveil.gateway.upstream import UpstreamPool, versioned_path
 from scoreveil.inference_protocol.messages import NUMPY, fitted, parsed
 from scoreveil.inference_protocol.refusals import bad_request, not_allowed, too_many_rows
-from scoreveil.inference_protocol.tensors import DTYPES, NAMES, Array, TensorSpec, flattened, from_json
+from scoreveil.inference_protocol.tensors import DTYPES, NAMES, Array, Arrays, TensorSpec, flattened, from_json, texts
 
 JSON = {"Content-Type": "application/json"}
 FORMATS = {
@@ -35,7 +35,7 @@ FORMATS = {
     "instances": ("instances",),
     "inputs": ("inputs",),
 }
-Columns = dict[str, list[Any]]  # of each input, a value for every row
+Columns = dict[str, list[object]]  # of each input, a value for every row
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class RowQuery:
     def records(self) -> list[bytes]:
         return record_bytes.of_tensors((name, NAMES[array.dtype], array) for name, array in self.tensors.items())
 
-    def inputs(self) -> list[Any]:
+    def inputs(self) -> list[Array]:
         return [self.tensors[name] for name in sorted(self.tensors)]
 
     def arrays(self) -> dict[str, Array]:
@@ -65,10 +65,10 @@ class RowQuery:
 class RowSource(Source[RowQuery]):
     """A model server that takes rows of JSON at one path."""
 
-    def __init__(self, model: Model, upstream: Upstream, limits: Limits, path: str) -> None:
+    def __init__(self, model: OpenedModel, upstream: Upstream, limits: Limits, path: str) -> None:
         (self._score,) = model.scores
         self._inputs = model.inputs
-        self._most = limits.rows
+        self._max_rows = limits.rows
         self._path = path
         self._pool = UpstreamPool(upstream, limits)
 
@@ -77,7 +77,7 @@ class RowSource(Source[RowQuery]):
         """The inputs of a request that was parsed; and whether it names them."""
 
     @abstractmethod
-    def written(self, query: RowQuery) -> dict[str, Any]:
+    def written(self, query: RowQuery) -> dict[str, object]:
         """The request as it goes on."""
 
     def read(self, body: bytes, header: bytes | None) -> RowQuery:
@@ -98,8 +98,8 @@ class RowSource(Source[RowQuery]):
     def check_rows(self, rows: int) -> None:
         if not rows:
             raise bad_request("The request has no rows; send at least one.")
-        if rows > self._most:
-            raise too_many_rows(rows, self._most)
+        if rows > self._max_rows:
+            raise too_many_rows(rows, self._max_rows)
 
     async def infer(self, query: RowQuery, seconds: float) -> Arrays:
         asked = orjson.dumps(self.written(query))
@@ -114,11 +114,11 @@ class RowSource(Source[RowQuery]):
     def write(self, query: RowQuery, outputs: Arrays) -> tuple[bytes, int]:
         return orjson.dumps({"predictions": outputs[self._score]}, option=NUMPY), 0
 
-    async def close(self) -> None:
-        await self._pool.close()
+    def close(self) -> None:
+        self._pool.close()
 
 
-def _array(rows: list[Any]) -> Array:
+def _array(rows: list[object]) -> Array:
     """A list of scores as an array, or ValueError; whether they are of the right shape, `release` finds out."""
     array = np.array(rows)
     if array.dtype.kind not in "fiu":
@@ -146,16 +146,10 @@ def _cast(values: list[Any], spec: TensorSpec) -> Array:
 
 def _columns(query: RowQuery) -> Columns:
     """The inputs as they are written in JSON: BYTES are texts again, and a missing number is null."""
-    return {name: (_texts(array) if array.dtype == object else array).tolist() for name, array in query.tensors.items()}
+    return {name: (texts(array) if array.dtype == object else array).tolist() for name, array in query.tensors.items()}
 
 
-def _texts(array: Array) -> Array:
-    texts = np.empty(array.size, dtype=object)
-    texts[:] = [value.decode() for value in array.ravel()]
-    return texts.reshape(array.shape)
-
-
-def _rows(query: RowQuery) -> list[Any]:
+def _rows(query: RowQuery) -> list[object]:
     """The rows, named or not as the client wrote them."""
     columns = _columns(query)
     if not query.named:
@@ -174,10 +168,17 @@ class SplitFrame(msgspec.Struct, forbid_unknown_fields=True):
     columns: list[str]
     index: Any = None
 
+    def as_columns(self) -> Columns:
+        if len(set(self.columns)) != len(self.columns):
+            raise bad_request("Two columns have the same name; give each its own.")
+        for i, row in enumerate(self.data):
+            if not isinstance(row, list) or len(row) != len(self.columns):
+                raise bad_request(f"Row {i} is not a list of {len(self.columns)} values, one for each column.")
+        values = zip(*self.data, strict=True) if self.data else ([] for _ in self.columns)
+        return dict(zip(self.columns, map(list, values), strict=True))
+
 
 class InvocationMessage(msgspec.Struct, forbid_unknown_fields=True):
-    """A request in one of MLflow's formats."""
-
     dataframe_split: SplitFrame | None = None
     dataframe_records: list[Any] | None = None
     instances: list[Any] | None = None
@@ -185,52 +186,39 @@ class InvocationMessage(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class MlflowUpstream(RowSource):
-    """A model behind MLflow's scoring server."""
-
-    def __init__(self, model: Model, upstream: Upstream, limits: Limits) -> None:
+    def __init__(self, model: OpenedModel, upstream: Upstream, limits: Limits) -> None:
         super().__init__(model, upstream, limits, "/invocations")
         self._allowed = FORMATS[upstream.mlflow_format]
 
     def read_columns(self, tree: Any) -> tuple[Columns, bool]:
         message = fitted(tree, InvocationMessage)
-        given = {name: value for name, value in msgspec.structs.asdict(message).items() if value is not None}
-        if len(given) != 1 or not given.keys() <= set(self._allowed):
+        formats = {name: value for name, value in msgspec.structs.asdict(message).items() if value is not None}
+        if len(formats) != 1 or not formats.keys() <= set(self._allowed):
             raise not_allowed(
-                f"Send one of {', '.join(self._allowed)} and nothing else; {len(given)} formats were sent."
+                f"Send one of {', '.join(self._allowed)} and nothing else; {len(formats)} formats were sent."
             )
-        (value,) = given.values()
+        ((kind, value),) = formats.items()
         if isinstance(value, SplitFrame):
-            return self._split_columns(value), True
+            return self.named_columns(value.as_columns()), True
         if isinstance(value, dict):
-            self._check_names(value)
-            lengths = {len(column) for column in value.values()}
-            if len(lengths) > 1:
-                words = f"The inputs have {min(lengths)} to {max(lengths)} values; give each one for every row."
-                raise bad_request(words)
-            self.check_rows(lengths.pop())
-            return value, True
+            return self.named_columns(value), True
         columns, named = self.columns_of(value)
-        if not named and "dataframe_records" in given:
+        if not named and kind == "dataframe_records":
             raise bad_request("A row of dataframe_records is an object of columns.")
         return columns, named
 
-    def _split_columns(self, frame: SplitFrame) -> Columns:
-        names = frame.columns
-        if len(set(names)) != len(names):
-            raise bad_request("Two columns have the same name; give each its own.")
-        self._check_names(names)
-        self.check_rows(len(frame.data))
-        for i, row in enumerate(frame.data):
-            if not isinstance(row, list) or len(row) != len(names):
-                raise bad_request(f"Row {i} is not a list of {len(names)} values, one for each column.")
-        return dict(zip(names, map(list, zip(*frame.data, strict=True)), strict=True))
-
-    def _check_names(self, given: Collection[str]) -> None:
+    def named_columns(self, columns: Columns) -> Columns:
+        """Columns that a client gave by name, checked."""
         declared = {spec.name for spec in self._inputs}
-        if set(given) != declared:
+        if columns.keys() != declared:
             raise bad_request(f"The model takes exactly the inputs {', '.join(sorted(declared))}.")
+        lengths = {len(column) for column in columns.values()}
+        if len(lengths) > 1:
+            raise bad_request(f"The inputs have {min(lengths)} to {max(lengths)} values; give each one for every row.")
+        self.check_rows(lengths.pop())
+        return columns
 
-    def written(self, query: RowQuery) -> dict[str, Any]:
+    def written(self, query: RowQuery) -> dict[str, object]:
         if "dataframe_split" in self._allowed:
             columns = _columns(query)
             return {"dataframe_split": {"columns": list(columns), "data": list(zip(*columns.values(), strict=True))}}
@@ -238,8 +226,7 @@ class MlflowUpstream(RowSource):
         return {kind: _columns(query) if kind == "inputs" and query.named else _rows(query)}
 
     async def ready(self) -> bool:
-        status, _ = await self._pool.get("/ping")
-        return status == 200
+        return await self._pool.get("/ping") is not None
 
 
 # TF Serving
@@ -253,10 +240,8 @@ class PredictMessage(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class TfServingUpstream(RowSource):
-    """A model behind TF Serving."""
-
-    def __init__(self, name: str, model: Model, upstream: Upstream, limits: Limits) -> None:
-        self._status = versioned_path("/v1", name, upstream)
+    def __init__(self, model: OpenedModel, upstream: Upstream, limits: Limits) -> None:
+        self._status = versioned_path("/v1", model.name, upstream)
         super().__init__(model, upstream, limits, f"{self._status}:predict")
         self._signature = upstream.signature
 
@@ -266,16 +251,15 @@ class TfServingUpstream(RowSource):
             raise not_allowed("This signature_name is not served; leave it out.")
         return self.columns_of(message.instances)
 
-    def written(self, query: RowQuery) -> dict[str, Any]:
-        asked: dict[str, Any] = {"instances": _rows(query)}
+    def written(self, query: RowQuery) -> dict[str, object]:
+        asked: dict[str, object] = {"instances": _rows(query)}
         if self._signature is not None:
             asked["signature_name"] = self._signature
         return asked
 
     async def ready(self) -> bool:
-        status, body = await self._pool.get(self._status)
+        body = await self._pool.get(self._status)
         try:
-            states = orjson.loads(body)["model_version_status"]
-            return status == 200 and any(state["state"] == "AVAILABLE" for state in states)
+            return any(s["state"] == "AVAILABLE" for s in orjson.loads(body or b"{}")["model_version_status"])
         except (ValueError, LookupError, TypeError):
             return False

@@ -15,61 +15,57 @@ import msgspec
 import numpy as np
 
 from scoreveil.gateway import lists
-from scoreveil.gateway.config import Limits, Model
-from scoreveil.gateway.embedded import Embedded
+from scoreveil.gateway.config import Limits
+from scoreveil.gateway.embedded_source import EmbeddedSource
 from scoreveil.gateway.language import LabelledUpstream, TextUpstream
 from scoreveil.gateway.ledger_link import LedgerLink
 from scoreveil.gateway.memory import Asker, RecordMemory
 from scoreveil.gateway.metrics import ModelMetrics
+from scoreveil.gateway.opened import OpenedModel
 from scoreveil.gateway.probabilities import probabilities
 from scoreveil.gateway.rows import MlflowUpstream, TfServingUpstream
 from scoreveil.gateway.secrets import Keys
-from scoreveil.gateway.sources import Arrays, Query, Source, check_smoothing
+from scoreveil.gateway.sources import Query, Source
 from scoreveil.gateway.upstream import TensorUpstream
 from scoreveil.inference_protocol.refusals import bad_request, upstream_failed
-from scoreveil.inference_protocol.tensors import Array
+from scoreveil.inference_protocol.tensors import Array, Arrays
 from scoreveil.smoothing import Smoothing, averaged
+
+ScoresAndPassed = tuple[Arrays, Arrays]  # scores, which `release` takes; and what passes beside them
 
 
 class ServedModel:
     """A model, its veils, and its memory where it has one."""
 
     def __init__(
-        self, name: str, model: Model, source: Source[Any], keys: Keys | None, limits: Limits, metrics: ModelMetrics
+        self, model: OpenedModel, source: Source[Any], keys: Keys | None, limits: Limits, metrics: ModelMetrics
     ) -> None:
         """`keys` may be None where the model needs no secret."""
-        self.name, self.model, self.source, self.limits, self.metrics = name, model, source, limits, metrics
-        secret = None
-        if model.needs_secret:
-            assert keys is not None
-            secret = keys.answers
-        scores = model.scores if model.is_veiled else ()
-        self._veils = {score: model.make_veil(secret, f"{name}/{model.version}/{score}") for score in scores}
-        self._smoothing = next((veil.smoothing for veil in self._veils.values()), None)
-        releases = model.each_releases if model.is_veiled else 0
-        assert releases is not None  # what the file does not tell, the opened model has told
-        self._releases = releases
-        self._places, self._lists = (model.has_places, model.lists) if model.is_veiled else (False, False)
+        self.name, self.settings, self.source = model.name, model.settings, source
+        self.limits, self.metrics = limits, metrics
+        self.scores, self._shape = model.scores, model.shape
+        self._veils = model.keyed_veils(keys.answers if keys is not None and model.needs_secret else None)
+        self._smoothing = None if model.veil is None else model.veil.smoothing
+        assert model.releases is not None  # what the file does not tell, the loaded model has told
+        self._releases = model.releases
         self.memory: RecordMemory | None = None
-        if model.kept_memory is not None:
+        if model.memory is not None:
             assert keys is not None
-            self.memory = RecordMemory(name, model, self._veils, releases * len(model.scores), keys, metrics)
+            self.memory = RecordMemory(model, self._veils, self._releases * len(model.scores), keys, metrics)
 
     def warm(self) -> None:
         """Load what the first answer would wait for, or be slower without."""
         for veil in self._veils.values():
             veil.warm()
 
-    async def ask(self, query: Any) -> tuple[dict[str, Array], dict[str, Array]]:
-        """The model's scores, which `release` takes, and what passes beside them; scores of a veil for smoothed ones
-        are read around each record."""
+    async def ask(self, query: Any) -> ScoresAndPassed:
+        """What the model answers; scores of a veil for smoothed ones are read around each record."""
         if self._smoothing is None:
-            return self.read(await self._found(query))
+            return self._read(await self._answer(query))
         parts = [await self._smoothed(part, self._smoothing) for part in _parts(query, self._smoothing.rows_at_a_time)]
-        scores, passed = (_joined([part[side] for part in parts]) for side in (0, 1))
-        return scores, passed
+        return _joined([scores for scores, _ in parts]), _joined([passed for _, passed in parts])
 
-    async def _smoothed(self, query: Any, smoothing: Smoothing) -> tuple[dict[str, Array], dict[str, Array]]:
+    async def _smoothed(self, query: Any, smoothing: Smoothing) -> ScoresAndPassed:
         """Smoothed scores of few records: the model is asked about them and their copies at once."""
         own = query.arrays()
         try:
@@ -77,35 +73,34 @@ class ServedModel:
             around = await asyncio.to_thread(smoothing.around, own)
         except (ValueError, TypeError):
             raise bad_request("These inputs are not such as the veil of this model was fitted for.") from None
-        found = await self._found(query.of({name: np.concatenate([own[name], around[name]]) for name in own}))
-        scores, passed = self.read(found)
-        veils, rows = self._veils, query.rows
-        smoothed = {name: averaged(each[:rows], each[rows:], veils[name].shape) for name, each in scores.items()}
-        return smoothed, {name: array[:rows] for name, array in passed.items()}
+        answer = await self._answer(query.of({name: np.concatenate([own[name], around[name]]) for name in own}))
+        scores, passed = self._read(answer)
+        veils, n = self._veils, query.rows
+        smoothed = {name: averaged(rows[:n], rows[n:], veils[name].shape) for name, rows in scores.items()}
+        return smoothed, {name: array[:n] for name, array in passed.items()}
 
-    async def _found(self, query: Any) -> Arrays:
+    async def _answer(self, query: Any) -> Arrays:
         """The model's answer, in parts where it takes no more rows at a time."""
-        upstream = self.model.upstream
+        upstream = self.settings.upstream
         most = query.rows if upstream is None or upstream.largest_batch is None else upstream.largest_batch
         queries = _parts(query, most)
         if len(queries) == 1:  # without tasks, which cost as much as the veil
-            parts = [await self.source.infer(query, self.limits.seconds)]
+            answers = [await self.source.infer(query, self.limits.seconds)]
         else:
-            parts = await asyncio.gather(*(self.source.infer(each, self.limits.seconds) for each in queries))
-        for each, part in zip(queries, parts, strict=True):
-            if any(len(array) != each.rows for array in part.values()):
+            answers = await asyncio.gather(*(self.source.infer(part, self.limits.seconds) for part in queries))
+        for part, answer in zip(queries, answers, strict=True):
+            if any(len(array) != part.rows for array in answer.values()):
                 raise upstream_failed("rows")
-        return _joined(parts)
+        return _joined(answers)
 
-    def read(self, found: Arrays) -> tuple[dict[str, Array], dict[str, Array]]:
-        """What the model answered: scores, which `release` takes, and what passes beside them."""
+    def _read(self, answer: Arrays) -> ScoresAndPassed:
         scores = {
-            name: probabilities(found[name], self.model.outputs, veil.shape)
+            name: probabilities(answer[name], self.settings.outputs, veil.shape)
             for name, veil in self._veils.items()
-            if name in found
+            if name in answer
         }
-        passed = {name: array for name, array in found.items() if name in self.model.passes}
-        if not self._lists:
+        passed = {name: array for name, array in answer.items() if name in self.settings.passes}
+        if not self._shape.is_list:
             return scores, passed
         ((name, rows),) = scores.items()
         try:
@@ -116,7 +111,7 @@ class ServedModel:
 
     def shown(self, veiled: Arrays, passed: Arrays) -> Arrays:
         """Veiled scores and what passes beside them, as the client sees them."""
-        if not self._lists:
+        if not self._shape.is_list:
             return {**passed, **veiled}
         ((name, rows),) = veiled.items()
         ordered, passed = lists.largest_first(rows, passed)
@@ -134,7 +129,7 @@ class ServedModel:
         except ValueError:
             raise upstream_failed("not_scores") from None
         assert link is not None  # a gateway with such a model has one
-        held = sum(each.shape[1] for each in vectors.values())
+        held = sum(array.shape[1] for array in vectors.values())
         released = await self.memory.answered(outcomes, query, held, link, asker)
         veiled, at = {}, 0
         for name, rows in scores.items():
@@ -157,44 +152,42 @@ class ServedModel:
         An answer with more releases than are known would not be paid for; in place of one vector it might hold many
         rows of something else.
         """
-        veil = self._veils[name]
+        veil, has_places = self._veils[name], self._shape.has_places
         vectors = veil.vectors(rows)
         flat = veil.shape.records(rows).ndim > rows.ndim
-        if flat or len(vectors) != records or (rows.ndim > 2) != self._places:
+        if flat or len(vectors) != records or (rows.ndim > 2) != has_places:
             raise ValueError("The output has other dimensions than are served.")
         held = vectors.shape[1]
-        if not (1 <= held <= self._releases if self._places else held == self._releases):
+        if not (1 <= held <= self._releases if has_places else held == self._releases):
             raise ValueError("An answer holds another number of releases than is known.")
         return vectors
 
     async def metadata(self) -> dict[str, Any]:
         """What the protocol says of a model: its inputs, and of its outputs those that are served."""
         inputs, outputs = await self.source.declared()
-        said = {spec.name: spec for spec in outputs}
-        offered = (*self.model.scores, *self.model.passes)
+        declared = {spec.name: spec for spec in outputs}
+        offered = (*self.scores, *self.settings.passes)
         return {
             "name": self.name,
-            "versions": [self.model.version],
+            "versions": [self.settings.version],
             "platform": self.source.platform,
             "inputs": msgspec.to_builtins(inputs),
-            "outputs": msgspec.to_builtins([said[name] for name in offered if name in said]),
+            "outputs": msgspec.to_builtins([declared[name] for name in offered if name in declared]),
         }
 
 
-def open_source(name: str, model: Model, limits: Limits) -> Source[Any]:
+def open_source(model: OpenedModel, limits: Limits) -> Source[Any]:
     """Where a model's scores come from."""
-    upstream = model.upstream
+    upstream = model.settings.upstream
     if upstream is None:
-        return Embedded(name, model, limits)
-    if model.is_veiled:
-        check_smoothing(model.bare_veil, model.inputs)
-    if upstream.protocol == "mlflow":
-        return MlflowUpstream(model, upstream, limits)
-    if upstream.protocol == "tfserving":
-        return TfServingUpstream(name, model, upstream, limits)
-    if upstream.protocol == "openai":
-        return LabelledUpstream(name, model, upstream, limits) if model.labels else TextUpstream(name, upstream, limits)
-    return TensorUpstream(name, model, upstream, limits)
+        return EmbeddedSource(model, limits)
+    kinds: dict[str, type[MlflowUpstream | TfServingUpstream | TensorUpstream | LabelledUpstream | TextUpstream]] = {
+        "v2": TensorUpstream,
+        "mlflow": MlflowUpstream,
+        "tfserving": TfServingUpstream,
+        "openai": LabelledUpstream if model.settings.labels else TextUpstream,
+    }
+    return kinds[upstream.protocol](model, upstream, limits)
 
 
 def _parts(query: Any, most: int) -> list[Any]:
@@ -205,9 +198,9 @@ def _parts(query: Any, most: int) -> list[Any]:
     return [query.of({name: array[at : at + most] for name, array in arrays.items()}) for at in starts]
 
 
-def _joined(parts: Sequence[Arrays]) -> dict[str, Array]:
+def _joined(parts: Sequence[Arrays]) -> Arrays:
     if len(parts) == 1:
-        return dict(parts[0])
+        return parts[0]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 

@@ -17,8 +17,7 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,31 +27,21 @@ from granian.http import HTTP1Settings
 from granian.server.embed import Server as EmbeddedGranian
 from granian.server.mp import MPServer
 
-from scoreveil.gateway import config_file, logs, metrics
+from scoreveil.gateway import logs, metrics
 from scoreveil.gateway.app import App
-from scoreveil.gateway.config import Config, ConfigError, Server
+from scoreveil.gateway.config import ConfigError, Server
 from scoreveil.gateway.ledger_link import load_keys
+from scoreveil.gateway.opened import OpenedConfig
 from scoreveil.gateway.shared_config import SharedConfig
 from scoreveil.gateway.worker import Worker, heartbeat, leave_with
 
-CONNECTIONS = 16_384  # of clients, for each worker
+MAX_CONNECTIONS = 16_384  # of clients, for each worker
 LASTING = 10  # seconds after which the death of a worker is not one of a row
-LONGEST_PAUSE = 30  # seconds before a worker is started again
+MAX_PAUSE = 30  # seconds before a worker is started again
 OTHER_FILES = 512  # descriptors that a worker needs for all else
 IDLE = 10  # seconds
 SILENCE = 10  # seconds without a sign after which a worker hangs
 WATCH = 1.0  # seconds between two looks at the workers
-
-
-@dataclass(frozen=True)
-class Setup:
-    """Where the configuration comes from: what is needed to read it again."""
-
-    path: Path | None
-    overrides: Mapping[str, Any]
-
-    def load(self) -> Config:
-        return config_file.load(self.path, self.overrides)
 
 
 def worker(shared: SharedConfig, folder: Path, parent: int, started: Server) -> App:
@@ -62,25 +51,24 @@ def worker(shared: SharedConfig, folder: Path, parent: int, started: Server) -> 
     return App(Worker(shared, folder, started))
 
 
-def run(setup: Setup, ready: Callable[[], None]) -> None:
+def run(opened: OpenedConfig, reopen: Callable[[], OpenedConfig], ready: Callable[[], None]) -> None:
     """Serve until told to stop; `ready` is called once every worker accepts connections and is warm."""
-    config = setup.load()
-    settings = config.server
+    settings = opened.config.server
     check_ports(settings)
-    load_keys(config)  # which makes the secret
+    load_keys(opened)  # which makes the secret
     # workers start from nothing: threads of this process, such as the admin port's, do not survive a fork
     multiprocessing.set_start_method("spawn", force=True)
     folder = _scratch()
-    shared = SharedConfig.of(config)
+    shared = SharedConfig.of(opened)
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")  # workers are what runs in parallel; their threads would only contend
     metrics.use_folder(folder)
-    admin = Admin(config, shared)
-    server = _granian(config, folder)
+    admin = Admin(settings, shared)
+    server = _granian(settings, folder)
     server.on_startup(admin.start)
     announcing = threading.Thread(target=_announce, args=(folder, settings.workers, ready), name="ready", daemon=True)
     server.on_startup(announcing.start)
-    server.on_startup(lambda: signal.signal(signal.SIGHUP, lambda *_: _hang_up(setup, server, shared, folder)))
+    server.on_startup(lambda: signal.signal(signal.SIGHUP, lambda *_: _hang_up(reopen, server, shared, folder)))
     try:
         server.serve(target_loader=partial(worker, shared, folder, os.getpid(), settings), wrap_loader=False)
     finally:
@@ -106,7 +94,9 @@ def _connections() -> dict[str, Any]:
     closed after `IDLE` seconds without a whole request. HTTP/2 is not spoken: with it granian would wait for ever.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    files = CONNECTIONS + OTHER_FILES if hard == resource.RLIM_INFINITY else min(CONNECTIONS + OTHER_FILES, hard)
+    files = (
+        MAX_CONNECTIONS + OTHER_FILES if hard == resource.RLIM_INFINITY else min(MAX_CONNECTIONS + OTHER_FILES, hard)
+    )
     if soft != resource.RLIM_INFINITY and soft < files:
         resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))  # workers inherit it
     return {
@@ -116,8 +106,7 @@ def _connections() -> dict[str, Any]:
     }
 
 
-def _granian(config: Config, folder: Path) -> Any:
-    settings = config.server
+def _granian(settings: Server, folder: Path) -> Any:
     return Supervisor(
         folder,
         "scoreveil",
@@ -137,10 +126,10 @@ def _granian(config: Config, folder: Path) -> Any:
     )
 
 
-def _hang_up(setup: Setup, server: Any, shared: SharedConfig, folder: Path) -> None:
+def _hang_up(reopen: Callable[[], OpenedConfig], server: Any, shared: SharedConfig, folder: Path) -> None:
     """Read the configuration again and tell every worker; where it does not hold, everything stays as it was."""
     try:
-        shared.offer(setup.load())
+        shared.offer(reopen())
     except (ValueError, OSError) as error:
         logs.failure("reload_failed", error, message=str(error) if isinstance(error, ConfigError) else "")
         return
@@ -216,14 +205,15 @@ class Supervisor(MPServer):
     def _pause(self, index: int) -> float | None:
         """How long to wait before a dead worker is replaced; None: not at all, since it cannot start."""
         dead = self.wrks[index]
-        why = _reason(dead.inner.exitcode)
+        status = dead.inner.exitcode
+        why = f"by {signal.Signals(-status).name}" if status is not None and status < 0 else f"with status {status}"
         did = served(self._folder, dead.inner.pid)
         if not did and not any(self._folder.glob("worker-*")):
             logs.event("stopped", message=f"No worker can start: one ended {why}. The lines before this say why.")
             return None
         lasted = time.monotonic() - dead.birth > LASTING
         self._failures[index] = 0 if did and lasted else self._failures.get(index, 0) + 1
-        pause = min(LONGEST_PAUSE, 2.0 ** (self._failures[index] - 1)) if self._failures[index] else 0.0
+        pause = min(MAX_PAUSE, 2.0 ** (self._failures[index] - 1)) if self._failures[index] else 0.0
         what = "while it served" if did else "before it could serve"
         logs.event("worker_died", message=f"It ended {why} {what}; another is started in {pause:g} seconds.")
         return pause
@@ -255,15 +245,11 @@ def served(folder: Path, process: int) -> bool:
     return heartbeat(folder, process).exists()
 
 
-def _reason(status: int | None) -> str:
-    return f"by {signal.Signals(-status).name}" if status is not None and status < 0 else f"with status {status}"
-
-
 class Admin:
     """The admin port, in a thread of the main process."""
 
-    def __init__(self, config: Config, shared: SharedConfig) -> None:
-        self._config, self._shared = config, shared
+    def __init__(self, settings: Server, shared: SharedConfig) -> None:
+        self._settings, self._shared = settings, shared
         self._thread = threading.Thread(target=self._run, name="admin", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: Any = None
@@ -288,11 +274,10 @@ class Admin:
         from scoreveil.gateway import admin
 
         self._loop = asyncio.get_running_loop()
-        settings = self._config.server
         self._server = EmbeddedGranian(
-            admin.application(lambda: self._shared.good().config),
-            address=settings.admin_host,
-            port=settings.admin_port,
+            admin.application(lambda: self._shared.good().opened),
+            address=self._settings.admin_host,
+            port=self._settings.admin_port,
             interface=Interfaces.ASGINL,
             websockets=False,
             log_enabled=False,

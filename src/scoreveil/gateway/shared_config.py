@@ -2,8 +2,8 @@
 
 It may hold the address of a database, with its password: whatever kills the gateway, nothing of it stays behind.
 
-    main      shared.offer(config)        at SIGHUP: read and checked, not yet opened
-    workers   shared.offered()            open what it names, then `keep` it, or `reject` it
+    main      shared.offer(opened)        at SIGHUP: read and checked, with its veils
+    workers   shared.offered()            load the models that it names, then `keep` it, or `reject` it
               shared.good()               what a worker starts with: the last that was kept
 """
 
@@ -14,18 +14,18 @@ import tempfile
 from multiprocessing import reduction
 from typing import Any, NamedTuple
 
-from scoreveil.gateway.config import Config
+from scoreveil.gateway.opened import OpenedConfig
 
 PLACE = struct.Struct("<QQ")  # where an entry begins, and its length; entries are appended and never change
 GOOD, OFFERED = 0, PLACE.size
 
 
 class Version(NamedTuple):
-    """A configuration, and where it is: later ones have larger places."""
+    """An opened configuration, and where it is: later ones have larger places."""
 
     place: int
     length: int
-    config: Config
+    opened: OpenedConfig
 
 
 class SharedConfig:
@@ -33,17 +33,18 @@ class SharedConfig:
 
     def __init__(self, file: int) -> None:
         self._file = file
+        self._last: Version | None = None  # that was read here
 
     @classmethod
-    def of(cls, config: Config) -> "SharedConfig":
+    def of(cls, opened: OpenedConfig) -> "SharedConfig":
         with tempfile.TemporaryFile() as unnamed:
             shared = cls(os.dup(unnamed.fileno()))
         os.pwrite(shared._file, bytes(2 * PLACE.size), 0)
-        shared.offer(config)
+        shared.offer(opened)
         shared.keep(shared.offered())
         return shared
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _arrived, (reduction.DupFd(self._file),)
 
     def good(self) -> Version:
@@ -52,8 +53,8 @@ class SharedConfig:
     def offered(self) -> Version:
         return self._read(OFFERED)
 
-    def offer(self, config: Config) -> None:
-        entry = pickle.dumps(config)
+    def offer(self, opened: OpenedConfig) -> None:
+        entry = pickle.dumps(opened)
         place = os.fstat(self._file).st_size
         os.pwrite(self._file, entry, place)
         self._point(OFFERED, place, len(entry))
@@ -77,8 +78,10 @@ class SharedConfig:
 
     def _read(self, which: int) -> Version:
         place, length = self._place(which)
-        entry = os.pread(self._file, length, place)
-        return Version(place, length, pickle.loads(entry))  # written by the main process alone
+        if self._last is None or self._last.place != place:
+            entry = os.pread(self._file, length, place)
+            self._last = Version(place, length, pickle.loads(entry))  # written by the main process alone
+        return self._last
 
 
 def _arrived(file: Any) -> SharedConfig:

@@ -17,12 +17,13 @@ from zipfile import BadZipFile, ZipFile
 import numpy as np
 
 from scoreveil import storage
+from scoreveil.extras import needs
 from scoreveil.gateway.config import Model
-from scoreveil.gateway.loaded import LoadedModel, as_bytes, texts
-from scoreveil.gateway.sources import Arrays
-from scoreveil.inference_protocol.tensors import NAMES, Array, TensorSpec
+from scoreveil.gateway.embedded_model import EmbeddedModel, as_bytes
+from scoreveil.inference_protocol.tensors import NAMES, Array, Arrays, TensorSpec, texts
 from scoreveil.label_columns import check_values, yes_columns
 from scoreveil.mechanisms.guarantee import Malformed
+from scoreveil.shapes import Shape
 
 DISTANCES = (
     "BrayCurtis Canberra Chebyshev Dice Euclidean Hamming Haversine Jaccard Mahalanobis Manhattan Minkowski "
@@ -85,62 +86,61 @@ TRUSTED = [
 ]
 
 
-def load(path: Path, model: Model) -> LoadedModel:
+def load(path: Path, shape: Shape, settings: Model) -> EmbeddedModel:
     """The classifier in a file, checked."""
     classifier = read(path)
-    if not hasattr(classifier, "predict_proba"):
-        raise ValueError(
-            f"{path.name} holds a {type(classifier).__name__}, which has no predict_proba; "
-            "scikit-learn's CalibratedClassifierCV gives one to a classifier that has none."
-        )
-    classes = getattr(classifier, "classes_", None)
-    if classes is None:
-        raise ValueError(f"{path.name} holds a {type(classifier).__name__} that was not trained.")
-    several = not isinstance(classes, np.ndarray) or classes.ndim != 1 or _many_labels(classifier)
-    shape = model.bare_veil.shape
-    if several != shape.has_labels:
-        holds = f"{path.name} holds a {type(classifier).__name__} of"
-        if several:
-            raise ValueError(f'{holds} several labels; say shape = "many_labels" in the model\'s table.')
-        raise ValueError(f'{holds} one label a row; remove shape = "many_labels".')
-    if shape.is_column and len(classes) != 2:
-        raise ValueError(f"{path.name} has {len(classes)} classes; one column is for two.")
-    check_values(classes)
-    (score,) = model.scores
-    inputs = model.inputs or (_input(classifier),)
+    classes, several = _classes(classifier, path, shape)
+    (score,) = settings.scores
+    inputs = settings.inputs or (_input(classifier),)
     names = _column_names(classifier, inputs, path)
 
     def run(arrays: Arrays, wanted: list[str]) -> Arrays:
-        given = classifier.predict_proba(_table(arrays, names))
-        scores = np.asarray(yes_columns(given, classes) if several else given, dtype=np.float32)
-        found = {score: shape.of_classes(scores)}
+        answer = classifier.predict_proba(_table(arrays, names))
+        scores = np.asarray(yes_columns(answer, classes) if several else answer, dtype=np.float32)
+        outputs = {score: shape.of_classes(scores)}
         if "label" in wanted:
-            found["label"] = _labels(classes, shape.predicted(scores))
-        return {name: found[name] for name in wanted}
+            outputs["label"] = _labels(classes, shape.predicted(scores))
+        return {name: outputs[name] for name in wanted}
 
-    if several:
-        columns, told = len(classes), () if isinstance(classes, list) else tuple(str(each) for each in classes)
-    else:
-        columns = 1 if shape.is_column else len(classes)
-        told = () if columns == 1 else tuple(str(each) for each in classes)
+    columns = 1 if shape.is_column else len(classes)
+    class_names = () if shape.is_column or isinstance(classes, list) else tuple(str(label) for label in classes)
     outputs = {score: TensorSpec(score, "FP32", (-1, columns))}
     if not several:  # of many labels the scores themselves tell which are on
         kind = NAMES[_labels(classes, np.zeros(1, dtype=int)).dtype]
         outputs["label"] = TensorSpec("label", kind, (-1,))
-    return LoadedModel("sklearn", inputs, outputs, run, (score,), told)
+    return EmbeddedModel("sklearn", inputs, outputs, run, (score,), class_names)
+
+
+def _classes(classifier: Any, path: Path, shape: Shape) -> tuple[Any, bool]:
+    """The classes of a classifier that can be served in this shape, and whether they are of several labels."""
+    holds = f"{path.name} holds a {type(classifier).__name__}"
+    if not hasattr(classifier, "predict_proba"):
+        raise ValueError(
+            f"{holds}, which has no predict_proba; "
+            "scikit-learn's CalibratedClassifierCV gives one to a classifier that has none."
+        )
+    classes = getattr(classifier, "classes_", None)
+    if classes is None:
+        raise ValueError(f"{holds} that was not trained.")
+    several = not isinstance(classes, np.ndarray) or classes.ndim != 1 or _many_labels(classifier)
+    if several and not shape.has_labels:
+        raise ValueError(f'{holds} of several labels; say shape = "many_labels" in the model\'s table.')
+    if shape.has_labels and not several:
+        raise ValueError(f'{holds} of one label a row; remove shape = "many_labels".')
+    if shape.is_column and len(classes) != 2:
+        raise ValueError(f"{path.name} has {len(classes)} classes; one column is for two.")
+    check_values(classes)
+    return classes, several
 
 
 def read(path: Path) -> Any:
     """The object in a file, if it is built of trusted types alone and its contents are sound."""
-    try:
-        from skops.io import get_untrusted_types
-        from skops.io import load as load_skops
-    except ModuleNotFoundError:
-        raise ValueError("A .skops model needs skops: pip install 'scoreveil[skops]'") from None
+    with needs("skops"):
+        from skops import io
     try:
         with ZipFile(path) as file:
             storage.check_expanded(file, path.stat().st_size)
-        named = get_untrusted_types(file=path)
+        named = io.get_untrusted_types(file=path)
     except Malformed as error:
         raise ValueError(f"{path.name} is not opened. {error}") from None
     except (BadZipFile, KeyError, UnicodeDecodeError):
@@ -151,12 +151,12 @@ def read(path: Path) -> Any:
             f"{path.name} holds {', '.join(foreign)}, and types and functions that are not among scikit-learn's own "
             "are not built here; save the model as .onnx, or name a Python factory (python = …)."
         )
-    found = load_skops(path, trusted=TRUSTED)
+    classifier = io.load(path, trusted=TRUSTED)
     try:
-        check(found)
+        check(classifier)
     except ValueError as error:
         raise ValueError(f"{path.name} is not sound: {error}") from None
-    return found
+    return classifier
 
 
 def _many_labels(classifier: Any) -> bool:
@@ -177,10 +177,10 @@ def _column_names(classifier: Any, inputs: tuple[TensorSpec, ...], path: Path) -
     """The columns of the table that the model was trained on; None where it was none, or where they do not matter."""
     known = getattr(classifier, "feature_names_in_", None)
     names = None if known is None else [str(name) for name in known]
-    given = [spec.name for spec in inputs]
-    if len(given) > 1 and (names is None or sorted(names) != sorted(given)):
+    declared = [spec.name for spec in inputs]
+    if len(declared) > 1 and (names is None or sorted(names) != sorted(declared)):
         wanted = "one matrix" if names is None else f"the columns {', '.join(names)}"
-        raise ValueError(f"{path.name} takes {wanted}; inputs has {', '.join(given)}.")
+        raise ValueError(f"{path.name} takes {wanted}; inputs has {', '.join(declared)}.")
     return names
 
 
@@ -270,7 +270,7 @@ def _parts(model: Any) -> Iterator[Any]:
             inside += part.values()
         elif isinstance(part, (list, tuple, set)) or (isinstance(part, np.ndarray) and part.dtype == object):
             inside += list(np.ravel(part) if isinstance(part, np.ndarray) else part)
-        stack += [(each, False) for each in inside]
+        stack += [(inner, False) for inner in inside]
 
 
 def _check_tree(owner: Any) -> None:
@@ -291,10 +291,10 @@ def _check_nodes(left: Array, right: Array, feature: Array, leaf: Array, feature
 def _check_members(owner: Any, members: Array, outputs: int = 1) -> None:
     from sklearn.tree import BaseDecisionTree
 
-    for each in members.ravel():
-        _sound(isinstance(each, BaseDecisionTree), "an ensemble of trees holds something else")
-        _sound(each.n_features_in_ == owner.n_features_in_, "a tree is for another number of features than its forest")
-        _sound(each.tree_.n_outputs == outputs, "a tree has another number of outputs than its forest")
+    for tree in members.ravel():
+        _sound(isinstance(tree, BaseDecisionTree), "an ensemble of trees holds something else")
+        _sound(tree.n_features_in_ == owner.n_features_in_, "a tree is for another number of features than its forest")
+        _sound(tree.tree_.n_outputs == outputs, "a tree has another number of outputs than its forest")
 
 
 def _check_predictors(owner: Any) -> None:
@@ -302,8 +302,8 @@ def _check_predictors(owner: Any) -> None:
 
     for stage in owner._predictors:
         _sound(len(stage) == owner.n_trees_per_iteration_, "boosting has trees for other classes")
-        for each in stage:
-            nodes, sets = each.nodes, each.raw_left_cat_bitsets
+        for predictor in stage:
+            nodes, sets = predictor.nodes, predictor.raw_left_cat_bitsets
             _sound(nodes.dtype == PREDICTOR_RECORD_DTYPE and nodes.ndim == 1, "a tree is not made of nodes")
             _check_nodes(
                 nodes["left"], nodes["right"], nodes["feature_idx"], nodes["is_leaf"] != 0, owner.n_features_in_

@@ -6,23 +6,20 @@ source.write(query, veiled)
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-import numpy as np
 from msgspec import structs
 
 from scoreveil import record_bytes
 from scoreveil.gateway import lists
-from scoreveil.gateway.config import Limits, Model
+from scoreveil.gateway.config import Limits
+from scoreveil.gateway.opened import OpenedModel
 from scoreveil.inference_protocol import messages
 from scoreveil.inference_protocol.messages import InferenceRequest
 from scoreveil.inference_protocol.refusals import not_allowed
-from scoreveil.inference_protocol.tensors import DTYPES, Array, TensorSpec
-from scoreveil.veil import Veil
-
-Arrays = Mapping[str, Array]
+from scoreveil.inference_protocol.tensors import Array, Arrays, TensorSpec
 
 
 class Query(Protocol):
@@ -34,7 +31,7 @@ class Query(Protocol):
     def records(self) -> list[bytes]:
         """Each row's inputs, as bytes that are the same for the same values."""
 
-    def inputs(self) -> list[Any]:
+    def inputs(self) -> list[Array]:
         """What the model is asked, a row for each record: near-duplicates are told by it."""
 
 
@@ -42,8 +39,6 @@ Q = TypeVar("Q", bound=Query)
 
 
 class Source(ABC, Generic[Q]):
-    """A model that can be asked."""
-
     platform = "scoreveil"
 
     @abstractmethod
@@ -65,8 +60,8 @@ class Source(ABC, Generic[Q]):
     async def ready(self) -> bool:
         return True
 
-    @abstractmethod
-    async def close(self) -> None: ...
+    def close(self) -> None:
+        """Let go of what was opened for it."""
 
 
 @dataclass(slots=True)
@@ -88,7 +83,6 @@ class TensorQuery:
         return [tensor.data for tensor in sorted(self.request.inputs, key=lambda tensor: tensor.name)]
 
     def arrays(self) -> dict[str, Array]:
-        """The inputs by name."""
         return {tensor.name: tensor.data for tensor in self.request.inputs}
 
     def of(self, arrays: Arrays) -> "TensorQuery":
@@ -105,49 +99,37 @@ class TensorSource(Source[TensorQuery]):
 
     classes: tuple[str, ...] = ()  # their names, where they are known
 
-    def __init__(self, name: str, model: Model, limits: Limits, inputs: tuple[TensorSpec, ...]) -> None:
-        self.inputs = inputs
-        self._about = {"model_name": name, "model_version": model.version}
-        self._offered, self._passes = (*model.scores, *model.passes), model.passes
+    def __init__(self, model: OpenedModel, limits: Limits) -> None:
+        settings, veil = model.settings, model.veil
+        assert veil is not None  # such a model has scores
+        self.inputs = model.inputs
+        self._about = {"model_name": model.name, "model_version": settings.version}
+        self._offered, self._passes = (*model.scores, *settings.passes), settings.passes
         self._scores = frozenset(model.scores)
-        self._passed = frozenset(model.parameters)
-        self._most = limits.rows
-        self._shape, self._lists, self._places = model.bare_veil.shape, model.lists, model.has_places
+        self._passed = frozenset(settings.parameters)
+        self._max_rows = limits.rows
+        self._shape = model.shape
         # of a list all is asked for: what the client does not want to see says how it is ordered
-        self._asks_all = model.kept_memory is not None or self._lists
+        self._asks_all = model.memory is not None or self._shape.is_list
         # the gateway itself needs the inputs to run a model, to tell or smooth a record, and to write tensors in binary
-        veil = model.bare_veil
         asks_about_records = veil.smoothing is not None or (veil.mechanism.is_fitted and model.needs_secret)
-        writes_binary = model.upstream is None or model.upstream.binary
-        self._reads_numbers = model.kept_memory is not None or asks_about_records or writes_binary
+        writes_binary = settings.upstream is None or settings.upstream.binary
+        self._reads_numbers = model.memory is not None or asks_about_records or writes_binary
         self._keeps_written = not writes_binary
 
     def read(self, body: bytes, header: bytes | None) -> TensorQuery:
         request = messages.read_request(
-            body, header, self._passed, self._most, self._reads_numbers, self.inputs, self._keeps_written
+            body, header, self._passed, self._max_rows, self._reads_numbers, self.inputs, self._keeps_written
         )
         wanted = request.wanted(self._offered)
         if not request.classified.keys() <= self._scores:
             raise not_allowed(f"Classification is for scores alone: {', '.join(sorted(self._scores))}.")
-        if request.classified and self._places:
+        if request.classified and self._shape.has_places:
             raise not_allowed("Classification is for one row of scores a record; this model has one for each place.")
         # a release counts for all score outputs, so all are asked for, whatever the client wants to see
         return TensorQuery(request, wanted, list(self._offered if self._asks_all else wanted))
 
     def write(self, query: TensorQuery, outputs: Arrays) -> tuple[bytes, int]:
-        about: Mapping[str, Any] = self._about
-        if query.request.id is not None:
-            about = {**about, "id": query.request.id}
-        names = lists.labels({name: outputs[name] for name in self._passes}) if self._lists else self.classes
+        about = self._about if query.request.id is None else {**self._about, "id": query.request.id}
+        names = lists.labels({name: outputs[name] for name in self._passes}) if self._shape.is_list else self.classes
         return messages.write_response(about, query.request.shaped(outputs, names), query.wanted)
-
-
-def check_smoothing(veil: Veil, inputs: Sequence[TensorSpec]) -> None:
-    """Refuse at start, not at each request, a veil for smoothed scores of a model with other inputs.
-
-    Raises:
-        ValueError: These are not the inputs that it was fitted for.
-    """
-    sizes = [size for spec in inputs for size in spec.shape[1:]]
-    if veil.smoothing is not None and inputs and min(sizes, default=1) > 0:
-        veil.smoothing.around({spec.name: np.empty((0, *spec.shape[1:]), DTYPES[spec.datatype]) for spec in inputs})

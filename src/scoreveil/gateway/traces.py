@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from scoreveil.extras import needs
 from scoreveil.gateway.config import Traces
 
 
@@ -10,13 +11,11 @@ class Tracer:
     """Sends spans over OTLP/HTTP in the background."""
 
     def __init__(self, settings: Traces) -> None:
-        try:
+        with needs("traces"):
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
             from opentelemetry.sdk.resources import Resource
             from opentelemetry.sdk.trace import TracerProvider
             from opentelemetry.sdk.trace.export import BatchSpanProcessor
-        except ModuleNotFoundError:
-            raise ValueError("Traces need OpenTelemetry: pip install 'scoreveil[traces]'") from None
         provider = TracerProvider(resource=Resource({"service.name": settings.service}))
         provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=settings.endpoint)))
         self._tracer = provider.get_tracer("scoreveil")

@@ -4,97 +4,78 @@ Nothing of a client's headers goes there. Redirects are not followed, answers ar
 whatever is not a well-formed answer is 502.
 """
 
-import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+import contextlib
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-import aiohttp
 import orjson
-from yarl import URL
 
 from scoreveil import secret_file, typed
-from scoreveil.gateway.config import Limits, Model, Upstream
-from scoreveil.gateway.http_client import Headers, HttpClient, HttpFault, TooLarge
+from scoreveil.gateway.config import Limits, Upstream
+from scoreveil.gateway.http_client import Headers, HttpClient, HttpFault, OtherStatus, TooLarge
+from scoreveil.gateway.opened import OpenedModel
 from scoreveil.gateway.probabilities import declared
-from scoreveil.gateway.sources import Arrays, TensorQuery, TensorSource
+from scoreveil.gateway.sources import TensorQuery, TensorSource
 from scoreveil.inference_protocol import messages
 from scoreveil.inference_protocol.refusals import Refusal, model_too_slow, upstream_failed
-from scoreveil.inference_protocol.tensors import TensorSpec
+from scoreveil.inference_protocol.tensors import Arrays, TensorSpec
 
 READY_SECONDS = 2.0
-BROKEN = "malformed answer, or one that broke off"
 
 
 class UpstreamPool:
-    """Connections to one upstream: our own client for whole answers, aiohttp for those that come in parts."""
+    """Connections to one upstream, whose failures are refusals that say nothing of what came."""
 
     def __init__(self, upstream: Upstream, limits: Limits) -> None:
-        self._base, self._connections = upstream.url.rstrip("/"), upstream.connections
-        self._place = _place(URL(self._base))
-        self._most = limits.upstream_bytes
-        self._headers = {"Accept-Encoding": "identity", "User-Agent": "scoreveil"}
+        headers = {"Accept-Encoding": "identity", "User-Agent": "scoreveil"}
         if upstream.token_file is not None:
-            self._headers["Authorization"] = f"Bearer {_token(upstream.token_file)}"
-        self._client = HttpClient(self._base, upstream.connections, self._most, self._headers)
-        self._session: aiohttp.ClientSession | None = None
+            headers["Authorization"] = f"Bearer {_token(upstream.token_file)}"
+        self._limit = limits.upstream_bytes
+        self._client = HttpClient(upstream.url, upstream.connections, self._limit, headers)
 
     async def post(self, path: str, body: bytes, headers: Mapping[str, str], seconds: float) -> tuple[bytes, Headers]:
-        """The body and headers of a 200; anything else is a refusal that says nothing of what came."""
-        try:
+        """The body and headers of a 200."""
+        with self._failures():
             answer = await self._client.ask("POST", path, seconds, headers, body)
-        except TimeoutError:
-            raise model_too_slow(self._said("timed out")) from None
-        except TooLarge:
-            raise self._too_large() from None
-        except OSError as error:
-            raise self._not_connected(error) from None
-        except (HttpFault, ValueError):
-            raise upstream_failed(detail=self._said(BROKEN)) from None
-        if answer.status != 200:
-            raise self._refused(answer.status)
+            if answer.status != 200:
+                raise OtherStatus(answer.status)
         return answer.body, answer.headers
 
     async def lines(
         self, path: str, body: bytes, headers: Mapping[str, str], seconds: float
     ) -> AsyncGenerator[bytes, None]:
         """The lines of a 200, as they come; all of them within the limits of one answer."""
-        size = 0
-        url, asked = URL(self._base + path), {**self._headers, **headers}
+        with self._failures():
+            async with contextlib.aclosing(self._client.lines(path, seconds, headers, body)) as lines:
+                async for line in lines:
+                    yield line
+
+    @contextlib.contextmanager
+    def _failures(self) -> Iterator[None]:
         try:
-            async with asyncio.timeout(seconds):
-                async with self._streams().post(url, data=body, headers=asked, allow_redirects=False) as answer:
-                    if answer.status != 200:
-                        raise self._refused(answer.status)
-                    async for line in answer.content:
-                        size += len(line)
-                        if size > self._most:
-                            raise self._too_large()
-                        yield line
+            yield
         except TimeoutError:
             raise model_too_slow(self._said("timed out")) from None
-        except aiohttp.ClientConnectorError as error:
-            raise self._not_connected(error) from None
-        except (aiohttp.ClientError, OSError, ValueError):
-            raise upstream_failed(detail=self._said(BROKEN)) from None
+        except TooLarge:
+            raise upstream_failed("too_large", self._said(f"answer of more than {self._limit} bytes")) from None
+        except OtherStatus as fault:
+            raise self._refused(fault.status) from None
+        except OSError as error:
+            raise upstream_failed(detail=self._said(f"cannot connect ({type(error).__name__})")) from None
+        except (HttpFault, ValueError):
+            raise upstream_failed(detail=self._said("malformed answer, or one that broke off")) from None
 
-    async def get(self, path: str, seconds: float = READY_SECONDS) -> tuple[int, bytes]:
-        """The status and body of what only the gateway itself asks; status 0 where there is no answer."""
+    async def get(self, path: str) -> bytes | None:
+        """What only the gateway itself asks: the body of a 200, None where there is none."""
         try:
-            answer = await self._client.ask("GET", path, seconds, {})
+            answer = await self._client.ask("GET", path, READY_SECONDS, {})
         except (TimeoutError, HttpFault, OSError, ValueError):
-            return 0, b""
-        return answer.status, answer.body
+            return None
+        return answer.body if answer.status == 200 else None
 
     def malformed(self) -> Refusal:
         """The answer is not one of the upstream's protocol."""
         return upstream_failed("malformed", self._said("malformed answer"))
-
-    def _too_large(self) -> Refusal:
-        return upstream_failed("too_large", self._said(f"answer of more than {self._most} bytes"))
-
-    def _not_connected(self, error: OSError) -> Refusal:
-        return upstream_failed(detail=self._said(f"cannot connect ({type(error).__name__})"))
 
     def _refused(self, status: int) -> Refusal:
         """What an upstream's status means to the client. Its reasons may quote inputs, so they stay here."""
@@ -108,22 +89,11 @@ class UpstreamPool:
         return upstream_failed(detail=detail)
 
     def _said(self, what: str) -> str:
-        return f"upstream {self._place}: {what}"
+        # of a user, a path or a query, which may hold a token, nothing is logged
+        return f"upstream {self._client.place}: {what}"
 
-    def _streams(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=self._connections, keepalive_timeout=30),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                auto_decompress=False,
-                trust_env=False,
-            )
-        return self._session
-
-    async def close(self) -> None:
+    def close(self) -> None:
         self._client.close()
-        if self._session is not None:
-            await self._session.close()
 
 
 def _token(path: Path) -> str:
@@ -131,12 +101,6 @@ def _token(path: Path) -> str:
     if not token.isprintable() or not token.isascii() or not token:
         raise ValueError(f"The token file {path.name} does not hold one line of ASCII text.")
     return token
-
-
-def _place(url: URL) -> str:
-    """The host and port alone: of a user, a path or a query, which may hold a token, nothing is logged."""
-    host = url.raw_host or ""
-    return f"[{host}]:{url.port}" if ":" in host else f"{host}:{url.port}"
 
 
 def versioned_path(prefix: str, name: str, upstream: Upstream) -> str:
@@ -148,9 +112,9 @@ def versioned_path(prefix: str, name: str, upstream: Upstream) -> str:
 class TensorUpstream(TensorSource):
     """An upstream that speaks the Open Inference Protocol: MLServer, Triton, KServe."""
 
-    def __init__(self, name: str, model: Model, upstream: Upstream, limits: Limits) -> None:
-        super().__init__(name, model, limits, model.inputs)
-        self._path = versioned_path("/v2", name, upstream)
+    def __init__(self, model: OpenedModel, upstream: Upstream, limits: Limits) -> None:
+        super().__init__(model, limits)
+        self._path = versioned_path("/v2", model.name, upstream)
         self._infer = f"{self._path}/infer"
         self._binary = upstream.binary
         self._pool = UpstreamPool(upstream, limits)
@@ -168,23 +132,21 @@ class TensorUpstream(TensorSource):
 
     async def declared(self) -> tuple[Sequence[TensorSpec], Sequence[TensorSpec]]:
         """Inputs and outputs, as the upstream names them; of all else that it says, nothing is passed on."""
-        status, body = await self._pool.get(self._path)
+        body = await self._pool.get(self._path)
         try:
-            said = orjson.loads(body) if status == 200 else {}
-            inputs, outputs = ([_spec(each) for each in said.get(kind) or []] for kind in ("inputs", "outputs"))
+            tree = {} if body is None else orjson.loads(body)
+            inputs, outputs = ([_spec(table) for table in tree.get(kind) or []] for kind in ("inputs", "outputs"))
         except (ValueError, LookupError, TypeError, AttributeError):
             raise self._pool.malformed() from None
-        return self.inputs or inputs, [
-            declared(each, self._shape) if each.name in self._scores else each for each in outputs
-        ]
+        served = [declared(spec, self._shape) if spec.name in self._scores else spec for spec in outputs]
+        return self.inputs or inputs, served
 
     async def ready(self) -> bool:
-        status, _ = await self._pool.get(f"{self._path}/ready")
-        return status == 200
+        return await self._pool.get(f"{self._path}/ready") is not None
 
-    async def close(self) -> None:
-        await self._pool.close()
+    def close(self) -> None:
+        self._pool.close()
 
 
-def _spec(said: dict[str, Any]) -> TensorSpec:
-    return typed.convert({name: said[name] for name in TensorSpec.__struct_fields__}, TensorSpec)
+def _spec(table: dict[str, object]) -> TensorSpec:
+    return typed.convert({name: table[name] for name in TensorSpec.__struct_fields__}, TensorSpec)

@@ -14,13 +14,12 @@ from typing import Any
 
 from scoreveil.gateway import logs, secrets
 from scoreveil.gateway.app import App, Gateway, Send
-from scoreveil.gateway.config import Config, Limits, Model, Server
-from scoreveil.gateway.embedded import Embedded
+from scoreveil.gateway.config import Limits, Server
 from scoreveil.gateway.handlers import Headers, Receive
 from scoreveil.gateway.ledger_link import LedgerLink
 from scoreveil.gateway.limits import Buckets
 from scoreveil.gateway.metrics import Metrics, ModelMetrics
-from scoreveil.gateway.opening import said_of
+from scoreveil.gateway.opened import OpenedConfig, OpenedModel, errors_at, load_model
 from scoreveil.gateway.secrets import Keys
 from scoreveil.gateway.served import ServedModel, open_source
 from scoreveil.gateway.shared_config import SharedConfig
@@ -54,7 +53,7 @@ class Worker:
         warnings.filterwarnings("ignore", message="An answer holds")  # it was said before anything listened
         loading.start()  # kernels load beside what is opened, not beside the first requests
         try:
-            self.gateway = await self._open(self._version.config)
+            self.gateway = await self._open(self._version.opened)
             grpc = await self._listen_to_grpc()
         except Exception as error:
             logs.failure("start_failed", error, message=_words(error))
@@ -112,64 +111,60 @@ class Worker:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _open(self, config: Config) -> Gateway:
-        keys = None
-        if config.needs_secret:
+    async def _open(self, opened: OpenedConfig) -> Gateway:
+        config, keys = opened.config, None
+        if opened.needs_secret:
             keys = await asyncio.to_thread(secrets.load, config.secrets.file, create=False)
         if self._metrics is None:
             self._metrics = Metrics()
         ledger = None
-        if config.has_memory:  # one that is open stays open, with all that was charged
+        if opened.has_memory:  # one that is open stays open, with all that was charged
             assert keys is not None  # whoever remembers needs a secret
             ledger = self._ledgers.setdefault(config.ledger.url, LedgerLink(config.ledger))
-            await ledger.require(keys, config.models)
+            await ledger.require(keys, opened.models)
         models = {}
-        for name, model in config.models.items():
-            with said_of(f"models.{name}"):
-                models[name] = await self._open_model(name, model, keys, config.limits, self._metrics.add(name))
+        for name, model in opened.models.items():
+            with errors_at(f"models.{name}"):
+                models[name] = await _serve(model, keys, config.limits, self._metrics.add(name))
         tracer, unnamed = open_tracer(config.traces), self._metrics.add("")
-        gateway = Gateway(config, models, ledger, self._buckets, tracer, unnamed)
+        gateway = Gateway(opened, models, ledger, self._buckets, tracer, unnamed)
         logs.event("serving", model=",".join(models), rotations=0 if keys is None else keys.rotations)
         return gateway
-
-    async def _open_model(
-        self, name: str, model: Model, keys: Keys | None, limits: Limits, counters: ModelMetrics
-    ) -> ServedModel:
-        if model.upstream is None:
-            source = await asyncio.to_thread(open_source, name, model, limits)
-        else:  # its connections belong to this event loop
-            source = open_source(name, model, limits)
-        counted = source.model if isinstance(source, Embedded) else model
-        return await asyncio.to_thread(ServedModel, name, counted, source, keys, limits, counters)
 
     async def _reload(self) -> None:
         """Open what is offered, and read the secrets again; where that fails, everything stays as it was."""
         async with self._reloading:
             before, offered = self.gateway, self._shared.offered()
             try:
-                self.gateway = await self._open(offered.config)
+                self.gateway = await self._open(offered.opened)
             except Exception as error:
                 self._shared.reject(offered)
                 logs.failure("reload_failed", error, message=_words(error))
                 return
             self._version = offered
             self._shared.keep(offered)
-            unchanged = needs_restart(self._started, offered.config.server)
+            unchanged = needs_restart(self._started, offered.opened.config.server)
             logs.event("reloaded", **({"message": unchanged} if unchanged else {}))
         try:
             await asyncio.sleep(before.config.limits.seconds + 1)  # requests under way keep what they began with
         finally:
-            await before.close()
+            before.close()
 
     async def _close(self) -> None:
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self.gateway.close()
+        self.gateway.close()
         for ledger in self._ledgers.values():
             await ledger.close()
         self._buckets.close()
+
+
+async def _serve(model: OpenedModel, keys: Keys | None, limits: Limits, counters: ModelMetrics) -> ServedModel:
+    loaded = await asyncio.to_thread(load_model, model)
+    source = open_source(loaded, limits)  # whose connections belong to this event loop
+    return await asyncio.to_thread(ServedModel, loaded, source, keys, limits, counters)
 
 
 def heartbeat(folder: Path, process: int) -> Path:

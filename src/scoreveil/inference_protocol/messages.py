@@ -34,7 +34,7 @@ from scoreveil.inference_protocol.tensors import (
 T = TypeVar("T")
 HEADER_LENGTH = b"inference-header-content-length"
 LARGE = 1 << 18  # bytes: what is smaller is parsed in milliseconds, whatever it holds
-MOST_LISTS, MOST_TEXTS, MOST_TENSORS = 200_000, 500_000, 1024
+MAX_LISTS, MAX_TEXTS, MAX_TENSORS = 200_000, 500_000, 1024
 CLASSIFICATION = frozenset(["classification"])
 NUMPY = orjson.OPT_SERIALIZE_NUMPY
 
@@ -64,10 +64,10 @@ class WantedOutput(msgspec.Struct, forbid_unknown_fields=True):
 class RequestMessage(msgspec.Struct, forbid_unknown_fields=True):
     """A request as it stands in JSON. The kserve client names the model here too; the path says which one is meant."""
 
-    inputs: Annotated[list[InputTensor], Meta(min_length=1, max_length=MOST_TENSORS)]
+    inputs: Annotated[list[InputTensor], Meta(min_length=1, max_length=MAX_TENSORS)]
     id: Annotated[str, Meta(max_length=256)] | None = None
     parameters: Parameters | None = None
-    outputs: Annotated[list[WantedOutput], Meta(max_length=MOST_TENSORS)] | None = None
+    outputs: Annotated[list[WantedOutput], Meta(max_length=MAX_TENSORS)] | None = None
     model_name: Any = None
     model_version: Any = None
 
@@ -138,13 +138,13 @@ def check_parts(body: bytes, length: int | None = None) -> None:
     """
     if len(body) <= LARGE:
         return
-    for what, signs, most in (("lists and objects", (b"[", b"{"), MOST_LISTS), ("texts", (b'"',), 2 * MOST_TEXTS)):
+    for what, signs, most in (("lists and objects", (b"[", b"{"), MAX_LISTS), ("texts", (b'"',), 2 * MAX_TEXTS)):
         if sum(body.count(sign, 0, length) for sign in signs) > most:
             message = f"The JSON has too many {what}; send fewer rows at a time, flat lists, or tensors in binary."
             raise Refusal(413, message, "parts")
 
 
-def fitted(tree: Any, kind: type[T]) -> T:
+def fitted(tree: object, kind: type[T]) -> T:
     """What a client sent, as the type that its route takes."""
     try:
         return typed.convert(tree, kind)
@@ -156,7 +156,7 @@ def read_request(
     body: bytes,
     header: bytes | None,
     passed: frozenset[str] = frozenset(),
-    most_rows: int | None = None,
+    max_rows: int | None = None,
     read_numbers: bool = True,
     declared: Sequence[TensorSpec] = (),
     keep_written: bool = False,
@@ -177,24 +177,30 @@ def read_request(
     binary = _flag(parameters, "binary_data_output")
     if declared:
         check_inputs(message.inputs, declared)
-    for i, tensor in enumerate(message.inputs):
-        if most_rows is not None and tensor.shape[0] > most_rows:
-            raise too_many_rows(tensor.shape[0], most_rows)
-        rest = _read_values(tensor, rest, passed, lists[i] if i < len(lists) else None, i)
-    if len(lists) > len(message.inputs):
-        raise not_allowed("The request has data outside of its inputs; put all of them into inputs.")
-    if len(rest):
-        raise bad_request(f"The body is {len(rest)} bytes longer than the inputs' binary_data_size add up to.")
+    _read_inputs(message.inputs, rest, lists, passed, max_rows)
     written = {}
     if read_numbers and lists:
         written = {tensor.name: tensor.data for tensor in message.inputs if isinstance(tensor.data, bytes)}
         _read_lists(message.inputs, whole)
-    if declared:
-        for name in _widen(message.inputs, declared):
-            written.pop(name, None)
+    for name in _widen(message.inputs, declared):
+        written.pop(name, None)
     _check_together(message.inputs)
     outputs, classified = _read_outputs(message.outputs, binary)
     return InferenceRequest(message.id, message.inputs, outputs, binary, parameters, classified, written)
+
+
+def _read_inputs(
+    inputs: list[InputTensor], rest: memoryview, lists: list[bytes], passed: frozenset[str], max_rows: int | None
+) -> None:
+    """Put their values into the inputs: from JSON, from the binary part, or lists that were cut out."""
+    for i, tensor in enumerate(inputs):
+        if max_rows is not None and tensor.shape[0] > max_rows:
+            raise too_many_rows(tensor.shape[0], max_rows)
+        rest = _read_values(tensor, rest, passed, lists[i] if i < len(lists) else None, i)
+    if len(lists) > len(inputs):
+        raise not_allowed("The request has data outside of its inputs; put all of them into inputs.")
+    if len(rest):
+        raise bad_request(f"The body is {len(rest)} bytes longer than the inputs' binary_data_size add up to.")
 
 
 def _read_lists(inputs: Sequence[InputTensor], body: bytes) -> None:
@@ -312,7 +318,7 @@ def _widen(inputs: Sequence[InputTensor], declared: Sequence[TensorSpec]) -> lis
         The inputs that had others.
     """
     datatypes = {spec.name: spec.datatype for spec in declared}
-    others = [tensor for tensor in inputs if tensor.datatype != datatypes[tensor.name]]
+    others = [tensor for tensor in inputs if tensor.datatype != datatypes.get(tensor.name, tensor.datatype)]
     for tensor in others:
         tensor.datatype = datatypes[tensor.name]
         if not isinstance(tensor.data, bytes):  # a list that stays unread is written by its numbers
@@ -324,7 +330,7 @@ def _widen(inputs: Sequence[InputTensor], declared: Sequence[TensorSpec]) -> lis
 
 
 def write_response(
-    about: Mapping[str, Any], arrays: Mapping[str, Array], wanted: Mapping[str, bool]
+    about: Mapping[str, object], arrays: Mapping[str, Array], wanted: Mapping[str, bool]
 ) -> tuple[bytes, int]:
     """A body, and the length of its JSON part; 0 where it has no other."""
     blobs: list[bytes] = []
@@ -341,7 +347,7 @@ def write_request(request: InferenceRequest, outputs: Sequence[str], binary: boo
     blobs: list[bytes] = []
     inputs = []
     for tensor in request.inputs:
-        shown: dict[str, Any] = {"name": tensor.name, "datatype": tensor.datatype, "shape": tensor.shape}
+        shown: dict[str, object] = {"name": tensor.name, "datatype": tensor.datatype, "shape": tensor.shape}
         if tensor.parameters:
             shown["parameters"] = tensor.parameters
         numbers = tensor.data if isinstance(tensor.data, bytes) else request.written.get(tensor.name)
@@ -352,7 +358,7 @@ def write_request(request: InferenceRequest, outputs: Sequence[str], binary: boo
                 _check_texts(tensor)
             inputs.append({**shown, **_values(tensor.data, binary, blobs, tensor.parameters)})
     asked = [{"name": name, "parameters": {"binary_data": True}} if binary else {"name": name} for name in outputs]
-    tree: dict[str, Any] = {"inputs": inputs, "outputs": asked}
+    tree: dict[str, object] = {"inputs": inputs, "outputs": asked}
     if request.parameters:
         tree["parameters"] = request.parameters
     return _body(tree, blobs)
@@ -368,7 +374,9 @@ def _check_texts(tensor: InputTensor) -> None:
             raise bad_request(f"Input {tensor.name!r} holds bytes that are not UTF-8; the model takes texts.") from None
 
 
-def _values(array: Array, binary: bool, blobs: list[bytes], parameters: Mapping[str, Any] | None = None) -> Any:
+def _values(
+    array: Array, binary: bool, blobs: list[bytes], parameters: Mapping[str, object] | None = None
+) -> dict[str, object]:
     """The values of a tensor: in JSON, or as one more blob."""
     if not binary:
         return {"data": to_json(array)}
@@ -376,7 +384,7 @@ def _values(array: Array, binary: bool, blobs: list[bytes], parameters: Mapping[
     return {"parameters": {**(parameters or {}), "binary_data_size": len(blobs[-1])}}
 
 
-def _body(tree: Mapping[str, Any], blobs: list[bytes]) -> tuple[bytes, int]:
+def _body(tree: Mapping[str, object], blobs: list[bytes]) -> tuple[bytes, int]:
     head = orjson.dumps(tree, option=NUMPY)
     return (b"".join([head, *blobs]), len(head)) if blobs else (head, 0)
 
@@ -396,17 +404,17 @@ class OutputTensor(msgspec.Struct):
 def read_response(body: bytes, header: bytes | None, outputs: Sequence[str]) -> dict[str, Array]:
     """The named outputs of an upstream's answer; all else in it is left behind."""
     tree, rest = split(body, header)
-    found: dict[str, Array] = {}
-    for each in tree["outputs"]:
-        size = (each.get("parameters") or {}).get("binary_data_size")
+    arrays: dict[str, Array] = {}
+    for output in tree["outputs"]:
+        size = (output.get("parameters") or {}).get("binary_data_size")
         data, rest = (rest[:size], rest[size:]) if size is not None else (None, rest)
-        if each["name"] not in outputs:
+        if output["name"] not in outputs:
             continue
-        output = fitted(each, OutputTensor)
+        tensor = fitted(output, OutputTensor)
         if data is not None:
-            found[output.name] = from_binary(data, output.datatype, output.shape, output.name)
+            arrays[tensor.name] = from_binary(data, tensor.datatype, tensor.shape, tensor.name)
         else:
-            found[output.name] = from_json(output.data, output.datatype, output.shape, output.name)
-    if set(found) != set(outputs):
-        raise bad_request(f"The answer lacks {', '.join(sorted(set(outputs) - set(found)))}.")
-    return found
+            arrays[tensor.name] = from_json(tensor.data, tensor.datatype, tensor.shape, tensor.name)
+    if set(arrays) != set(outputs):
+        raise bad_request(f"The answer lacks {', '.join(sorted(set(outputs) - set(arrays)))}.")
+    return arrays

@@ -2,6 +2,7 @@
 
 import math
 import struct
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, get_args
 
 import msgspec
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from scoreveil.inference_protocol.refusals import bad_request
 
 Array = NDArray[Any]
+Arrays = Mapping[str, Array]
 Datatype = Literal[
     "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64", "BYTES"
 ]  # fmt: skip
@@ -30,7 +32,7 @@ class TensorSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shape: tuple[Annotated[int, msgspec.Meta(ge=-1)], ...]
 
 
-def from_json(data: Any, datatype: Datatype, shape: tuple[int, ...], name: str) -> Array:
+def from_json(data: object, datatype: Datatype, shape: tuple[int, ...], name: str) -> Array:
     """A flat or nested list as an array of the datatype; no text becomes a number, and none leaves its range."""
     if not isinstance(data, list):
         raise bad_request(f"The data of tensor {name!r} is not a list.")
@@ -38,7 +40,7 @@ def from_json(data: Any, datatype: Datatype, shape: tuple[int, ...], name: str) 
     if datatype == "BYTES":
         if not all(isinstance(each, str) for each in flat):
             raise bad_request(f"Tensor {name!r} is declared as BYTES, but its data are not all texts.")
-        return _objects([each.encode() for each in flat], shape)
+        return objects([each.encode() for each in flat], shape)
     if datatype == "BOOL":
         if not all(isinstance(each, bool) for each in flat):
             raise bad_request(f"Tensor {name!r} is declared as BOOL, but its data are not all true or false.")
@@ -77,10 +79,16 @@ def _flat(data: list[Any], shape: tuple[int, ...], name: str) -> list[Any]:
     return flat
 
 
-def _objects(values: list[bytes], shape: tuple[int, ...]) -> Array:
+def objects(values: Sequence[object], shape: tuple[int, ...]) -> Array:
+    """An array of Python's objects."""
     array = np.empty(len(values), dtype=object)
     array[:] = values
     return array.reshape(shape)
+
+
+def texts(array: Array) -> Array:
+    """BYTES as Python's texts."""
+    return objects([value.decode("utf-8", "replace") for value in array.ravel()], array.shape)
 
 
 def from_binary(data: memoryview, datatype: Datatype, shape: tuple[int, ...], name: str) -> Array:
@@ -94,7 +102,7 @@ def from_binary(data: memoryview, datatype: Datatype, shape: tuple[int, ...], na
         if at != len(data):
             raise bad_request(f"The binary data of tensor {name!r} end within a text, or within its length.")
         check_count(len(values), shape, name)
-        return _objects(values, shape)
+        return objects(values, shape)
     dtype = DTYPES[datatype]
     needed = math.prod(shape) * dtype.itemsize
     if needed != len(data):
@@ -108,7 +116,7 @@ def from_binary(data: memoryview, datatype: Datatype, shape: tuple[int, ...], na
     return np.frombuffer(data, dtype=dtype.newbyteorder("<")).astype(dtype, copy=False).reshape(shape)
 
 
-def to_json(array: Array) -> Any:
+def to_json(array: Array) -> object:
     """The values in row order, as orjson writes them."""
     if array.dtype == object:
         return [value.decode("utf-8", "replace") for value in array.ravel()]
