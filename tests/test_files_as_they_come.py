@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from score_files import SECRET, leftovers, make_scores, save_scores, small_batches
-from scoreveil import Veil, files, raw_columns
+from scoreveil import Veil, files
 from scoreveil.cli import main
 from scoreveil.files import BadRows, Cleaning, compression, json_lines, score_file, text
 from scoreveil.shapes import VECTORS, OneColumn, TopK
+from scoreveil.tables import raw_columns
 
 
 def written(path, text):

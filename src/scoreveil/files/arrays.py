@@ -27,7 +27,7 @@ from scoreveil.files.score_file import (
     unreadable,
 )
 from scoreveil.mechanisms.scores import check_layout
-from scoreveil.raw_columns import ENTRIES, entry_name
+from scoreveil.tables.raw_columns import ENTRIES, entry_name
 
 # what zipfile and numpy raise for a file that is damaged, or none of theirs
 DAMAGED = (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError, ValueError)

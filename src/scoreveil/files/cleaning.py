@@ -26,8 +26,8 @@ from scoreveil.files.score_file import (
 )
 from scoreveil.mechanisms.ordering import rank
 from scoreveil.mechanisms.scores import BadRow
-from scoreveil.raw_columns import is_descending, looking_raw, looking_raw_anywhere, warn_of_order, would_stay
-from scoreveil.shapes import VECTORS, OneColumn, Shape, scaled
+from scoreveil.shapes import VECTORS, OneColumn, Shape, is_descending, scaled
+from scoreveil.tables.raw_columns import looking_raw, looking_raw_anywhere, warn_of_order, would_stay
 
 OnBadRow = Literal["refuse", "skip", "label-only"]
 

@@ -50,11 +50,16 @@ def begin(
     if files is out and (place == root or place.startswith(f"{root}/") or root.startswith(f"{place}/")):
         raise ValueError(f"Expected an output outside the input, got {target}.")
     mended = {name: value for name, value in asdict(cleaning).items() if value != getattr(AS_IT_IS, name)}
-    about = {**veil.about(), "columns": columns, **mended}
+    about = {**described(veil), "columns": columns, **mended}
     _claim(out, place, about, force)
     below = [name.removeprefix(root) for name in names]
     todo = below if force else [name for name in below if not out.exists(place + name)]
     return [Partition(_absolute(source) + name, _absolute(target) + name) for name in todo]
+
+
+def described(veil: Veil) -> dict[str, Any]:
+    """What tells this veil from others, as plain values; of a secret only a fingerprint."""
+    return {**veil.stored.summary(), "key": None if veil.secret is None else veil.secret.fingerprint}
 
 
 def count(source: str) -> int:

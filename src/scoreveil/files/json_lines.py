@@ -21,8 +21,8 @@ import numpy as np
 from scoreveil.files import compression
 from scoreveil.files.score_file import Batch, Floats, Rows, ScoreFile, Write, listed, selected, suggested, varied_lists
 from scoreveil.mechanisms.scores import BadRow
-from scoreveil.raw_columns import columns_within
 from scoreveil.shapes import as_columns, read_pairs
+from scoreveil.tables.raw_columns import columns_within
 
 READ_BYTES = 1 << 22
 SPACE = " \t\n\r"

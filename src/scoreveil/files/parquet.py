@@ -25,8 +25,8 @@ from scoreveil.files.score_file import (
     unreadable,
     varied_lists,
 )
-from scoreveil.frames import without_metadata
-from scoreveil.raw_columns import ENTRIES, LOOKED_AT, columns_within, entry_name
+from scoreveil.tables.frames import without_metadata
+from scoreveil.tables.raw_columns import ENTRIES, LOOKED_AT, columns_within, entry_name
 
 READ_BUFFER = 1 << 20  # of each column: else whole row groups are read at once, however large
 GROUP_BYTES = 1 << 26  # of a row group of the output, about

@@ -19,7 +19,7 @@ import numpy as np
 from scoreveil.files import compression
 from scoreveil.files.compression import Text
 from scoreveil.files.score_file import SUGGESTED, Batch, Floats, Rows, ScoreFile, Write, listed, selected, suggested
-from scoreveil.raw_columns import columns_within
+from scoreveil.tables.raw_columns import columns_within
 
 READ_BYTES = 1 << 22  # a cell takes many times its bytes as a Python object
 LONGEST_RECORD = 1 << 20  # beyond it, a quote was never closed

@@ -28,6 +28,7 @@ from scoreveil.gateway.sources import Arrays, Query, Source, check_smoothing
 from scoreveil.gateway.upstream import TensorUpstream
 from scoreveil.inference_protocol.refusals import bad_request, upstream_failed
 from scoreveil.inference_protocol.tensors import Array
+from scoreveil.keyed import KeyedVeil
 from scoreveil.smoothing import Smoothing, averaged
 
 
@@ -45,6 +46,7 @@ class ServedModel:
             secret = keys.answers
         scores = model.scores if model.is_veiled else ()
         self._veils = {score: model.make_veil(secret, f"{name}/{model.version}/{score}") for score in scores}
+        self._keyed = {score: KeyedVeil(veil) for score, veil in self._veils.items() if veil.is_keyed}
         self._smoothing = next((veil.smoothing for veil in self._veils.values()), None)
         releases = model.each_releases if model.is_veiled else 0
         assert releases is not None  # what the file does not tell, the opened model has told
@@ -53,7 +55,7 @@ class ServedModel:
         self.memory: RecordMemory | None = None
         if model.kept_memory is not None:
             assert keys is not None
-            self.memory = RecordMemory(name, model, self._veils, releases * len(model.scores), keys, metrics)
+            self.memory = RecordMemory(name, model, self._keyed, releases * len(model.scores), keys, metrics)
 
     def warm(self) -> None:
         """Load what the first answer would wait for, or be slower without."""
@@ -139,7 +141,7 @@ class ServedModel:
         veiled, at = {}, 0
         for name, rows in scores.items():
             width = outcomes[name].shape[1]
-            veiled[name] = self._veils[name].answers(rows, released[:, at : at + width])
+            veiled[name] = self._keyed[name].answers(rows, released[:, at : at + width])
             at += width
         return veiled
 
@@ -147,9 +149,10 @@ class ServedModel:
         """Without memory. A fitted veil's draws are those of the question: were they those of the scores alone, many
         records of the same scores would share one draw, and that could tell more than the region does. One that was
         not fitted, of records that are not known, draws by cell and magnitudes."""
-        veil = self._veils[name]
-        by_question = veil.is_keyed and veil.mechanism.is_fitted
-        return veil(rows, veil.score_tags(vectors, query.records()) if by_question else None)
+        veil, keyed = self._veils[name], self._keyed.get(name)
+        if keyed is None or not veil.mechanism.is_fitted:
+            return veil(rows)
+        return keyed(rows, keyed.score_tags(vectors, query.records()))
 
     def _vectors(self, name: str, rows: Array, records: int) -> Array:
         """The vectors that an output stands for, (records, releases of a record, classes), or ValueError.

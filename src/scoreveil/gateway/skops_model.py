@@ -21,8 +21,8 @@ from scoreveil.gateway.config import Model
 from scoreveil.gateway.loaded import LoadedModel, as_bytes, texts
 from scoreveil.gateway.sources import Arrays
 from scoreveil.inference_protocol.tensors import NAMES, Array, TensorSpec
-from scoreveil.label_columns import check_values, yes_columns
 from scoreveil.mechanisms.guarantee import Malformed
+from scoreveil.tables.label_columns import check_values, yes_columns
 
 DISTANCES = (
     "BrayCurtis Canberra Chebyshev Dice Euclidean Hamming Haversine Jaccard Mahalanobis Manhattan Minkowski "

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from scoreveil import secret_file
 from scoreveil.extras import needs
 from scoreveil.integrations.records import RecordVeil
-from scoreveil.label_columns import asked_scores
 from scoreveil.mechanisms.mechanism import Mechanism
+from scoreveil.tables.label_columns import asked_scores
 from scoreveil.veil import Veil, VeilOptions
 
 with needs("mlflow"):

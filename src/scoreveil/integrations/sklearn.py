@@ -28,13 +28,13 @@ from scoreveil import fitting
 from scoreveil.extras import needs
 from scoreveil.fitting.neighbours import MOST_RECORDS, Asked, least, try_scales
 from scoreveil.integrations.records import RecordVeil
-from scoreveil.label_columns import check_values, yes_columns
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.mechanism import Mechanism
 from scoreveil.randomness import KeyedDraws
 from scoreveil.secret_file import Secret
 from scoreveil.shapes import VECTORS, ManyLabels
 from scoreveil.smoothing import Smoothing, smoothed_scores
+from scoreveil.tables.label_columns import check_values, yes_columns
 from scoreveil.veil import GivenSecret, Veil
 
 with needs("sklearn"):
@@ -250,8 +250,7 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     @property
     def veil_(self) -> Veil:
         """The veil without its secret: to save, and to serve elsewhere."""
-        veil = self._record_veil().veil
-        return Veil(veil.mechanism, shape=veil.shape, model=veil.model, threads=veil.threads, smoothing=veil.smoothing)
+        return self._record_veil().veil.with_secret(None)
 
     def _record_veil(self) -> RecordVeil:
         check_is_fitted(self)

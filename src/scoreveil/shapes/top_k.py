@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from scoreveil.mechanisms.ordering import rank, restore, unrank
 from scoreveil.mechanisms.scores import SUM_TOLERANCE, BadRow
-from scoreveil.raw_columns import RANKED, is_descending
 from scoreveil.shapes.shape import PIECE, Floats, Rows, Shape
 
+RANKED = 5  # rows in descending order from which on it is no accident
 LEAST_PIECE = 2048  # records at a time, however wide they are
 
 
@@ -122,6 +122,11 @@ class TopK(Shape, name="top_k"):
             ascending = np.take_along_axis(rows, order, axis=1).astype(np.float64)
             rows = restore(ascending, ascending[:, 1:] > ascending[:, :-1], order, like.dtype)
         return np.ascontiguousarray(rows[:, : like.shape[-1]]).reshape(like.shape)
+
+
+def is_descending(scores: NDArray[Any]) -> bool:
+    """Whether the scores of every row fall from the first to the last."""
+    return scores.ndim == 2 and bool((np.diff(scores, axis=1) <= 0).all())
 
 
 def _refuse(good: NDArray[np.bool_], first_row: int, fault: str) -> None:

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scoreveil.shapes import RANKED, is_descending
+
 Floats = NDArray[np.float64]
 
 RAW = re.compile(
@@ -31,7 +33,6 @@ SAME = 1e-6  # by which equal numbers may differ
 DISTINCT = 10  # values of a score from which on two columns are not in one order by accident
 LEVELS = 5  # values of a column from which on it tells more than a class
 ORDERS = 1e10  # in which a column could stand, from which on its order is no accident in any of many parts
-RANKED = 5  # rows in descending order from which on it is no accident
 FILLER = 0.05  # of the rows that have one and the same value, from which on it may stand for none
 ENTRIES = 4  # of a list that are looked at, the first ones
 JUDGED = 3  # numbers from which on they are compared with the scores; fewer count by their name alone
@@ -152,11 +153,6 @@ def is_in_order(numbers: Floats) -> bool:
     """Whether they rise, or fall, from the first to the last."""
     steps = np.diff(numbers)
     return bool((steps >= 0).all() or (steps <= 0).all())
-
-
-def is_descending(scores: NDArray[Any]) -> bool:
-    """Whether the scores of every row fall from the first to the last."""
-    return scores.ndim == 2 and bool((np.diff(scores, axis=1) <= 0).all())
 
 
 def warn_of_order(scores: NDArray[Any], names: Sequence[Any], has_others: bool) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoreveil.mechanisms.scores import BadRow
-from scoreveil.raw_columns import (
+from scoreveil.tables.raw_columns import (
     LOOKED_AT,
     Floats,
     columns_within,
