@@ -101,10 +101,10 @@ def protect_partition(
 def total(done: Sequence[Protected]) -> Protected:
     """What many partitions add up to."""
     first = done[0]
-    bad = [fault for each in done for fault in each.bad]
-    left_out = frozenset(row for each in done for row in each.left_out)  # all bad rows of all files, or none
-    left_behind = tuple(dict.fromkeys(key for each in done for key in each.left_behind))
-    return replace(first, rows=sum(each.rows for each in done), bad=bad, left_behind=left_behind, left_out=left_out)
+    bad = [fault for part in done for fault in part.bad]
+    left_out = frozenset(row for part in done for row in part.left_out)  # all bad rows of all files, or none
+    left_behind = tuple(dict.fromkeys(key for part in done for key in part.left_behind))
+    return replace(first, rows=sum(part.rows for part in done), bad=bad, left_behind=left_behind, left_out=left_out)
 
 
 def _claim(out: Any, place: str, about: dict[str, Any], force: bool) -> None:

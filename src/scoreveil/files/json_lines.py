@@ -19,10 +19,10 @@ from typing import IO, Any
 import numpy as np
 
 from scoreveil.files import compression
-from scoreveil.files.score_file import Batch, Floats, Rows, ScoreFile, Write, listed, selected, suggested, varied_lists
+from scoreveil.files.score_file import Batch, Rows, ScoreFile, Write, listed, selected, varied_lists
 from scoreveil.mechanisms.scores import BadRow
 from scoreveil.shapes import as_columns, read_pairs
-from scoreveil.tables.raw_columns import columns_within
+from scoreveil.tables.raw_columns import OtherColumn, columns_within
 
 READ_BYTES = 1 << 22
 SPACE = " \t\n\r"
@@ -69,14 +69,12 @@ class JsonLinesFile(ScoreFile):
     def _guess(self, members: dict[str, Member]) -> list[str]:
         """The only list or object of numbers, or all members that are fractions."""
         nested = [name for name, member in members.items() if _holds_numbers(member.value)]
-        numbers = {name: member.value for name, member in members.items() if isinstance(member.value, float)}
+        numbers = [name for name, member in members.items() if isinstance(member.value, float)]
         if bool(nested) == bool(numbers) or len(nested) > 1:
-            found = listed([*nested, *numbers]) if nested or numbers else "none"
+            candidates = listed([*nested, *numbers]) if nested or numbers else "none"
             wish = "Expected members with fractions or one list of them, or --columns to name those that hold scores"
-            raise ValueError(
-                f"{wish}, got {found} in {self._path.name}.{suggested(list(numbers), [list(numbers.values())])}"
-            )
-        return nested or list(numbers)
+            raise ValueError(f"{wish}, got {candidates} in {self._path.name}.")
+        return nested or numbers
 
     def _lines(self) -> Iterator[tuple[list[str], float]]:
         """Lists of lines that are not blank, and the fraction of the file that was read."""
@@ -110,8 +108,8 @@ class JsonLinesFile(ScoreFile):
         more = members.keys() - {*self.columns, *self.untouched}
         missing = [name for name in self.columns if name not in members]
         if more or missing:
-            found = f"others: {listed(sorted(more))}" if more else f"fewer: {listed(missing)} is missing"
-            raise ValueError(f"expected the members of the first line, got {found}")
+            got = f"others: {listed(sorted(more))}" if more else f"fewer: {listed(missing)} is missing"
+            raise ValueError(f"expected the members of the first line, got {got}")
         values = [members[name].value for name in self.columns]
         if self._keys is not None:
             same = isinstance(values[0], dict) and values[0].keys() == set(self._keys)
@@ -126,12 +124,12 @@ class JsonLinesFile(ScoreFile):
             raise ValueError(f"expected {self.classes} scores, like the first line, got {len(values)}")
         return [float(value) for value in values]
 
-    def other_numbers(self, batch: Batch, names: Collection[str]) -> list[tuple[str, str, Floats]]:
-        found = []
+    def other_numbers(self, batch: Batch, names: Collection[str]) -> list[OtherColumn]:
+        columns: list[OtherColumn] = []
         for name in names:
             values = [members[name].value if name in members else None for members, _ in batch.rest]
-            found += [(name, *within) for within in columns_within(name, values)]
-        return found
+            columns += columns_within(name, name, values)
+        return columns
 
     def beside(self, batch: Batch) -> list[str]:
         columns = {

@@ -12,7 +12,8 @@ from typing import IO, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from scoreveil.mechanisms.scores import NEGATIVE, NO_SUM, ROUNDED
+from scoreveil.mechanisms.scores import NEGATIVE, NO_SUM
+from scoreveil.tables.raw_columns import OtherColumn
 
 Rows = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -22,7 +23,6 @@ BATCH_BYTES = 1 << 24  # read at a time
 BATCH_ROWS = 1 << 16  # and at most so many rows
 SHOWN, COUNTED = 10, 10_000  # faults that are listed, and after how many bad rows reading stops
 PLACED = re.compile(r"(?:((?:column|place) [^:]*): )?(.*)", re.DOTALL)  # a fault, and where in its row it is
-SUGGESTED = 20  # rows that are looked at for columns that sum to 1
 
 
 @dataclass
@@ -60,11 +60,8 @@ class ScoreFile(ABC):
         Scores that are NaN become cells without a value; the columns that are `dropped` are left out.
         """
 
-    def other_numbers(self, batch: Batch, names: Collection[str]) -> list[tuple[str, str, Floats]]:
-        """The numbers in these columns: the column, their name within it, and they, NaN where there is none.
-
-        Batches are asked about in their order, or from the first one again.
-        """
+    def other_numbers(self, batch: Batch, names: Collection[str]) -> list[OtherColumn]:
+        """The numbers in these columns. Batches are asked about in their order, or from the first one again."""
         return []
 
     def beside(self, batch: Batch) -> list[str]:
@@ -141,23 +138,6 @@ def varied_lists(values: Sequence[object], length: int | None) -> bool:
     """Whether all are lists of this length, and not always the same one."""
     long = all(isinstance(value, list) and len(value) == length for value in values)
     return long and (len(values) == 1 or any(value != values[0] for value in values))
-
-
-def suggested(names: Sequence[str], rows: Sequence[Sequence[float]]) -> str:
-    """A sentence that names neighbouring columns that sum to 1, or to 100, in the first rows, if there are some.
-
-    Several rows are looked at, since an id may be 0 in one.
-    """
-    table = np.array(rows[:SUGGESTED]).reshape(-1, len(names))
-    for length in range(len(names), 1, -1):
-        for first in range(len(names) - length + 1):
-            run = table[:, first : first + length]
-            sums = run.sum(axis=1)
-            near = any((abs(sums / whole - 1) <= ROUNDED).all() for whole in (1, 100))
-            if run.size and near and (run >= 0).all():
-                told, chosen = "row" if len(run) == 1 else f"{len(run)} rows", ",".join(names[first : first + length])
-                return f" These sum to 1 in the first {told}: --columns '{chosen}'."
-    return ""
 
 
 def selected(names: Sequence[str], columns: str) -> list[int]:

@@ -145,7 +145,7 @@ class Shape(ABC):
 
     def faults(self, scores: Rows) -> list[BadRow]:
         """The records that are not of this shape, each with what is wrong with it first."""
-        found = []
+        bad_rows = []
         for start in range(0, len(scores), CHECKED):
             row, end = start, min(start + CHECKED, len(scores))
             while row < end:
@@ -153,9 +153,9 @@ class Shape(ABC):
                     self.check(scores[row:end], row)
                     break
                 except BadRow as bad:
-                    found.append(bad)
+                    bad_rows.append(bad)
                     row = bad.row + 1
-        return found
+        return bad_rows
 
     # What stands around the scores
 
