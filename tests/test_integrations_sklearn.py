@@ -480,7 +480,7 @@ SEVERAL = [
 
 @pytest.mark.parametrize(
     "options",
-    [{"epsilon": 4.0}, {}, {"epsilon": make(4.0)}],
+    [{"epsilon": 4.0}, {}, {"epsilon": make(4.0, "isotonic")}],
     ids=["fitted with ε", "fitted", "isotonic"],
 )
 @pytest.mark.parametrize("inner", SEVERAL, ids=lambda inner: type(inner).__name__)

@@ -18,7 +18,8 @@ from scoreveil.mechanisms.mechanism import Rows
 from scoreveil.mechanisms.scores import check_rows
 from scoreveil.outcomes import Outcomes
 from scoreveil.randomness import KeyedDraws
-from scoreveil.veil import Veil, digests, of_places, placed
+from scoreveil.tags import digests, of_places
+from scoreveil.veil import Veil
 
 Tags = Sequence[bytes] | Rows  # one for each record; or their hashes, (records, 32)
 
@@ -62,7 +63,7 @@ class KeyedVeil:
         vectors = self.veil.vectors(scores)
         records, releases, classes = vectors.shape
         rows = np.ascontiguousarray(vectors.reshape(-1, classes))
-        with placed(self.veil.shape.of(scores.ndim), scores.shape):
+        with self.veil.shape.of(scores.ndim).placing(scores.shape):
             check_rows(rows)
         hashed, draws = _hashed(tags, records), self.veil.draws
         assert draws is not None  # it has a secret

@@ -13,12 +13,10 @@ batch of score vectors raises ValueError; raw scores are never returned.
 A veil is a mechanism (`mechanisms/`) plus where draws come from (`randomness.py`) plus how it runs (`blocks.py`).
 """
 
-import hashlib
 import math
 import os
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TypedDict, TypeVar, Unpack, cast
@@ -30,12 +28,13 @@ from scoreveil.mechanisms import isotonic, loading, messages, per_label, publish
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.mechanism import DEFAULT_MECHANISM, Mechanism, Rows, make
 from scoreveil.mechanisms.reference import Reference
-from scoreveil.mechanisms.scores import Array, BadRow, namespace, to_numpy
+from scoreveil.mechanisms.scores import Array, namespace, to_numpy
 from scoreveil.randomness import KeyedDraws
 from scoreveil.secret_file import Secret
 from scoreveil.shapes import VECTORS, Shape
 from scoreveil.smoothing import Smoothing
 from scoreveil.storage import Stored
+from scoreveil.tags import magnitude_tags, of_places
 
 Scores = TypeVar("Scores", bound=Array)
 GivenSecret = bytes | str | os.PathLike[str] | Secret
@@ -175,7 +174,7 @@ class Veil:
         xp, fits = namespace(scores), _fits_numpy(scores)
         if shape.has_places and not self.is_keyed:
             self._warn_of_sum(shape.releases(scores.shape))
-            with placed(shape, scores.shape):
+            with shape.placing(scores.shape):
                 return cast(Scores, xp.reshape(self(xp.reshape(scores, (-1, scores.shape[-1]))), scores.shape))
         # numpy shares host memory; keyed answers are the same bytes wherever the scores live
         if shape.is_plain and not (fits and (self.is_keyed or scores.device.type == "cpu")):
@@ -207,8 +206,8 @@ class Veil:
             vectors = shape.read(part, first)
             marks = None if tags is None else tags[first:last]
             if self.is_keyed and releases > 1:
-                marks = of_places(_magnitudes(vectors) if marks is None else marks, releases)
-            with placed(shape, records.shape, first):
+                marks = of_places(magnitude_tags(vectors) if marks is None else marks, releases)
+            with shape.placing(records.shape, first):
                 veiled = self._rows(np.ascontiguousarray(vectors.reshape(-1, vectors.shape[2])), marks)
             return shape.restored(veiled.reshape(vectors.shape), part)
 
@@ -276,10 +275,19 @@ class Veil:
         return shape.read(scores)
 
     @classmethod
-    def from_given(cls, epsilon: "float | Mechanism | Veil", **options: Unpack[VeilOptions]) -> "Veil":
-        """The veil itself where one is given, else one made of these arguments: for whoever passes them on."""
+    def from_given(
+        cls, epsilon: "float | Mechanism | Veil", default: Shape = VECTORS, **options: Unpack[VeilOptions]
+    ) -> "Veil":
+        """The veil itself where one is given, else one made of these arguments: for whoever passes them on.
+
+        Args:
+            epsilon: As in `Veil`; or a veil.
+            default: The shape of a veil that is made here, where `options` say no other.
+            options: As in `Veil`.
+        """
         if not isinstance(epsilon, Veil):
-            return cls(epsilon, **options)
+            shaped: VeilOptions = {"shape": default, **options}
+            return cls(epsilon, **shaped)
         if options:
             raise ValueError(f"A veil has its options already; {', '.join(options)} cannot be given beside it.")
         return epsilon
@@ -368,33 +376,6 @@ class Veil:
     def __getstate__(self) -> dict[str, Any]:
         """A veil travels without its secret (`Secret`), and makes its keyed draws where it arrives."""
         return {**vars(self), "_draws": None}
-
-
-@contextmanager
-def placed(shape: Shape, layout: Sequence[int], first: int = 0) -> Iterator[None]:
-    """Bad vectors are spoken of as the records, from the first on, that they stand in."""
-    try:
-        yield
-    except BadRow as bad:
-        raise shape.placed(bad, layout, first) from None
-
-
-def _magnitudes(vectors: Rows) -> Rows:
-    """What tells records apart where scores are all that is known: (records, 32)."""
-    return digests(messages.magnitudes(vectors.reshape(len(vectors), -1)))
-
-
-def digests(rows: Rows | Sequence[bytes]) -> Rows:
-    """SHA-256 of each row, (rows, 32)."""
-    hashed = b"".join(hashlib.sha256(row).digest() for row in rows)
-    return np.frombuffer(hashed, dtype=np.uint8).reshape(len(rows), hashlib.sha256().digest_size)
-
-
-def of_places(tags: Rows, places: int) -> Rows:
-    """A tag for every place of every record, none like another: two places that look alike are drawn for apart."""
-    repeated = np.repeat(tags, places, axis=0)
-    repeated.view("<u8")[:, 0] ^= np.tile(np.arange(places, dtype="<u8"), len(tags))
-    return repeated
 
 
 def _is_table(given: object) -> bool:

@@ -158,7 +158,7 @@ def _ways_out(error: files.BadRows, shape: Shape) -> str:
     faults, ways = {fault for _, fault in error.rows}, []
     if error.rescale_helps:
         ways.append("If rows are rounded or in percent, --rescale divides each by its sum.")
-    if faults.intersection(NO_SUM) and NEGATIVE not in faults and shape.is_plain:
+    if faults.intersection(NO_SUM) and NEGATIVE not in faults and shape.sums_to_one:
         ways.append("If rows need not sum to 1, name a --shape, or one column with --columns.")
     if any("they are logits" in fault for fault in faults):
         ways.append("If these are logits of a yes or no, add --logits.")

@@ -208,7 +208,7 @@ def _unit(scores: Rows, shape: Shape) -> float:
     if not scores.size:
         return 1.0
     finite = np.where(np.isfinite(scores), scores, 0)
-    whole = np.median(finite.sum(axis=-1)) if shape.is_plain else finite.max(initial=0)
+    whole = np.median(finite.sum(axis=-1)) if shape.sums_to_one else finite.max(initial=0)
     return 100.0 if whole > 2 else 1.0
 
 

@@ -171,10 +171,7 @@ def _shape(pipeline: TextClassificationPipeline) -> Shape:
 
 def _shaped(epsilon: float | Mechanism | Veil, shape: Shape, options: VeilOptions) -> Veil:
     """The veil that is given or made, with a shape where none was said."""
-    if isinstance(epsilon, Veil):
-        veil = Veil.from_given(epsilon, **options).for_scores()
-        if veil.shape.is_plain and not shape.is_plain:
-            raise ValueError(f"Expected a veil made with shape={shape!r}, got one for score vectors.")
-        return veil
-    shaped: VeilOptions = {"shape": shape, **options}
-    return Veil(epsilon, **shaped).for_scores()
+    veil = Veil.from_given(epsilon, shape, **options).for_scores()
+    if veil.shape.is_plain and not shape.is_plain:
+        raise ValueError(f"Expected a veil made with shape={shape!r}, got one for score vectors.")
+    return veil

@@ -15,7 +15,8 @@ Of classifiers of several labels a record (MultiOutputClassifier, OneVsRestClass
 """
 
 import hmac
-from typing import Any, Literal, Self
+import numbers
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 
@@ -29,7 +30,7 @@ from scoreveil.randomness import KeyedDraws
 from scoreveil.secret_file import Secret
 from scoreveil.smoothing import Smoothing
 from scoreveil.tables.label_columns import check_values
-from scoreveil.veil import GivenSecret, Veil
+from scoreveil.veil import GivenSecret, Veil, VeilOptions
 
 with needs("sklearn"):
     from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone, is_classifier
@@ -253,16 +254,16 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
     def _given_veil(self, several: bool) -> Veil | None:
         """The veil of the parameters, keyed; None where it is to be fitted."""
-        named = {} if self.model is None else {"model": self.model}
-        if isinstance(self.epsilon, Mechanism):
-            return _sticky(Veil(self.epsilon, shape=out_of_fold.shape_of(several), **named), self._secret())
-        if isinstance(self.epsilon, Veil):
-            veil = Veil.from_given(self.epsilon, **named)
+        if self.epsilon is not None and not isinstance(self.epsilon, numbers.Real):
+            named: VeilOptions = {} if self.model is None else {"model": self.model}
+            veil = Veil.from_given(self.epsilon, out_of_fold.shape_of(several), **named)
             if not (veil.shape.has_labels if several else veil.shape.is_plain):
                 wanted = "a veil with shape=ManyLabels()" if several else "a veil for score vectors"
                 raise ValueError(f"Expected {wanted} for these labels, got one with shape={veil.shape!r}.")
             return veil if veil.is_keyed and self.secret is None else _sticky(veil, self._secret())
-        fitting.check_settings(self.advantage, self.epsilon, self.beyond, self.regions, self.certify)
+        fitting.check_settings(
+            self.advantage, cast(float | None, self.epsilon), self.beyond, self.regions, self.certify
+        )
         if self.certify is not None and not _is_frozen(_opened(self.estimator)):
             raise ValueError(
                 "certify needs a FrozenEstimator and its members: out-of-fold scores come from several classifiers, "
@@ -295,9 +296,9 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     def _fitted_veil(
         self, sides: out_of_fold.Sides, several: bool, noise: KeyedDraws, force: bool, smoothing: Smoothing | None
     ) -> Veil:
-        assert not isinstance(self.epsilon, (Mechanism, Veil))
+        epsilon = cast(float | None, self.epsilon)
         return fitting.fit(
-            **sides, advantage=self.advantage, epsilon=self.epsilon, beyond=self.beyond, regions=self.regions,
+            **sides, advantage=self.advantage, epsilon=epsilon, beyond=self.beyond, regions=self.regions,
             certify=self.certify, shape=out_of_fold.shape_of(several), force=force, smoothing=smoothing,
             rng=out_of_fold.FitNoise(noise, sides), model=self.model or "",
             overlap=not _is_frozen(_opened(self.estimator)),
