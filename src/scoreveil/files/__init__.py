@@ -27,10 +27,11 @@ from scoreveil.files.compression import CODECS, suffixes
 from scoreveil.files.json_lines import JsonLinesFile
 from scoreveil.files.output import behind, checked_target, refuse_existing
 from scoreveil.files.parquet import ParquetFile
-from scoreveil.files.score_file import BadRows, Faults, Rows, ScoreFile, Write, listed, unreadable
+from scoreveil.files.score_file import BadRows, Faults, Rows, ScoreFile, Write, unreadable
 from scoreveil.files.text import CsvFile
 from scoreveil.mechanisms import loading
 from scoreveil.mechanisms.scores import NEGATIVE, NO_SUM
+from scoreveil.tables import listed
 from scoreveil.veil import Veil
 
 __all__ = [

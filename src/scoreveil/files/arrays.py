@@ -22,11 +22,11 @@ from scoreveil.files.score_file import (
     ScoreFile,
     Write,
     batch_rows,
-    listed,
     selected,
     unreadable,
 )
 from scoreveil.mechanisms.scores import check_layout
+from scoreveil.tables import listed
 from scoreveil.tables.raw_columns import ENTRIES, OtherColumn, entry_name
 
 # what zipfile and numpy raise for a file that is damaged, or none of theirs

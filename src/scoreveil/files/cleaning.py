@@ -12,10 +12,11 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from scoreveil.files.score_file import COUNTED, BadRows, Batch, Faults, Rows, ScoreFile, listed, selected
+from scoreveil.files.score_file import COUNTED, BadRows, Batch, Faults, Rows, ScoreFile, selected
 from scoreveil.mechanisms.ordering import rank
 from scoreveil.mechanisms.scores import BadRow
 from scoreveil.shapes import VECTORS, OneColumn, Shape, is_descending, scaled
+from scoreveil.tables import listed
 from scoreveil.tables.raw_columns import looking_raw, warn_of_order, would_stay
 
 OnBadRow = Literal["refuse", "skip", "label-only"]

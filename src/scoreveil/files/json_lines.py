@@ -10,7 +10,7 @@ The members that hold scores are written anew, every other byte stays as it was.
 
 import json
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +19,10 @@ from typing import IO, Any
 import numpy as np
 
 from scoreveil.files import compression
-from scoreveil.files.score_file import Batch, Rows, ScoreFile, Write, listed, selected, varied_lists
+from scoreveil.files.score_file import Batch, Rows, ScoreFile, Write, selected
 from scoreveil.mechanisms.scores import BadRow
 from scoreveil.shapes import as_columns, read_pairs
-from scoreveil.tables.raw_columns import OtherColumn, columns_within
+from scoreveil.tables import listed
 
 READ_BYTES = 1 << 22
 SPACE = " \t\n\r"
@@ -124,18 +124,8 @@ class JsonLinesFile(ScoreFile):
             raise ValueError(f"expected {self.classes} scores, like the first line, got {len(values)}")
         return [float(value) for value in values]
 
-    def other_numbers(self, batch: Batch, names: Collection[str]) -> list[OtherColumn]:
-        columns: list[OtherColumn] = []
-        for name in names:
-            values = [members[name].value if name in members else None for members, _ in batch.rest]
-            columns += columns_within(name, name, values)
-        return columns
-
-    def beside(self, batch: Batch) -> list[str]:
-        columns = {
-            name: [members[name].value for members, _ in batch.rest if name in members] for name in self.untouched
-        }
-        return [name for name, values in columns.items() if varied_lists(values, self.classes)]
+    def values(self, batch: Batch, name: str) -> Sequence[object]:
+        return [members[name].value if name in members else None for members, _ in batch.rest]
 
     @contextmanager
     def writer(self, file: IO[bytes], dropped: Sequence[str] = ()) -> Iterator[Write]:
@@ -206,12 +196,12 @@ def _after_space(line: str, at: int) -> int:
     return at
 
 
-def _holds_pairs(value: Any) -> bool:
+def _holds_pairs(value: object) -> bool:
     """Whether it is a list of labels with their scores, as Hugging Face pipelines give them."""
     return isinstance(value, list) and bool(value) and all(isinstance(one, dict) and "score" in one for one in value)
 
 
-def _pairs(value: Any) -> list[tuple[Any, float]]:
+def _pairs(value: object) -> list[tuple[Any, float]]:
     """Labels and scores in the order of the labels' names; ValueError says why there are none."""
     try:
         labels, scores = as_columns(read_pairs([value])[0])
@@ -220,7 +210,7 @@ def _pairs(value: Any) -> list[tuple[Any, float]]:
     return list(zip(labels[0], scores[0].tolist(), strict=True))
 
 
-def _labels(value: Any) -> list[Any]:
+def _labels(value: object) -> list[Any]:
     """The labels of a list, in the order of their names, whatever their scores are."""
     listed = value if isinstance(value, list) else []
     return sorted((one["label"] for one in listed if isinstance(one, dict) and "label" in one), key=str)
@@ -232,12 +222,12 @@ def _ordered(labels: list[Any], scores: list[float | None]) -> str:
     return json.dumps([{"label": label, "score": score} for label, score in pairs], ensure_ascii=False)
 
 
-def _holds_numbers(value: Any) -> bool:
+def _holds_numbers(value: object) -> bool:
     if _holds_pairs(value):
         return True
     inner = _inner(value)
     return bool(inner) and all(isinstance(one, (int, float)) and not isinstance(one, bool) for one in inner)
 
 
-def _inner(value: Any) -> list[Any]:
+def _inner(value: object) -> list[Any]:
     return list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoreveil.extras import needs
-from scoreveil.files.score_file import listed, unreadable
+from scoreveil.files.score_file import unreadable
+from scoreveil.tables import listed
 
 COLUMN = "label"
 

@@ -13,17 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoreveil.extras import needs
-from scoreveil.files.score_file import (
-    Batch,
-    Rows,
-    ScoreFile,
-    Write,
-    batch_rows,
-    listed,
-    selected,
-    unreadable,
-    varied_lists,
-)
+from scoreveil.files.score_file import Batch, Rows, ScoreFile, Write, batch_rows, selected, unreadable
+from scoreveil.tables import listed
 from scoreveil.tables.frames import without_metadata
 from scoreveil.tables.raw_columns import ENTRIES, LOOKED_AT, OtherColumn, columns_within
 
@@ -138,13 +129,10 @@ class ParquetFile(ScoreFile):
     def other_numbers(self, batch: Batch, names: Collection[str]) -> list[OtherColumn]:
         return [one for name in names for one in _numbers_within(name, name, batch.rest.column(name))]
 
-    def beside(self, batch: Batch) -> list[str]:
-        columns = {name: batch.rest.column(name).slice(0, LOOKED_AT) for name in self.untouched}
-        return [
-            name
-            for name, column in columns.items()
-            if _is_list(column.type) and varied_lists(column.to_pylist(), self.classes)
-        ]
+    def values(self, batch: Batch, name: str) -> Sequence[object]:
+        """Some lists, of a column that holds lists."""
+        column = batch.rest.column(name)
+        return list(column.slice(0, LOOKED_AT).to_pylist()) if _is_list(column.type) else []
 
     def taken(self, batch: Batch, rows: NDArray[np.int64]) -> Any:
         return batch.rest.take(_pyarrow().array(rows))

@@ -3,7 +3,7 @@
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoreveil.mechanisms.scores import NEGATIVE, NO_SUM
-from scoreveil.tables.raw_columns import OtherColumn
+from scoreveil.tables import listed
+from scoreveil.tables.raw_columns import LOOKED_AT, OtherColumn, columns_within
 
 Rows = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -62,10 +63,18 @@ class ScoreFile(ABC):
 
     def other_numbers(self, batch: Batch, names: Collection[str]) -> list[OtherColumn]:
         """The numbers in these columns. Batches are asked about in their order, or from the first one again."""
-        return []
+        return [numbers for name in names for numbers in columns_within(name, name, self.values(batch, name))]
 
     def beside(self, batch: Batch) -> list[str]:
         """Untouched columns that hold a list as long as the scores in every row, and not always the same one."""
+        return [name for name in self.untouched if self._varies(self.values(batch, name)[:LOOKED_AT])]
+
+    def _varies(self, values: Sequence[object]) -> bool:
+        are_lists = all(isinstance(value, list) and len(value) == self.classes for value in values)
+        return are_lists and (len(values) == 1 or any(value != values[0] for value in values))
+
+    def values(self, batch: Batch, name: str) -> Sequence[object]:
+        """What an untouched column holds, whatever that is; None where it holds nothing."""
         return []
 
     def as_column(self) -> None:  # noqa: B027  (tables know what a column is)
@@ -134,12 +143,6 @@ def _said_once(bad: Faults, least: str) -> list[str]:
     return lines
 
 
-def varied_lists(values: Sequence[object], length: int | None) -> bool:
-    """Whether all are lists of this length, and not always the same one."""
-    long = all(isinstance(value, list) and len(value) == length for value in values)
-    return long and (len(values) == 1 or any(value != values[0] for value in values))
-
-
 def selected(names: Sequence[str], columns: str) -> list[int]:
     """The columns that are named or match a pattern: in the order given, within a pattern in that of the file."""
     chosen: dict[int, None] = {}
@@ -152,13 +155,6 @@ def selected(names: Sequence[str], columns: str) -> list[int]:
             raise ValueError(f"Expected a column that matches {pattern!r}, got {listed(names)}.")
         chosen.update(dict.fromkeys(matching))
     return list(chosen)
-
-
-def listed(names: Iterable[str], most: int = 12) -> str:
-    """Names in one line, however many."""
-    names = list(names)
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(repr(name) for name in names[:most]) + more
 
 
 def unreadable(name: str, error: BaseException | str) -> ValueError:

@@ -8,7 +8,7 @@ separated by what the header uses: commas, semicolons, tabs or bars. A score may
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -17,8 +17,8 @@ import numpy as np
 
 from scoreveil.files import compression
 from scoreveil.files.compression import Text
-from scoreveil.files.score_file import Batch, Rows, ScoreFile, Write, listed, selected
-from scoreveil.tables.raw_columns import OtherColumn, columns_within
+from scoreveil.files.score_file import Batch, Rows, ScoreFile, Write, selected
+from scoreveil.tables import listed
 
 READ_BYTES = 1 << 22  # a cell takes many times its bytes as a Python object
 LONGEST_RECORD = 1 << 20  # beyond it, a quote was never closed
@@ -98,14 +98,11 @@ class CsvFile(ScoreFile):
             raise ValueError(f"expected a number in column {name!r}, got {got}")
         return number
 
-    def other_numbers(self, batch: Batch, names: Collection[str]) -> list[OtherColumn]:
-        columns: list[OtherColumn] = []
-        for i, name in enumerate(self._names):
-            if name in names:
-                cells = [row[i] if i < len(row) else b"" for row, _ in batch.rest]
-                texts = [_unquoted(cell).decode(errors="replace") if MAYBE.match(cell) else None for cell in cells]
-                columns += columns_within(name, name, texts)
-        return columns
+    def values(self, batch: Batch, name: str) -> Sequence[object]:
+        """The cells that might begin with a number, as text."""
+        i = self._names.index(name)
+        cells = [row[i] if i < len(row) else b"" for row, _ in batch.rest]
+        return [_unquoted(cell).decode(errors="replace") if MAYBE.match(cell) else None for cell in cells]
 
     @contextmanager
     def writer(self, file: IO[bytes], dropped: Sequence[str] = ()) -> Iterator[Write]:

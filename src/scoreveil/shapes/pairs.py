@@ -11,7 +11,7 @@ from scoreveil.shapes.shape import Rows
 Pair = tuple[Any, float]
 
 
-def read_pairs(rows: Sequence[Any]) -> tuple[list[list[Pair]], bool]:
+def read_pairs(rows: Sequence[object]) -> tuple[list[list[Pair]], bool]:
     """Lists of (label, score), or of {"label": …, "score": …}, as lists of pairs; and whether they are the latter.
 
     Raises:
@@ -21,7 +21,7 @@ def read_pairs(rows: Sequence[Any]) -> tuple[list[list[Pair]], bool]:
     return [_read_row(row, i, is_object) for i, row in enumerate(rows)], is_object
 
 
-def _read_row(row: Any, i: int, is_object: bool) -> list[Pair]:
+def _read_row(row: object, i: int, is_object: bool) -> list[Pair]:
     if not isinstance(row, list | tuple):
         raise BadRow(i, f"expected a list of labels and scores, got {type(row).__name__}")
     read = []

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoreveil.mechanisms.scores import BadRow
+from scoreveil.tables import listed
 from scoreveil.tables.raw_columns import (
     LOOKED_AT,
     OtherColumn,
@@ -52,7 +53,7 @@ def veiled(
         if table.is_column and is_vector:
             hint = ". A column with a probability of yes for each row needs Veil(…, shape=OneColumn())"
             raise BadRow(bad.row, bad.fault + hint) from None
-        hint = "" if columns or table.is_column else f". Taken as scores: {_listed(names)}; columns=[…] names others"
+        hint = "" if columns or table.is_column else f". Taken as scores: {listed(names)}; columns=[…] names others"
         place = f"column {names[bad.where]!r}" if isinstance(bad.where, int) else bad.where
         raise BadRow(bad.row, bad.fault + hint, place, bad.advice) from None
     if not (table.is_column and is_vector):
@@ -170,12 +171,8 @@ class _Table(ABC):
         for name in wanted:
             if self.names.count(name) != 1:
                 count = self.names.count(name) or "none"
-                raise ValueError(f"Expected one column {name!r}, got {count}; there are {_listed(self.names)}.")
+                raise ValueError(f"Expected one column {name!r}, got {count}; there are {listed(self.names)}.")
         return [self.names.index(name) for name in wanted]
-
-
-def _listed(names: Sequence[object], most: int = 12) -> str:
-    return ", ".join(map(repr, names[:most])) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _read(frame: Any) -> _Table:

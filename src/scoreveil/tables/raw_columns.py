@@ -158,7 +158,7 @@ def warn_of_order(scores: NDArray[Any], names: Sequence[Any], has_others: bool) 
         )
 
 
-def numbers_within(name: str, value: Any) -> Iterator[tuple[str, float]]:
+def numbers_within(name: str, value: object) -> Iterator[tuple[str, float]]:
     """Every number within a value, with the names on the way to it; a list counts by its first entries."""
     if isinstance(value, str):
         number = NUMBER.match(value)
@@ -177,7 +177,7 @@ def numbers_within(name: str, value: Any) -> Iterator[tuple[str, float]]:
         yield name, _float(value)
 
 
-def _is_named(entry: Any) -> bool:
+def _is_named(entry: object) -> bool:
     """Whether it is a name with a value: lists of such, and Arrow's maps, are mappings."""
     return isinstance(entry, list | tuple) and len(entry) == 2 and isinstance(entry[0], str | int)
 
@@ -194,7 +194,7 @@ def _float(value: Any) -> float:
         return math.inf
 
 
-def columns_within(column: Any, name: str, values: Sequence[Any]) -> list[OtherColumn]:
+def columns_within(column: Any, name: str, values: Sequence[object]) -> list[OtherColumn]:
     """The numbers within the values of a column, by the names on the way to them; NaN where there is none.
 
     A name that only a few rows have, as where keys are ids, is left out, unless it is that of a score.
