@@ -169,7 +169,7 @@ def test_a_secret_that_others_can_read_is_warned_about(scoreveil):
         ("in.npy -o out.npy --epsilon nan", "Expected a finite epsilon > 0, got nan."),
         ("in.npy -o out.npy --epsilon inf", "Expected a finite epsilon > 0, got inf."),
         ("in.npy -o out.npy --epsilon two", "Invalid value for '--epsilon'"),
-        ("in.npy -o out.npy", "--epsilon, such as 2, or a fitted --veil"),
+        ("in.npy -o out.npy", "Missing --epsilon or --veil"),
         ("in.npy --epsilon 2", "Missing option '--output'"),
         ("-o out.npy --epsilon 2", "Missing argument 'IN'"),
         ("in.npy -o out.npy --epsilon 2 --wrong", "No such option: --wrong"),

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from scoreveil import Veil
+from scoreveil.keyed import KeyedVeil
 from scoreveil.mechanisms.scores import faults
 
 ODD = [
@@ -26,9 +27,9 @@ def test_a_row_by_itself_gets_the_answer_that_it_gets_among_others(classes: int)
     rows = np.random.default_rng(0).dirichlet(np.full(classes, 0.3), size=40)
     rows[0] = 1 / classes  # all are the largest: the first counts
     veil, tags = Veil(2.0, secret=bytes(32)), [bytes([i]) for i in range(len(rows))]
-    drawn, answers = veil.outcomes(rows, tags), veil(rows, tags)
+    drawn, answers = KeyedVeil(veil).outcomes(rows, tags), KeyedVeil(veil)(rows, tags)
     for i in range(len(rows)):
         one = rows[i : i + 1]
-        assert (veil.outcomes(one, tags[i : i + 1]) == drawn[i]).all()
-        assert (veil.answers(one, drawn[i : i + 1]) == answers[i]).all()
-        assert (veil(one, tags[i : i + 1]) == answers[i]).all()
+        assert (KeyedVeil(veil).outcomes(one, tags[i : i + 1]) == drawn[i]).all()
+        assert (KeyedVeil(veil).answers(one, drawn[i : i + 1]) == answers[i]).all()
+        assert (KeyedVeil(veil)(one, tags[i : i + 1]) == answers[i]).all()

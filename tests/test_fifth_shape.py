@@ -23,6 +23,7 @@ from scoreveil.gateway.metrics import Metrics, ModelMetrics
 from scoreveil.gateway.opened import load_model, open_config
 from scoreveil.gateway.served import ServedModel, open_source
 from scoreveil.integrations.records import RecordVeil
+from scoreveil.keyed import KeyedVeil
 from scoreveil.shapes import Shape, shape
 from shaped_models import two_sides
 
@@ -77,8 +78,8 @@ def test_a_veil_takes_it_and_refuses_what_is_not_of_it(records: tuple[np.ndarray
     assert is_percent(veil(scores[0]), scores[0])
     assert veil.releases(scores) == 1
     assert veil.guarantee.limits[-1] == Percent.words
-    outcomes = veil.outcomes(scores[:9], [b"%d" % i for i in range(9)])
-    assert is_percent(veil.answers(scores[:9], outcomes), scores[:9])
+    outcomes = KeyedVeil(veil).outcomes(scores[:9], [b"%d" % i for i in range(9)])
+    assert is_percent(KeyedVeil(veil).answers(scores[:9], outcomes), scores[:9])
     with pytest.raises(ValueError, match=r"^Row 7: the scores sum to less than 1"):
         veil(np.vstack([scores[:7], scores[7:8] / 2]))
     with pytest.raises(ValueError, match=r"Expected percentages, \(n, k\), got shape \(9, 1\)"):

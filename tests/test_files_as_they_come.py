@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from score_files import SECRET, leftovers, make_scores, save_scores, small_batches
-from scoreveil import Veil, files, raw_columns
+from scoreveil import Veil, files
 from scoreveil.cli import main
 from scoreveil.files import BadRows, Cleaning, compression, json_lines, score_file, text
 from scoreveil.shapes import VECTORS, OneColumn, TopK
+from scoreveil.tables import raw_columns
 
 
 def written(path, text):
@@ -404,19 +405,6 @@ def test_a_raw_score_in_a_few_rows_does_not_pass_unasked(tmp_path, suffix):
         protected(source, columns=columns)
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-@pytest.mark.parametrize("filler", [0.0, -1.0])
-def test_a_value_that_stands_for_none_hides_no_raw_score(tmp_path, suffix, filler):
-    top = make_scores(10_000, 3).max(axis=1)
-    for raw in (np.arange(10_000) >= 6000, np.arange(10_000) % 8 != 3):
-        source, columns = late_scores(tmp_path / f"in{suffix}", np.where(raw, top, filler))
-        with pytest.raises(ValueError, match=r"^'note' in in.* looks like raw scores"):
-            protected(source, columns=columns)
-    counts = np.random.default_rng(0).poisson(0.1, 10_000).astype(float)
-    source, columns = late_scores(tmp_path / f"in{suffix}", counts)
-    assert protected(source, columns=columns)[0].rows == 10_000
-
-
 def test_the_row_from_which_on_a_column_is_raw_is_that_of_the_file(tmp_path):
     rows = make_scores(4001, 3)
     top = rows.max(axis=1)
@@ -447,9 +435,9 @@ def test_raw_scores_within_lists_and_pairs_do_not_pass_unasked(tmp_path, raw):
 
 def test_keys_that_are_ids_take_no_room_of_their_own():
     values = [{f"u{i}": i, "same": i} for i in range(2000)]
-    assert [name for name, _ in raw_columns.columns_within("meta", values)] == ["meta.same"]
+    assert [name for _, name, _ in raw_columns.columns_within(0, "meta", values)] == ["meta.same"]
     values = [{f"score {i}": i} for i in range(2000)]
-    assert len(raw_columns.columns_within("meta", values)) == 1
+    assert len(raw_columns.columns_within(0, "meta", values)) == 1
 
 
 def test_a_raw_score_in_the_second_column_of_another_array_does_not_pass_unasked(tmp_path):
@@ -478,8 +466,8 @@ def test_columns_of_few_numbers_are_not_refused_by_accident():
         ratings = np.full((parts, rows), np.nan)
         ratings[:, :10] = [1, 1, 1, 1, 1, 1, 2, 3, 4, 5]
         others.append((f"rating {i}", f"rating {i}", rng.permuted(ratings, axis=1).ravel()))
-    assert raw_columns.looking_raw_anywhere(scores, others) == {}
-    assert raw_columns.looking_raw_anywhere(scores, [("w", "w", scores[:, 3])]) == {"w": 0}
+    assert raw_columns.looking_raw(scores, others) == {}
+    assert raw_columns.looking_raw(scores, [("w", "w", scores[:, 3])]) == {"w": 0}
 
 
 def test_metadata_of_a_parquet_file_are_left_behind_and_told_by_their_keys(tmp_path, capsys):
@@ -532,12 +520,9 @@ def test_scores_cannot_be_dropped_or_passed(tmp_path):
 
 
 def test_what_else_to_try_is_said(tmp_path):
-    with pytest.raises(ValueError, match="sum to 1 in the first row: --columns 'cat,dog'"):
+    with pytest.raises(ValueError, match="or --columns to name those that hold scores, got text in 'name' of in"):
         protected(written(tmp_path / "in.csv", "name,age,cat,dog\nx,31,0.25,0.75\n"))
-    # an id is 0 in the first row, and sums to 1 with the scores
-    with pytest.raises(ValueError, match="sum to 1 in the first 2 rows: --columns 'cat,dog'"):
-        protected(written(tmp_path / "in.csv", "name,id,cat,dog\nx,0,0.25,0.75\ny,1,0.5,0.5\n"))
-    with pytest.raises(BadRows, match=r"Taken as scores: 'age', 'cat', 'dog'.*--columns 'cat,dog'"):
+    with pytest.raises(BadRows, match=r"Taken as scores: 'age', 'cat', 'dog'; --columns names others"):
         protected(written(tmp_path / "in.csv", "age,cat,dog\n31,0.25,0.75\n"))
 
 

@@ -17,6 +17,7 @@ from experiments.keying import __main__ as keying
 from scoreveil import Veil
 from scoreveil.fingerprint import BLOCK, Fingerprints
 from scoreveil.integrations.records import RecordVeil, record_tags
+from scoreveil.keyed import KeyedVeil
 
 SECRET = b"a secret of the tests"
 NUMBERS = np.array([[1.0, 0.0, 2.0], [3.0, 4.0, 0.0]])
@@ -95,12 +96,13 @@ def test_a_fingerprint_does_not_depend_on_the_batch():
 def test_other_secrets_and_models_cut_other_cells():
     x = load_digits().data[:200]
     veil = Veil(2.0, secret=SECRET)
-    here = veil.fingerprints(200, [x])
-    assert Veil(2.0, secret=SECRET).fingerprints(200, [x]) == pickle.loads(pickle.dumps(veil)).fingerprints(200, [x])
+    here = KeyedVeil(veil).fingerprints(200, [x])
+    assert KeyedVeil(Veil(2.0, secret=SECRET)).fingerprints(200, [x]) == here
+    assert pickle.loads(pickle.dumps(KeyedVeil(veil))).fingerprints(200, [x]) == here
     for other in (Veil(2.0, secret=SECRET[::-1]), Veil(2.0, secret=SECRET, model="m"), Veil(1.0, secret=SECRET)):
-        assert not set(other.fingerprints(200, [x])) & set(here)
+        assert not set(KeyedVeil(other).fingerprints(200, [x])) & set(here)
     with pytest.raises(ValueError, match="need a secret"):
-        Veil(2.0).fingerprints(200, [x])
+        KeyedVeil(Veil(2.0))
 
 
 # --- near-duplicates and other records
@@ -164,11 +166,11 @@ def test_near_duplicates_gain_nothing_over_one_answer(jitter):
     veil = Veil(2.0, secret=SECRET)
 
     def gain(tags):
-        sure = veil(scores, tags).max(axis=1).reshape(len(chosen), -1)
+        sure = KeyedVeil(veil)(scores, tags).max(axis=1).reshape(len(chosen), -1)
         one, many = (roc_auc_score(member[chosen], each) for each in (sure[:, 0], sure.mean(axis=1)))
         return many - one
 
-    assert abs(gain(veil.fingerprints(len(copies), [copies]))) < 0.03
+    assert abs(gain(KeyedVeil(veil).fingerprints(len(copies), [copies]))) < 0.03
     assert gain(record_tags(len(copies), [copies])) > 0.15, "each exact record has an answer of its own"
 
 

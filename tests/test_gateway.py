@@ -19,6 +19,7 @@ from benchmarks.postgres_server import PostgresServer
 from gateway_servers import LIGHT_TOML, PIXELS, SLOW, Gateway, gateway, light_gateway, light_model, scores_of, until, v2
 from scoreveil import Veil
 from scoreveil.gateway.auth import key_hash
+from scoreveil.keyed import KeyedVeil
 
 pytestmark = pytest.mark.slow
 
@@ -171,7 +172,7 @@ def test_answers_are_drawn_by_the_scores_and_near_duplicates_share_them(locked: 
     secret = bytes.fromhex((locked.folder / "scoreveil.secret").read_text().split()[-1])
     raw = np.load(models / "raw.npy")[:30].astype(np.float32)
     veil = Veil(2.0, keep="all", secret=secret, model="saved/1/scores")
-    expected = veil(raw, veil.score_tags(raw[:, None, :]))
+    expected = KeyedVeil(veil)(raw, KeyedVeil(veil).score_tags(raw[:, None, :]))
     np.testing.assert_array_equal(scores_of(asked(locked, PIXELS[:30], "saved")), expected)
     near = PIXELS[:30] * np.float32(1 + 1e-6)
     assert (near != PIXELS[:30]).any()

@@ -38,6 +38,7 @@ from scoreveil.inference_protocol import messages
 from scoreveil.inference_protocol.messages import InferenceRequest, InputTensor
 from scoreveil.inference_protocol.refusals import Refusal
 from scoreveil.inference_protocol.tensors import DTYPES, TensorSpec
+from scoreveil.keyed import KeyedVeil
 from scoreveil.veil import MechanismOptions
 from shaped_models import two_sides
 
@@ -319,10 +320,10 @@ def test_tagged_draws_are_a_function_of_secret_cell_and_tag(options: dict[str, A
     scores = np.random.default_rng(0).dirichlet(np.full(6, 0.4), size=40)
     veil, same, other = (Veil(1.0, secret=s, **options) for s in (SECRET, SECRET, SECRET[::-1]))
     tags = [b"%d" % i for i in range(40)]
-    drawn = veil(scores, tags)
-    np.testing.assert_array_equal(drawn, same(scores, tags))
-    np.testing.assert_array_equal(drawn[5], veil(scores[5], tags[5:6]))
-    for changed in (other(scores, tags), veil(scores, tags[::-1]), veil(scores)):
+    drawn = KeyedVeil(veil)(scores, tags)
+    np.testing.assert_array_equal(drawn, KeyedVeil(same)(scores, tags))
+    np.testing.assert_array_equal(drawn[5], KeyedVeil(veil)(scores[5], tags[5:6]))
+    for changed in (KeyedVeil(other)(scores, tags), KeyedVeil(veil)(scores, tags[::-1]), veil(scores)):
         assert (changed != drawn).any(axis=1).mean() > 0.3
     np.testing.assert_array_equal(drawn.argmax(axis=1), scores.argmax(axis=1))
 
@@ -331,7 +332,7 @@ def test_tags_spread_as_fresh_draws_do() -> None:
     """Over many tags the answers of one vector are distributed as the mechanism says."""
     row = np.array([0.6, 0.3, 0.1])
     batch = np.tile(row, (20_000, 1))
-    tagged = Veil(1.0, secret=SECRET)(batch, [b"%d" % i for i in range(len(batch))])
+    tagged = KeyedVeil(Veil(1.0, secret=SECRET))(batch, [b"%d" % i for i in range(len(batch))])
     snapped = np.rint(row[0] * 31) / 31
     fresh = Veil(1.0, rng=np.random.default_rng(0))(
         np.tile([snapped, (1 - snapped) * 0.7, (1 - snapped) * 0.3], (20_000, 1))
@@ -343,12 +344,12 @@ def test_tags_spread_as_fresh_draws_do() -> None:
 def test_tags_need_a_secret_and_one_for_each_row() -> None:
     scores = np.full((2, 2), 0.5)
     for veil, tags, message in (
-        (Veil(1.0), [b"a", b"b"], "Tagged answers need a secret"),
+        (Veil(1.0), [b"a", b"b"], "Tags need a secret"),
         (Veil(1.0, secret=SECRET), [b"a"], "for each of the 2 rows; got 1"),
         (Veil(1.0, secret=SECRET), ["a", "b"], "a tag of type bytes"),
     ):
         with pytest.raises(ValueError, match=message):
-            veil(scores, tags)  # type: ignore[arg-type]
+            KeyedVeil(veil)(scores, tags)  # type: ignore[arg-type]
 
 
 # The protocol's bytes

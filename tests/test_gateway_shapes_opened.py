@@ -19,6 +19,7 @@ from scoreveil.gateway.config import Config, ConfigError, Model
 from scoreveil.gateway.ledger_link import load_keys
 from scoreveil.gateway.opened import OpenedConfig, OpenedModel, load_model, open_config
 from scoreveil.gateway.probabilities import probabilities
+from scoreveil.keyed import KeyedVeil
 from scoreveil.shapes import ManyLabels, OneColumn, TopK
 from shaped_models import LABELS, WEIGHTS, X, made_models, sigmoid, two_sides
 
@@ -32,7 +33,7 @@ def test_a_list_tells_its_order_beyond_the_top_by_nothing() -> None:
     for scores, names in ((values, [["d", "c", "b", "a"]]), (other, [["d", "a", "b", "c"]])):
         ordered, passed = lists.by_label(scores, {"names": np.array(names, dtype=object)})
         outcomes = np.array([[20]], dtype=np.uint16)
-        z, after = lists.largest_first(veil.answers(ordered, outcomes), passed)
+        z, after = lists.largest_first(KeyedVeil(veil).answers(ordered, outcomes), passed)
         shown.append((z.tolist(), after["names"].tolist()))
     assert shown[0] == shown[1]
 
@@ -156,7 +157,7 @@ def test_a_fitted_veil_of_several_labels_is_served_and_counted(epsilon: float | 
     veil = behind.keyed_veils(bytes(32))["scores"]
     assert ((veil(raw) >= 0.4) == (raw >= 0.4)).all()
     if epsilon is not None:
-        z = veil.answers(raw, veil.outcomes(raw, [bytes([i]) for i in range(len(raw))]))
+        z = KeyedVeil(veil).answers(raw, KeyedVeil(veil).outcomes(raw, [bytes([i]) for i in range(len(raw))]))
         assert ((z >= 0.4) == (raw >= 0.4)).all()
     tags_veil(epsilon, labels=2).save(tmp_path / "veil.json")
     with pytest.raises(ConfigError, match="This veil was fitted for 2 labels, got 3"):

@@ -11,6 +11,7 @@ from doc_pages import run_page
 from scoreveil import Veil
 from scoreveil.audit.data.records import Records
 from scoreveil.audit.study import digits
+from scoreveil.keyed import KeyedVeil
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of what ART imports
@@ -89,7 +90,7 @@ def test_sticky_answers_are_as_safe_as_fresh_ones(worlds, from_labels, record_pr
         veil = Veil(2.0, secret=b"a secret of the tests")
 
         def answer(scores):
-            return veil(scores, tags=[row.tobytes() for row in scores]) if by_record else veil(scores)
+            return KeyedVeil(veil)(scores, [row.tobytes() for row in scores]) if by_record else veil(scores)
 
         return auc((target.defended(answer), shadow.defended(answer), reference))
 

@@ -7,8 +7,8 @@ import scipy.sparse
 
 from scoreveil.integrations.columns import ColumnVeil
 from scoreveil.integrations.records import RecordVeil, record_tags
-from scoreveil.label_columns import asked_scores
 from scoreveil.shapes import VECTORS, ManyLabels, MoreAxes, OneColumn
+from scoreveil.tables.label_columns import asked_scores
 
 SECRET = b"a secret of the tests"
 NUMBERS = np.array([[1.0, 0.0, 2.0], [3.0, 4.0, 0.0]])

@@ -34,6 +34,7 @@ from raw_scores import names_that_answer_with
 from scoreveil import Veil
 from scoreveil.fitting.cost import auroc
 from scoreveil.integrations.sklearn import VeiledClassifier
+from scoreveil.mechanisms.mechanism import make
 from scoreveil.shapes import ManyLabels
 
 X, X_TEST, Y, Y_TEST = train_test_split(*load_iris(return_X_y=True), test_size=0.4, random_state=0)
@@ -367,15 +368,14 @@ def test_members_are_handed_on_whole_by_scikit_learn():
     assert search.best_estimator_.veil_.mechanism.evidence.sizes == (600, 600)
 
 
-def test_a_whole_veil_a_mechanism_or_a_name_is_not_fitted():
+def test_a_whole_veil_or_a_mechanism_is_not_fitted():
     for epsilon in (None, 4.0):
         fitted = VeiledClassifier(forest(), epsilon, secret=SECRET).fit(X, Y)
         for given in (fitted.veil_, fitted.veil_.with_secret(SECRET), fitted.veil_.mechanism):
             veiled = VeiledClassifier(forest(), given, cv="never read", secret=SECRET).fit(X, Y)
             assert np.array_equal(clone(veiled).fit(X, Y).predict_proba(X_TEST), fitted.predict_proba(X_TEST))
-    named = VeiledClassifier(forest(), 2.0, mechanism="isotonic", keep=2, cv="never read").fit(X, Y)
-    assert named.veil_.mechanism.keep == 2
-    assert VeiledClassifier(forest(), 0.7, mechanism="published", reading="printed").fit(X, Y).veil_.epsilon == 0.7
+    whole = VeiledClassifier(forest(), Veil(2.0, keep=2), cv="never read").fit(X, Y)
+    assert whole.veil_.mechanism.keep == 2
 
 
 def test_the_veil_comes_out_without_its_secret_and_can_be_saved(tmp_path):
@@ -417,7 +417,7 @@ def test_pipeline_grid_search_and_calibration():
 
 
 def test_answers_are_sticky_and_survive_pickling():
-    veiled = VeiledClassifier(forest(), 2.0, mechanism="isotonic").fit(X, Y)
+    veiled = VeiledClassifier(forest(), Veil(2.0)).fit(X, Y)
     z = veiled.predict_proba(X_TEST)
     assert np.array_equal(veiled.predict_proba(X_TEST), z)
     assert np.array_equal(pickle.loads(pickle.dumps(veiled)).predict_proba(X_TEST), z)
@@ -451,13 +451,9 @@ def test_a_veil_without_epsilon_answers_alike_in_another_process_without_a_secre
         (VeiledClassifier(GaussianNB(), certify=0.5), "certify needs a FrozenEstimator and its members"),
         (VeiledClassifier(GaussianNB(), certify=2.0), "Expected certify to be a part from 0.05 to 0.95"),
         (VeiledClassifier(GaussianNB(), beyond="all"), "Expected beyond to be 'label' or 'correctness'"),
-        (VeiledClassifier(GaussianNB(), keep=2), "A fitted veil has no option 'keep'; name a mechanism= that has it"),
-        (VeiledClassifier(GaussianNB(), reading="printed"), "no option 'reading'; name a mechanism= that has it"),
-        (VeiledClassifier(GaussianNB(), mechanism="isotonic"), "'isotonic' needs an epsilon, such as epsilon=2.0"),
-        (VeiledClassifier(GaussianNB(), Veil(2.0), keep=2), "A veil has its options already"),
+        (VeiledClassifier(GaussianNB(), Veil(2.0), model="m"), "A veil has its options already"),
         (VeiledClassifier(GaussianNB(), cv="five"), "Expected `cv` as an integer"),
         (VeiledClassifier(GaussianNB(), 2.0, secret=b"short"), "Expected a secret of at least 16 bytes"),
-        (VeiledClassifier(GaussianNB(), 2.0, mechanism="published", keep=2), "which keeps all, got 2"),
     ],
 )
 def test_what_cannot_be_fitted_says_why(veiled, message):
@@ -484,7 +480,7 @@ SEVERAL = [
 
 @pytest.mark.parametrize(
     "options",
-    [{"epsilon": 4.0}, {}, {"epsilon": 4.0, "mechanism": "isotonic"}],
+    [{"epsilon": 4.0}, {}, {"epsilon": make(4.0, "isotonic")}],
     ids=["fitted with ε", "fitted", "isotonic"],
 )
 @pytest.mark.parametrize("inner", SEVERAL, ids=lambda inner: type(inner).__name__)
@@ -512,7 +508,7 @@ def test_a_veil_of_several_labels_comes_out_with_its_shape(tmp_path):
 
 def test_a_label_that_nobody_has_keeps_its_one_column():
     tags = np.column_stack([TAGS, np.zeros(len(TAGS), dtype=int)])
-    veiled = VeiledClassifier(SEVERAL[1], 4.0, mechanism="isotonic").fit(TAGGED, tags)
+    veiled = VeiledClassifier(SEVERAL[1], Veil(4.0, shape=ManyLabels())).fit(TAGGED, tags)
     found = veiled.predict_proba(TAGGED)
     assert [each.shape[1] for each in found] == [2, 2, 2, 1]
     assert (found[3] == 1).all()

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scoreveil import Veil
+from scoreveil.keyed import KeyedVeil
 from scoreveil.mechanisms import loading
 
 SECRET = bytes(range(32))
@@ -492,5 +493,6 @@ def test_both_paths_are_really_taken_by_keyed_draws(path: str, monkeypatch: pyte
         veil, keep = veil_for(options, 1.0, 5, secret=SECRET)
         for tags in (None, [bytes(1)] * 200):
             answered.clear()
-            veil(score_batch(200, 5, "float32", seed=2), tags=tags)
+            scores = score_batch(200, 5, "float32", seed=2)
+            _ = veil(scores) if tags is None else KeyedVeil(veil)(scores, tags)
             assert answered == ([True] if path == "kernel" and keep == 1 else [])

@@ -28,12 +28,13 @@ from sklearn.linear_model import LogisticRegression
 
 from score_files import assert_veiled, leftovers, load_scores, save_scores
 from scoreveil import Guarantee, Veil, accounting, blocks
-from scoreveil.files import protect
+from scoreveil.files import dataset, protect
 from scoreveil.gateway import config_file
 from scoreveil.gateway.opened import open_config
 from scoreveil.integrations.columns import ColumnVeil
 from scoreveil.integrations.sklearn import VeiledClassifier
 from scoreveil.integrations.torch import VeiledModule
+from scoreveil.keyed import KeyedVeil
 from scoreveil.mechanisms import loading, mechanism
 from scoreveil.mechanisms.isotonic import Isotonic
 from scoreveil.mechanisms.mechanism import Mechanism
@@ -185,12 +186,12 @@ def test_keyed_and_tagged_answers(path: str, toy: Coin, dtype: str) -> None:
     assert len({veil(scores).tobytes() for veil in [Veil(toy, secret=SECRET), *changed]}) == 4
 
     tags = [b"%d" % i for i in range(len(scores))]
-    tagged = veil(scores, tags=tags)
+    tagged = KeyedVeil(veil)(scores, tags)
     assert_answers(toy, scores, tagged)
-    assert veil(scores, tags=tags).tobytes() == tagged.tobytes()
-    assert len({tagged.tobytes(), whole.tobytes(), veil(scores, tags=tags[::-1]).tobytes()}) == 3
-    with pytest.raises(ValueError, match=r"Tagged answers need a secret"):
-        Veil(toy)(scores, tags=tags)
+    assert KeyedVeil(veil)(scores, tags).tobytes() == tagged.tobytes()
+    assert len({tagged.tobytes(), whole.tobytes(), KeyedVeil(veil)(scores, tags[::-1]).tobytes()}) == 3
+    with pytest.raises(ValueError, match=r"Tags need a secret"):
+        KeyedVeil(Veil(toy))(scores, tags)
 
 
 @each_coin
@@ -268,14 +269,14 @@ def test_a_saved_veil_answers_as_it_did(coin: type[Coin], toy: Coin, tmp_path: P
         assert loaded.mechanism == toy
         assert loaded.model == "m"
         assert loaded(scores).tobytes() == veil(scores).tobytes()
-        assert loaded.about() == veil.about()
+        assert loaded.stored.summary() == veil.stored.summary()
         assert Veil.load(tmp_path / name).guarantee == toy.guarantee()
 
 
 def test_what_tells_veils_apart_is_in_their_description() -> None:
     veils = [Veil(Coin(1.0)), Veil(Coin(2.0)), Veil(Coin(1.0, 0.8)), Veil(Coin(1.0, profile=PROFILE)), Veil(1.0)]
     veils += [Veil(Coin(1.0), model="m"), Veil(Coin(1.0), secret=SECRET), Veil(Coin(1.0), secret=SECRET[::-1])]
-    described = [json.dumps(veil.about(), sort_keys=True) for veil in veils]
+    described = [json.dumps(dataset.described(veil), sort_keys=True) for veil in veils]
     assert len(set(described)) == len(veils)
     assert not any(form in text for text in described for form in texts(SECRET))
 

@@ -19,6 +19,7 @@ import torch
 
 from privacy_checks import ALPHA, chi_square
 from scoreveil import Veil, blocks, storage
+from scoreveil.keyed import KeyedVeil
 from scoreveil.mechanisms import loading, promises
 from scoreveil.mechanisms.kernels import regions as kernel
 from scoreveil.mechanisms.mechanism import named
@@ -291,7 +292,7 @@ def test_without_epsilon_nothing_is_random(path, monkeypatch):
         assert veil(rows).tobytes() == expected
         one_by_one = np.stack([veil(row) for row in rows])
         assert one_by_one.tobytes() == expected
-    assert veils[1](rows, tags).tobytes() == veils[1](rows, tags[::-1]).tobytes() == expected
+    assert KeyedVeil(veils[1])(rows, tags).tobytes() == KeyedVeil(veils[1])(rows, tags[::-1]).tobytes() == expected
     monkeypatch.setattr(blocks, "BLOCK", 1)
     assert all(veil(rows).tobytes() == expected for veil in veils)
     order = np.random.default_rng(8).permutation(len(rows))
@@ -464,17 +465,20 @@ def test_keyed_answers_repeat_and_depend_on_the_tag_and_the_secret(path, classes
     veil, tags = Veil(made, secret=SECRET), [bytes([i % 256, i // 256]) for i in range(len(rows))]
     assert veil(rows).tobytes() == veil(rows).tobytes()
     assert np.stack([veil(row) for row in rows]).tobytes() == veil(rows).tobytes()
-    assert veil(rows, tags).tobytes() == Veil(made, secret=SECRET)(rows, tags).tobytes()
-    assert veil(rows[::-1], tags[::-1])[::-1].tobytes() == veil(rows, tags).tobytes()
-    others = veil(rows, [b"other" + tag for tag in tags]), veil.with_secret(SECRET + b"!")(rows, tags)
+    assert KeyedVeil(veil)(rows, tags).tobytes() == KeyedVeil(Veil(made, secret=SECRET))(rows, tags).tobytes()
+    assert KeyedVeil(veil)(rows[::-1], tags[::-1])[::-1].tobytes() == KeyedVeil(veil)(rows, tags).tobytes()
+    others = (
+        KeyedVeil(veil)(rows, [b"other" + tag for tag in tags]),
+        KeyedVeil(veil.with_secret(SECRET + b"!"))(rows, tags),
+    )
     for other in others:  # three answers of about the same chance: most of them change
-        assert 0.4 < np.mean(np.any(other != veil(rows, tags), axis=1)) < 0.9
+        assert 0.4 < np.mean(np.any(other != KeyedVeil(veil)(rows, tags), axis=1)) < 0.9
 
 
 def test_keyed_answers_depend_on_the_cell_and_not_on_the_scores_in_it(path):
     veil = Veil(two_classes(True), secret=SECRET)
     rows = np.stack([np.linspace(0.626, 0.749, 300), 1 - np.linspace(0.626, 0.749, 300)], axis=1)
-    assert len({answer.tobytes() for answer in veil(rows, [b"one tag"] * 300)}) == 1
+    assert len({answer.tobytes() for answer in KeyedVeil(veil)(rows, [b"one tag"] * 300)}) == 1
 
 
 @each
@@ -482,10 +486,10 @@ def test_keyed_answers_depend_on_the_cell_and_not_on_the_scores_in_it(path):
 def test_answers_come_back_from_their_outcomes(path, classes, with_epsilon, dtype):
     made, rows = MADE[classes](with_epsilon), batch(np.random.default_rng(16), classes, 200).astype(dtype)
     veil, tags = Veil(made, secret=SECRET), [bytes([i % 256, i // 256]) for i in range(len(rows))]
-    outcomes = veil.outcomes(rows, tags)
+    outcomes = KeyedVeil(veil).outcomes(rows, tags)
     assert outcomes.shape == (len(rows), 1)
     assert outcomes.dtype == np.uint16
-    assert veil.answers(rows, outcomes).tobytes() == veil(rows, tags).tobytes()
+    assert KeyedVeil(veil).answers(rows, outcomes).tobytes() == KeyedVeil(veil)(rows, tags).tobytes()
     assert made.different_answers == made.announced.shape[1] > outcomes.max()
     uniforms = np.random.default_rng(17).random((len(rows), made.draws(classes)))
     assert made.answers(rows, made.outcomes(rows, uniforms)).tobytes() == made.perturb(rows, uniforms).tobytes()
@@ -569,11 +573,11 @@ def test_keyed_answers_of_many_labels_are_drawn_for_each_label_and_each_record()
     made, rng = PerLabel.of((two_classes(True),) * 3), np.random.default_rng(22)
     veil, scores = Veil(made, shape=ManyLabels(), secret=SECRET), np.full((2000, 3), 0.65)
     tags = [rng.bytes(8) for _ in range(2000)]
-    answers = veil(scores, tags)
-    assert veil(scores[::-1], tags[::-1])[::-1].tobytes() == answers.tobytes()
-    outcomes = veil.outcomes(scores, tags)
+    answers = KeyedVeil(veil)(scores, tags)
+    assert KeyedVeil(veil)(scores[::-1], tags[::-1])[::-1].tobytes() == answers.tobytes()
+    outcomes = KeyedVeil(veil).outcomes(scores, tags)
     assert outcomes.shape == (2000, 3)
-    assert veil.answers(scores, outcomes).tobytes() == answers.tobytes()
+    assert KeyedVeil(veil).answers(scores, outcomes).tobytes() == answers.tobytes()
     cells = outcomes @ [1, 3, 9]  # that the three are independent, and as the table has it: region 2
     chances = np.array([math.prod(TABLE[2, list(c)] / WHOLE) for c in itertools.product(range(3), repeat=3)])
     flat = np.bincount(cells, minlength=27).reshape(3, 3, 3).transpose(2, 1, 0).ravel()
@@ -683,7 +687,7 @@ def test_two_maps_of_one_epsilon_do_not_share_a_plan():
     assert first != second
     assert first.perturb(row, draw).tobytes() != second.perturb(row, draw).tobytes()
     rows, tags = np.repeat(row, 500, 0), [bytes([i % 250, i // 250]) for i in range(500)]
-    keyed = [Veil(made, secret=SECRET).outcomes(rows, tags) for made in (first, second, two_classes(True))]
+    keyed = [KeyedVeil(Veil(made, secret=SECRET)).outcomes(rows, tags) for made in (first, second, two_classes(True))]
     assert not np.array_equal(keyed[0], keyed[1])
     assert np.array_equal(keyed[0], keyed[2])
 
@@ -698,14 +702,14 @@ def test_a_map_cannot_be_made_by_name_nor_take_options():
 def test_a_map_says_what_it_is():
     assert repr(Veil(two_classes())) == "<Veil regions: no ε, 4 regions, 2 classes>"
     assert repr(Veil(four_classes(True), secret=SECRET)) == "<Veil regions: epsilon=0.7, 4 regions, 4 classes, keyed>"
-    about = Veil(four_classes(True), model="m").about()
+    about = Veil(four_classes(True), model="m").stored.summary()
     expected = {"mechanism": "regions", "model": "m", "epsilon": EPSILON, "regions": 4, "classes": 4}
     assert about.items() >= expected.items()
     assert json.loads(json.dumps(about)) == about
-    assert Veil(two_classes()).about()["epsilon"] is None
+    assert Veil(two_classes()).stored.summary()["epsilon"] is None
     many = Veil(PerLabel.of(maps()), shape=ManyLabels())
-    assert many.about()["mechanism"] == "per_label"
-    assert many.about()["regions"] == [4, 4, 4]
+    assert many.stored.summary()["mechanism"] == "per_label"
+    assert many.stored.summary()["regions"] == [4, 4, 4]
     assert "3 labels" in repr(many)
     assert not two_classes().is_constant
     assert two_classes(announced=np.array([[0.7] * 4, [0.8] * 4])).is_constant
@@ -781,7 +785,7 @@ def test_saved_and_loaded_it_is_the_same(made, tmp_path):
     assert again.model == "größer"
     assert again(rows).tobytes() == veil(rows).tobytes()
     assert again.guarantee == veil.guarantee
-    assert again.about() == veil.about()
+    assert again.stored.summary() == veil.stored.summary()
     again.save(tmp_path / "again.json")
     assert (tmp_path / "again.json").read_bytes() == (tmp_path / "veil.json").read_bytes()
     with pytest.raises(ValueError, match=r"saved as veil\.json"):
@@ -835,7 +839,7 @@ def test_the_file_is_json_that_a_person_can_read(tmp_path):
 @pytest.fixture
 def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Veil]:
     """Loads the file of a map after a change of what it holds."""
-    monkeypatch.setattr(storage, "_checksum", lambda *of: "right")
+    monkeypatch.setattr(storage.Stored, "checksum", lambda self: "right")
 
     def loaded(made: Regions | PerLabel, change: Callable[[Any], Any]) -> Veil:
         Veil(made).save(tmp_path / "veil.json")

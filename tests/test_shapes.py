@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from benchmarks.speed import shapes as benchmark
 from scoreveil import Veil
 from scoreveil.accounting import epsilon_after
+from scoreveil.keyed import KeyedVeil
 from scoreveil.mechanisms import loading
 from scoreveil.mechanisms.isotonic import Isotonic, IsotonicPlan, log_probability
 from scoreveil.mechanisms.scores import BadRow
-from scoreveil.shapes import VECTORS, ManyLabels, MoreAxes, OneColumn, Shape, TopK, as_columns, as_pairs, make
+from scoreveil.shapes import VECTORS, ManyLabels, MoreAxes, OneColumn, Shape, TopK, as_columns, make, veiled_pairs
 
 SECRET = bytes(range(32))
 DTYPES = ("float16", "float32", "float64")
@@ -332,8 +333,8 @@ def test_labels_are_drawn_for_independently(path: str) -> None:
     """The same score in both columns, many times: how often both answers agree is what chance makes of it."""
     scores = np.full((40_000, 2), 0.7)
     for veil in (Veil(1.0, shape=ManyLabels()), Veil(1.0, shape=ManyLabels(), secret=SECRET)):
-        tags = [b"%d" % i for i in range(len(scores))] if veil.is_keyed else None
-        left, right = veil(scores, tags).T
+        tags = [b"%d" % i for i in range(len(scores))]
+        left, right = (KeyedVeil(veil)(scores, tags) if veil.is_keyed else veil(scores)).T
         values, counts = np.unique(left, return_counts=True)
         by_chance = float(((counts / len(left)) ** 2).sum())
         assert len(values) > 4
@@ -385,10 +386,10 @@ def test_the_same_question_gets_the_same_answer(path: str, shape: Shape, scores:
     many = np.concatenate([scores] * 400)
     np.testing.assert_array_equal(threaded(many)[-50:], answer)
     tags = [b"%d" % i for i in range(50)]
-    tagged = veil(scores, tags)
-    np.testing.assert_array_equal(veil(scores[::-1], tags[::-1])[::-1], tagged)
+    tagged = KeyedVeil(veil)(scores, tags)
+    np.testing.assert_array_equal(KeyedVeil(veil)(scores[::-1], tags[::-1])[::-1], tagged)
     assert (tagged != answer).any()
-    np.testing.assert_array_equal(veil.answers(scores, veil.outcomes(scores, tags)), tagged)
+    np.testing.assert_array_equal(KeyedVeil(veil).answers(scores, KeyedVeil(veil).outcomes(scores, tags)), tagged)
     other = Veil(1.0, shape=shape, secret=SECRET, model="another")
     assert (other(scores) != answer).any()
 
@@ -493,12 +494,11 @@ def test_the_order_that_pairs_came_in_tells_nothing() -> None:
         assert [label for label, _ in veil.pairs([rows])[0]] == ["a", "b", "c", "d"]
 
 
-def test_pairs_with_tags_and_keep_and_many_labels() -> None:
+def test_pairs_with_a_secret_and_keep_and_many_labels() -> None:
     rows = [[("a", 0.5), ("b", 0.3), ("c", 0.1)], [("a", 0.2), ("z", 0.6)], [("q", 0.5), ("b", 0.3), ("c", 0.1)]]
     veil = Veil(1.0, shape=TopK(50), keep=2, secret=SECRET)
-    tags = [b"1", b"2", b"3"]
-    answer = veil.pairs(rows, tags)
-    assert answer == [veil.pairs([row], [tag])[0] for row, tag in zip(rows, tags, strict=True)]
+    answer = veil.pairs(rows)
+    assert answer == [veil.pairs([row])[0] for row in rows]
     assert [[label for label, _ in row[:2]] for row in answer] == [["a", "b"], ["z", "a"], ["q", "b"]]
     many = Veil(1.0, shape=ManyLabels(0.4)).pairs(rows)
     assert [{label for label, score in row if score >= 0.4} for row in many] == [{"a"}, {"z"}, {"q"}]
@@ -534,7 +534,8 @@ def test_pairs_have_one_threshold() -> None:
 def test_columns_and_pairs_are_each_others_way_back() -> None:
     labels, scores = as_columns([[("b", 0.6), ("a", 0.1)], [("c", 0.2), ("a", 0.3)]])
     assert labels == [["a", "b"], ["a", "c"]]
-    assert as_pairs(labels, scores) == [[("b", 0.6), ("a", 0.1)], [("a", 0.3), ("c", 0.2)]]
+    pairs = [list(zip(*row, strict=True)) for row in zip(labels, scores, strict=True)]
+    assert veiled_pairs(lambda rows: rows, pairs) == [[("b", 0.6), ("a", 0.1)], [("a", 0.3), ("c", 0.2)]]
 
 
 # Bad input
@@ -570,7 +571,7 @@ def test_what_is_not_of_the_shape_is_refused_by_its_place(shape: Shape, scores: 
         with pytest.raises(ValueError, match=message):
             Veil(1.0, shape=shape, secret=secret)(scores)
     with pytest.raises(ValueError, match=message):
-        Veil(1.0, shape=shape, secret=SECRET).outcomes(scores, [b""] * scores.reshape(-1).shape[0])
+        KeyedVeil(Veil(1.0, shape=shape, secret=SECRET)).outcomes(scores, [b""] * scores.reshape(-1).shape[0])
 
 
 def test_a_bad_place_far_into_a_batch_is_named(path: str) -> None:

@@ -11,6 +11,7 @@ from scoreveil.cli import main
 from scoreveil.fitting import cost as costs
 from scoreveil.fitting.cost import cost
 from scoreveil.fitting.records import read_sides
+from scoreveil.keyed import KeyedVeil
 from scoreveil.mechanisms.per_label import PerLabel
 from scoreveil.shapes import ManyLabels, MoreAxes, OneColumn, TopK
 
@@ -77,8 +78,8 @@ def test_a_loaded_veil_and_its_outcomes_give_the_same_answers_to_the_byte(many, 
     secret, tags = b"s" * 32, [bytes([i]) for i in range(50)]
     loaded, kept = Veil.load(tmp_path / "veil.json", secret=secret), veil.with_secret(secret)
     assert loaded(scores).tobytes() == kept(scores).tobytes()
-    drawn = loaded.outcomes(scores[:50], tags)
-    assert loaded.answers(scores[:50], drawn).tobytes() == kept(scores[:50], tags).tobytes()
+    drawn = KeyedVeil(loaded).outcomes(scores[:50], tags)
+    assert KeyedVeil(loaded).answers(scores[:50], drawn).tobytes() == KeyedVeil(kept)(scores[:50], tags).tobytes()
     assert loaded.guarantee == veil.guarantee
 
 

@@ -19,6 +19,7 @@ from hypothesis.extra.numpy import arrays
 from scipy import stats
 
 from scoreveil import Veil, blocks, fit
+from scoreveil.keyed import KeyedVeil
 from scoreveil.mechanisms import loading
 from scoreveil.mechanisms.isotonic import Isotonic
 from scoreveil.mechanisms.messages import messages as messages_of
@@ -441,16 +442,16 @@ def test_outcomes_stand_for_answers(name: str, dtype: str) -> None:
     """What a ledger keeps of an answer gives it back, and another label with the same confidence."""
     veil, rows = sticky(name), np.random.default_rng(3).dirichlet(np.ones(4), 200).astype(dtype)
     tags = [bytes([i]) for i in range(200)]
-    outcomes = veil.outcomes(rows, tags)
+    outcomes = KeyedVeil(veil).outcomes(rows, tags)
     assert outcomes.shape == (200, veil.mechanism.draws(4))
-    np.testing.assert_array_equal(veil.answers(rows, outcomes), veil(rows, tags))
-    turned = veil.answers(np.ascontiguousarray(rows[:, ::-1]), outcomes)
+    np.testing.assert_array_equal(KeyedVeil(veil).answers(rows, outcomes), KeyedVeil(veil)(rows, tags))
+    turned = KeyedVeil(veil).answers(np.ascontiguousarray(rows[:, ::-1]), outcomes)
     np.testing.assert_array_equal(turned.argmax(axis=1), rows[:, ::-1].argmax(axis=1))
 
 
 def test_published_answers_have_no_outcomes() -> None:
     with pytest.raises(ValueError, match="cannot be kept as whole numbers"):
-        Veil(1.0, "published", secret=b"0123456789abcdef").outcomes(np.full((1, 4), 0.25), [b"a"])
+        KeyedVeil(Veil(1.0, "published", secret=b"0123456789abcdef")).outcomes(np.full((1, 4), 0.25), [b"a"])
 
 
 def fitted(epsilon: float | None, classes: int, **options: Any) -> Veil:
@@ -469,9 +470,9 @@ def fitted(epsilon: float | None, classes: int, **options: Any) -> Veil:
 def test_outcomes_of_a_fitted_table_stand_for_answers(options: dict[str, Any]) -> None:
     veil, rows = fitted(2.0, **options).with_secret(SECRET), sample(300, options["classes"], "float32")
     tags = [str(i).encode() for i in range(300)]
-    answers = veil(rows, tags)
-    np.testing.assert_array_equal(veil.answers(rows, veil.outcomes(rows, tags)), answers)
-    assert (answers != veil.with_secret(OTHER_SECRET)(rows, tags)).any()
+    answers = KeyedVeil(veil)(rows, tags)
+    np.testing.assert_array_equal(KeyedVeil(veil).answers(rows, KeyedVeil(veil).outcomes(rows, tags)), answers)
+    assert (answers != KeyedVeil(veil.with_secret(OTHER_SECRET))(rows, tags)).any()
 
 
 @pytest.mark.parametrize("options", [{"classes": 2}, {"classes": 5}, {"classes": 3, "shape": ManyLabels()}])
@@ -482,4 +483,4 @@ def test_a_fitted_veil_without_epsilon_answers_alike_with_any_secret_or_none(opt
     for secret in (SECRET, OTHER_SECRET):
         keyed = veil.with_secret(secret)
         assert keyed(rows).tobytes() == answers.tobytes()
-        assert keyed(rows, [str(i).encode() for i in range(300)]).tobytes() == answers.tobytes()
+        assert KeyedVeil(keyed)(rows, [str(i).encode() for i in range(300)]).tobytes() == answers.tobytes()

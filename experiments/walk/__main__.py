@@ -37,6 +37,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from scoreveil import Veil, atomic
+from scoreveil.keyed import KeyedVeil
 from scoreveil.ledger.index import Index, hashed
 from scoreveil.ledger.log import Body
 from scoreveil.ledger.releases import SETTINGS, Questions
@@ -82,10 +83,14 @@ class Memory:
     """What a gateway with `memory.answers = 1` does with questions: answers, and which of them were drawn anew."""
 
     def __init__(self, veil: Veil, typical: Array | None = None) -> None:
-        self.veil, self.near, self.index = veil, Neighbourhoods(SECRET, b"m/1", typical), Index(10 * QUESTIONS)
+        self.keyed, self.near, self.index = (
+            KeyedVeil(veil),
+            Neighbourhoods(SECRET, b"m/1", typical),
+            Index(10 * QUESTIONS),
+        )
 
     def __call__(self, x: Array, scores: Array) -> tuple[Array, Array]:
-        drawn = self.veil.outcomes(scores, self.veil.score_tags(scores))[:, 0].astype("<u2")
+        drawn = self.keyed.outcomes(scores, self.keyed.score_tags(scores))[:, 0].astype("<u2")
         marks = self.near(len(x), [x])
         body = self.index.answer(Questions("m", bytes(SETTINGS), marks, drawn.tobytes(), 1), hashed("m", marks))
         assert isinstance(body, Body)
@@ -212,7 +217,7 @@ def measured(name: str, epsilon: float, records: int = RECORDS) -> dict[str, Any
     data, k, kind = CASES[name]
     model, inside, labels, outside = trained(data, k, kind)
     veil = Veil(epsilon, secret=SECRET, model="m")
-    attacker, rng = Attacker(veil._used, k), np.random.default_rng(1)  # type: ignore[arg-type]
+    attacker, rng = Attacker(veil.drawn_by, k), np.random.default_rng(1)  # type: ignore[arg-type]
     seen: dict[str, list[float]] = {}
     raws, borders, walks = [], [], []
     for line, away, far in lines(model, inside, labels, records, rng):

@@ -30,9 +30,9 @@ def open_session(
     if threads is not None:
         options.intra_op_num_threads = threads
     source = model if isinstance(model, bytes) else str(model)
-    found = onnxruntime.get_available_providers() if providers is None else list(providers)
+    chosen = onnxruntime.get_available_providers() if providers is None else list(providers)
     try:
-        return onnxruntime.InferenceSession(source, options, providers=found)
+        return onnxruntime.InferenceSession(source, options, providers=chosen)
     except Exception as error:  # of classes that onnxruntime does not export
         shown = "these bytes" if isinstance(model, bytes) else str(model)
         raise ValueError(f"ONNX Runtime cannot open {shown} ({type(error).__name__}).") from error

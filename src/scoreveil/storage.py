@@ -6,7 +6,7 @@ import json
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,8 +15,6 @@ from scoreveil.mechanisms.guarantee import BrokenPromise, Malformed
 from scoreveil.mechanisms.mechanism import Mechanism, named
 from scoreveil.shapes import VECTORS, Shape
 from scoreveil.smoothing import Smoothing
-
-Saved = tuple[Mechanism, str, Shape, Smoothing | None]
 
 FORMAT = 4
 # what parsing a file that is damaged, or not a veil, may raise
@@ -27,17 +25,49 @@ DAMAGED = (
 LARGEST, MOST_EXPANDED = 1 << 28, 200  # bytes that tables take; more only where the file is large itself
 
 
-def save(
-    mechanism: Mechanism, model: str, path: Path, shape: Shape = VECTORS, smoothing: Smoothing | None = None
-) -> None:
-    """Write a mechanism, the name of its model, its shape and smoothing to .npz, or to .json where it has no arrays."""
-    arrays = mechanism.arrays()
-    about = {"format": FORMAT, "mechanism": mechanism.name, "model": model, **mechanism.settings()}
-    if served := shape.settings():
-        about["served"] = served
-    if smoothing is not None:
-        about["smoothing"] = smoothing.settings()
-    text = _text({**about, "tables": sorted(arrays), "sha256": _checksum(mechanism, model, shape, smoothing)})
+class Stored(NamedTuple):
+    """A veil as a file has it: without secret, threads or generator."""
+
+    mechanism: Mechanism
+    model: str = ""
+    shape: Shape = VECTORS
+    smoothing: Smoothing | None = None
+
+    def settings(self) -> dict[str, Any]:
+        """All but the arrays, as plain values."""
+        settings = {"mechanism": self.mechanism.name, "model": self.model, **self.mechanism.settings()}
+        if served := self.shape.settings():
+            settings["served"] = served
+        if self.smoothing is not None:
+            settings["smoothing"] = self.smoothing.settings()
+        return settings
+
+    def fingerprint(self) -> bytes:
+        """What tells one veil from another: keyed draws of another ε, reference, model or shape are independent."""
+        return json.dumps(self.settings(), sort_keys=True).encode() + digest(self.mechanism)
+
+    def summary(self) -> dict[str, Any]:
+        """What a manifest says of it: as `settings`, in few words, and its arrays by their hash."""
+        tables = digest(self.mechanism)
+        return {
+            "mechanism": self.mechanism.name,
+            "model": self.model,
+            "tables": hashlib.sha256(tables).hexdigest() if tables else None,
+            **self.shape.settings(),
+            **({"copies": self.smoothing.copies, "scale": self.smoothing.scale} if self.smoothing else {}),
+            **self.mechanism.summary(),
+        }
+
+    def checksum(self) -> str:
+        """Against files that were changed by mistake; whoever changes one on purpose can write another."""
+        return hashlib.sha256(self.fingerprint()).hexdigest()
+
+
+def save(stored: Stored, path: Path) -> None:
+    """Write a veil to .npz, or to .json where its mechanism has no arrays."""
+    arrays = stored.mechanism.arrays()
+    settings = {"format": FORMAT, **stored.settings(), "tables": sorted(arrays), "sha256": stored.checksum()}
+    text = _text(settings)
     if path.suffix == ".json":
         if arrays:
             raise ValueError(f"This veil has tables, which .json cannot hold; save it as {path.stem}.npz.")
@@ -49,23 +79,26 @@ def save(
         raise ValueError(f"This veil is saved as {path.stem}.{'npz' if arrays else 'json'}, got {path.name}.")
 
 
-def _text(about: dict[str, Any]) -> str:
+def _text(settings: dict[str, Any]) -> str:
     """JSON with a line for each setting: lists of numbers stay on one line, so that a person can read them."""
     lines = []
-    for name, value in about.items():
+    for name, value in settings.items():
         if isinstance(value, list) and value and isinstance(value[0], (dict, list)):
-            inner = ",\n    ".join(json.dumps(each, ensure_ascii=False) for each in value)
-            lines.append(f"{json.dumps(name)}: [\n    {inner}\n  ]")
+            value_text = "[\n    " + ",\n    ".join(map(_in_line, value)) + "\n  ]"
         elif isinstance(value, dict):
-            inner = ",\n    ".join(f"{json.dumps(k)}: {json.dumps(v, ensure_ascii=False)}" for k, v in value.items())
-            lines.append(f"{json.dumps(name)}: {{\n    {inner}\n  }}")
+            value_text = "{\n    " + ",\n    ".join(f"{_in_line(k)}: {_in_line(v)}" for k, v in value.items()) + "\n  }"
         else:
-            lines.append(f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}")
+            value_text = _in_line(value)
+        lines.append(f"{_in_line(name)}: {value_text}")
     return "{\n  " + ",\n  ".join(lines) + "\n}"
 
 
-def load(path: Path) -> Saved:
-    """The mechanism, the model's name, the shape and the smoothing that `save` wrote.
+def _in_line(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def load(path: Path) -> Stored:
+    """What `save` wrote.
 
     Raises:
         ValueError: The file is damaged, or was not written by `save`.
@@ -82,7 +115,7 @@ def load(path: Path) -> Saved:
         raise ValueError(f"{path.name} is damaged, or was not written by Veil.save.{reason}") from error
 
 
-def _parsed(content: bytes, is_npz: bool) -> Saved:
+def _parsed(content: bytes, is_npz: bool) -> Stored:
     if is_npz:
         with np.load(io.BytesIO(content), allow_pickle=False) as saved:
             check_expanded(saved.zip, len(content))
@@ -90,27 +123,28 @@ def _parsed(content: bytes, is_npz: bool) -> Saved:
         text = str(arrays.pop("veil")[()])
     else:
         text, arrays = content.decode(), {}
-    about = json.loads(text, object_pairs_hook=_unique)
-    checksum = about.pop("sha256")
-    if about.pop("format") != FORMAT or sorted(arrays) != about.pop("tables"):
+    settings = json.loads(text, object_pairs_hook=_unique)
+    checksum = settings.pop("sha256")
+    if settings.pop("format") != FORMAT or sorted(arrays) != settings.pop("tables"):
         raise Malformed("Its format is another version's, or tables are missing.")
-    kind, model = named(about.pop("mechanism")), str(about.pop("model"))
-    shape = shapes.restored(about.pop("served")) if "served" in about else VECTORS
-    smoothed = about.pop("smoothing", None)
+    kind, model = named(settings.pop("mechanism")), str(settings.pop("model"))
+    shape = shapes.restored(settings.pop("served")) if "served" in settings else VECTORS
+    smoothed = settings.pop("smoothing", None)
     smoothing = None if smoothed is None else Smoothing.restored(smoothed)
     if smoothing is not None and smoothing.settings() != smoothed:
         raise Malformed("Its smoothing has other settings than a saved one.")
-    mechanism = kind.restored(about, arrays)
-    if about != json.loads(json.dumps(mechanism.settings())):
+    mechanism = kind.restored(settings, arrays)
+    if settings != json.loads(json.dumps(mechanism.settings())):
         raise Malformed("It has other settings than a saved veil.")
-    if checksum != _checksum(mechanism, model, shape, smoothing):
+    stored = Stored(mechanism, model, shape, smoothing)
+    if checksum != stored.checksum():
         raise Malformed("It was changed after it was written.")
-    return mechanism, model, shape, smoothing
+    return stored
 
 
 def check_expanded(file: zipfile.ZipFile, size: int) -> None:
     """Refuse a file of a few megabytes that expands to gigabytes."""
-    if sum(each.file_size for each in file.infolist()) > max(LARGEST, MOST_EXPANDED * size):
+    if sum(member.file_size for member in file.infolist()) > max(LARGEST, MOST_EXPANDED * size):
         raise Malformed("Its tables are too large.")
 
 
@@ -120,21 +154,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(settings) < len(pairs):
         raise Malformed("It has a setting twice.")
     return settings
-
-
-def _checksum(mechanism: Mechanism, model: str, shape: Shape, smoothing: Smoothing | None) -> str:
-    """Against files that were changed by mistake; whoever changes one on purpose can write another."""
-    return hashlib.sha256(fingerprint(mechanism, model, shape, smoothing)).hexdigest()
-
-
-def fingerprint(mechanism: Mechanism, model: str, shape: Shape = VECTORS, smoothing: Smoothing | None = None) -> bytes:
-    """What tells one veil from another: keyed draws of another ε, reference, model or shape must be independent."""
-    about = {"mechanism": mechanism.name, "model": model, **mechanism.settings()}
-    if served := shape.settings():
-        about["served"] = served
-    if smoothing is not None:
-        about["smoothing"] = smoothing.settings()
-    return json.dumps(about, sort_keys=True).encode() + digest(mechanism)
 
 
 def digest(mechanism: Mechanism) -> bytes:

@@ -37,8 +37,8 @@ def convert(data: Any, kind: type[T], place: str = "", hook: Callable[[type, Any
 
 
 def _misfit(said: str, kind: Any, place: str) -> Misfit:
-    found = PLACE.search(said)
-    words, path = (said[: found.start()], found[1]) if found else (said, "")
+    match = PLACE.search(said)
+    words, path = (said[: match.start()], match[1]) if match else (said, "")
     unknown = words.startswith("Object contains unknown field")
     if unknown:
         name = words.split("`")[1][:LONGEST_NAME]
@@ -56,14 +56,14 @@ def _misfit(said: str, kind: Any, place: str) -> Misfit:
 @lru_cache(maxsize=256)  # a path has indices in it, which clients choose
 def _type_at(kind: Any, path: str) -> Any:
     """What msgspec knows of the type at a path such as `.inputs[0].datatype`."""
-    found: Any = inspect.type_info(kind)
+    known: Any = inspect.type_info(kind)
     for name in STEP.findall(path):
-        parts = getattr(found, "types", (found,))  # a union has several
+        parts = getattr(known, "types", (known,))  # a union has several
         if name:
             fields = next(part.fields for part in parts if isinstance(part, inspect.StructType))
-            found = next(field.type for field in fields if field.name == name)
+            known = next(field.type for field in fields if field.name == name)
         else:
             inner = (getattr(part, "item_type", getattr(part, "value_type", None)) for part in parts)
-            found = next(part for part in inner if part is not None)
+            known = next(part for part in inner if part is not None)
     named = (inspect.StructType, inspect.LiteralType)
-    return next((part for part in getattr(found, "types", ()) if isinstance(part, named)), found)
+    return next((part for part in getattr(known, "types", ()) if isinstance(part, named)), known)

@@ -13,7 +13,7 @@ scores.
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,21 +22,24 @@ from numpy.typing import NDArray
 
 from scoreveil import atomic
 from scoreveil.files.arrays import NpyFile, NpzFile
-from scoreveil.files.cleaning import Cleaning, cleaned, shape_of
+from scoreveil.files.cleaning import Cleaning, OnBadRow, cleaned, refuse_leaks, shape_of
 from scoreveil.files.compression import CODECS, suffixes
 from scoreveil.files.json_lines import JsonLinesFile
 from scoreveil.files.output import behind, checked_target, refuse_existing
 from scoreveil.files.parquet import ParquetFile
-from scoreveil.files.score_file import BadRows, Faults, Rows, ScoreFile, Write, listed, unreadable
+from scoreveil.files.score_file import BadRows, Faults, Rows, ScoreFile, Write, unreadable
 from scoreveil.files.text import CsvFile
 from scoreveil.mechanisms import loading
 from scoreveil.mechanisms.scores import NEGATIVE, NO_SUM
+from scoreveil.tables import listed
 from scoreveil.veil import Veil
 
 __all__ = [
     "FORMATS",
     "BadRows",
     "Cleaning",
+    "OnBadRow",
+    "Progress",
     "Protected",
     "open_scores",
     "protect",
@@ -109,57 +112,68 @@ def protect(
     rows, bad, left_out = 0, list[tuple[int, str]](), set[int]()
     with open_scores(source, columns) as scores:
         target = checked_target(source, Path(target), force)
-        shape = shape_of(scores, veil.shape)
-        if shape.is_column:
-            veil = veil.with_shape(shape)
-            scores.as_column()
-        if scores.classes is not None:
-            _check_fit(veil, scores, source.name, columns is None)
-        cleaning.check(scores, source.name, shape)
-        if source.stat().st_size >= LONG_JOB:
-            loading.wait()
-        mode, place = source.stat().st_mode & 0o666, target  # no more readable than the input
-        dropped = cleaning.dropped(scores)
-        with (
-            atomic.replacing(place, mode, check=lambda: refuse_existing(place, force)) as file,
-            scores.writer(file, dropped) as write,
-            _put(write, one_core) as put,
-        ):
-            for part in cleaned(scores, source.name, cleaning, columns is None, bad, shape):
-                cleaning.check_part(scores, source.name, part)
+        veil = _fitting_veil(veil, scores, source.name, columns is None)
+        dropped, passing = cleaning.dropped(scores), cleaning.passing(scores)
+        with _output(scores, source, target, force, dropped, one_core) as put:
+            for part in cleaned(scores, source.name, cleaning, columns is None, bad, veil.shape):
+                refuse_leaks(scores, source.name, part, passing)
                 put(part.batch.rest, part.answers(veil(part.scores)))
                 rows += len(part.batch.scores)
                 left_out |= part.left_out
                 if progress is not None:
                     progress(part.batch.done)
-    untouched = tuple(name for name in scores.untouched if name not in dropped)
-    releases = 1 if not scores.classes else shape.releases((1, *scores.places, scores.classes))
-    return Protected(
-        rows=rows,
-        classes=scores.classes,
-        columns=tuple(scores.columns),
-        untouched=untouched,
-        dropped=tuple(dropped),
-        bad=bad,
-        releases=releases,
-        left_behind=tuple(scores.left_behind),
-        left_out=frozenset(left_out),
-    )
+        return Protected(
+            rows=rows,
+            classes=scores.classes,
+            columns=tuple(scores.columns),
+            untouched=tuple(name for name in scores.untouched if name not in dropped),
+            dropped=tuple(dropped),
+            bad=bad,
+            releases=shape_of(scores, veil.shape).releases((1, *scores.places, scores.classes))
+            if scores.classes
+            else 1,
+            left_behind=tuple(scores.left_behind),
+            left_out=frozenset(left_out),
+        )
 
 
-def _check_fit(veil: Veil, scores: ScoreFile, name: str, guessed: bool) -> None:
-    """Refuse a veil that does not take so many columns."""
-    assert scores.classes is not None
+def _fitting_veil(veil: Veil, scores: ScoreFile, name: str, guessed: bool) -> Veil:
+    """The veil with the shape that the file has; ValueError where it does not take so many columns."""
+    shape = shape_of(scores, veil.shape)
+    if shape.is_column:
+        veil = veil.with_shape(shape)
+        scores.as_column()
+    if scores.classes is None:
+        return veil
     layout = 1, *scores.places, scores.classes
     try:
         veil(veil.shape.of(len(layout)).even(layout))
     except ValueError as error:
         hint = f" Taken as scores in {name}: {listed(scores.columns)}; --columns names others."
         raise ValueError(f"{error}{hint if guessed and scores.columns else ''}") from None
+    return veil
 
 
-def _put(write: Write, one_core: bool) -> AbstractContextManager[Write]:
-    return nullcontext(write) if one_core else behind(write)
+def _releases(scores: ScoreFile, veil: Veil) -> int:
+    """How many each row holds."""
+    layout = 1, *scores.places, scores.classes or 1
+    return veil.shape.of(len(layout)).releases(layout) if scores.classes else 1
+
+
+@contextmanager
+def _output(
+    scores: ScoreFile, source: Path, target: Path, force: bool, dropped: list[str], one_core: bool
+) -> Iterator[Write]:
+    """Where the veiled scores go: complete at the end of the block, and no more readable than the input."""
+    size, mode = source.stat().st_size, source.stat().st_mode & 0o666
+    if size >= LONG_JOB:
+        loading.wait()
+    with (
+        atomic.replacing(target, mode, check=lambda: refuse_existing(target, force)) as file,
+        scores.writer(file, dropped) as write,
+        nullcontext(write) if one_core else behind(write) as put,
+    ):
+        yield put
 
 
 def open_scores(path: Path, columns: str | None = None) -> ScoreFile:
@@ -193,9 +207,7 @@ def sample(
                 tickets.append(rng.random(len(part.vectors)))
                 lowest = np.sort(np.argsort(np.concatenate(tickets))[:most])
                 kept, tickets = [np.concatenate(kept)[lowest]], [np.concatenate(tickets)[lowest]]
-    if not total:
-        raise ValueError(f"{path.name} has no rows; at least one row of scores is needed.")
-    return np.concatenate(kept), total
+    return _together(kept, path), total
 
 
 def read(path: AnyPath, columns: str | None = None) -> tuple[Rows, list[str]]:
@@ -211,9 +223,13 @@ def read(path: AnyPath, columns: str | None = None) -> tuple[Rows, list[str]]:
         except BadRows as error:
             raise ValueError("\n".join([str(error), *_ways_out(error, scores)])) from None
         names = list(scores.columns) if scores.classes != 1 else []  # one column names no class
-    if not rows:
+    return _together(rows, path), names
+
+
+def _together(parts: list[Rows], path: Path) -> Rows:
+    if not sum(map(len, parts)):
         raise ValueError(f"{path.name} has no rows; at least one row of scores is needed.")
-    return np.concatenate(rows), names
+    return np.concatenate(parts)
 
 
 def _ways_out(error: BadRows, scores: ScoreFile) -> Iterator[str]:
@@ -248,9 +264,7 @@ def read_columns(path: AnyPath, columns: str | None = None) -> tuple[Rows, list[
             parts.append(batch.scores)
             first_row += len(batch.scores)
         names = list(scores.columns) if suffixes(path)[0] in TABLES else []
-    if not parts:
-        raise ValueError(f"{path.name} has no rows; at least one row of scores is needed.")
-    rows = np.concatenate(parts)
+    rows = _together(parts, path)
     return rows[0] if scores.is_flat else rows, names
 
 

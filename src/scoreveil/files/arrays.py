@@ -22,12 +22,12 @@ from scoreveil.files.score_file import (
     ScoreFile,
     Write,
     batch_rows,
-    listed,
     selected,
     unreadable,
 )
 from scoreveil.mechanisms.scores import check_layout
-from scoreveil.raw_columns import ENTRIES, entry_name
+from scoreveil.tables import listed
+from scoreveil.tables.raw_columns import ENTRIES, OtherColumn, entry_name
 
 # what zipfile and numpy raise for a file that is damaged, or none of theirs
 DAMAGED = (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError, ValueError)
@@ -60,13 +60,19 @@ class Header:
             raise ValueError(SHORT.format(name=name))
 
 
-def read_header(stream: IO[bytes], name: str) -> Header:
+@contextmanager
+def _damage_told(name: str) -> Iterator[None]:
     try:
+        yield
+    except DAMAGED as error:
+        raise unreadable(name, error) from None
+
+
+def read_header(stream: IO[bytes], name: str) -> Header:
+    with _damage_told(name):
         version = npy.read_magic(stream)
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         return Header(*read(stream))
-    except DAMAGED as error:
-        raise unreadable(name, error) from None
 
 
 def read_blocks(stream: IO[bytes], header: Header, name: str, is_column: bool = False) -> Iterator[Batch]:
@@ -85,10 +91,8 @@ def read_blocks(stream: IO[bytes], header: Header, name: str, is_column: bool = 
 
 
 def _read(stream: IO[bytes], count: int, name: str) -> bytes:
-    try:
+    with _damage_told(name):
         data = stream.read(count)
-    except DAMAGED as error:
-        raise unreadable(name, error) from None
     if len(data) < count:
         raise ValueError(SHORT.format(name=name))
     return data
@@ -108,8 +112,20 @@ def start_array(stream: IO[bytes], header: Header) -> Write:
 class ArrayFile(ScoreFile):
     """What both are: rows that are known by their place alone."""
 
+    _name: str
     _header: Header
     _is_column = False
+
+    def _open(self, header: Header, size: int, stack: ExitStack) -> None:
+        """Take an array of so many bytes for the scores; the stack holds what is open."""
+        header.check()
+        header.check_size(size, self._name)
+        self._header, self._opened = header, stack.pop_all()
+        self.classes, self.places = header.shape[-1], header.shape[1:-1]
+        self.is_flat = len(header.shape) == 1
+
+    def close(self) -> None:
+        self._opened.close()
 
     def as_column(self) -> None:
         if len(self._header.shape) == 1:
@@ -128,13 +144,9 @@ class NpyFile(ArrayFile):
         self._name = path.name
         with ExitStack() as stack:
             self._file = stack.enter_context(path.open("rb"))
-            self._header = read_header(self._file, path.name)
+            header = read_header(self._file, path.name)
             self._body = self._file.tell()
-            self._header.check()
-            self._header.check_size(path.stat().st_size - self._body, path.name)
-            self._opened = stack.pop_all()
-        self.classes, self.places = self._header.shape[-1], self._header.shape[1:-1]
-        self.is_flat = len(self._header.shape) == 1
+            self._open(header, path.stat().st_size - self._body, stack)
 
     def batches(self) -> Iterator[Batch]:
         self._file.seek(self._body)
@@ -144,9 +156,6 @@ class NpyFile(ArrayFile):
     def writer(self, file: IO[bytes], dropped: Sequence[str] = ()) -> Iterator[Write]:
         yield start_array(file, self._header)
 
-    def close(self) -> None:
-        self._opened.close()
-
 
 class NpzFile(ArrayFile):
     """One array among others, which are copied as they are."""
@@ -154,34 +163,23 @@ class NpzFile(ArrayFile):
     def __init__(self, path: Path, columns: str | None) -> None:
         self._name = path.name
         with ExitStack() as stack:
-            self._zip = stack.enter_context(self._open_zip(path))
+            with _damage_told(path.name):
+                self._zip = stack.enter_context(zipfile.ZipFile(path))
             members = self._zip.infolist()
             names = [member.filename.removesuffix(".npy") for member in members]
             headers = [self._member_header(member) for member in members]
             index = _chosen_array(names, headers, columns)
-            headers[index].check()
-            headers[index].check_size(members[index].file_size, path.name)
-            self._opened = stack.pop_all()
-        self._header, self._member = headers[index], members[index]
+            self._open(headers[index], members[index].file_size, stack)
+        self._member = members[index]
         self._others = {name: header for i, (name, header) in enumerate(zip(names, headers, strict=True)) if i != index}
         self._before, self._after = members[:index], members[index + 1 :]
         self._beside: dict[str, IO[bytes]] = {}  # other arrays, read as far as the scores are
-        self.classes, self.places = self._header.shape[-1], self._header.shape[1:-1]
-        self.is_flat = len(self._header.shape) == 1
         self.columns = [names[index]]
         self.untouched = names[:index] + names[index + 1 :]
 
-    def _open_zip(self, path: Path) -> zipfile.ZipFile:
-        try:
-            return zipfile.ZipFile(path)
-        except DAMAGED as error:
-            raise unreadable(path.name, error) from None
-
     def _open_member(self, member: zipfile.ZipInfo) -> IO[bytes]:
-        try:
+        with _damage_told(self._name):
             return self._zip.open(member)
-        except DAMAGED as error:
-            raise unreadable(self._name, error) from None
 
     def _member_header(self, member: zipfile.ZipInfo) -> Header:
         with self._open_member(member) as stream:
@@ -191,9 +189,9 @@ class NpzFile(ArrayFile):
         with self._open_member(self._member) as stream:
             yield from read_blocks(stream, read_header(stream, self._name), self._name, self._is_column)
 
-    def other_numbers(self, batch: Batch, names: Collection[str]) -> list[tuple[str, str, Floats]]:
+    def other_numbers(self, batch: Batch, names: Collection[str]) -> list[OtherColumn]:
         """Arrays of numbers with a row for each of these; of wider ones the first columns stand for all."""
-        found = []
+        numbers: list[OtherColumn] = []
         for member in (*self._before, *self._after):
             name = member.filename.removesuffix(".npy")
             header = self._others[name]
@@ -202,8 +200,8 @@ class NpzFile(ArrayFile):
                 if batch.rest == 0:
                     self._restart(name, member)
                 columns = self._first_columns(name, header, len(batch.scores))
-                found += [(name, entry_name(name, i), column) for i, column in enumerate(columns)]
-        return found
+                numbers += [(name, entry_name(name, i), column) for i, column in enumerate(columns)]
+        return numbers
 
     def _restart(self, name: str, member: zipfile.ZipInfo) -> None:
         if name in self._beside:
@@ -233,16 +231,13 @@ class NpzFile(ArrayFile):
         for member in members:
             if member.filename.removesuffix(".npy") in dropped:
                 continue
-            with self._open_member(member) as stream, _new_member(out, member) as copy:
-                try:
-                    shutil.copyfileobj(stream, copy, BATCH_BYTES)
-                except DAMAGED as error:
-                    raise unreadable(self._name, error) from None
+            with self._open_member(member) as stream, _new_member(out, member) as copy, _damage_told(self._name):
+                shutil.copyfileobj(stream, copy, BATCH_BYTES)
 
     def close(self) -> None:
         for stream in self._beside.values():
             stream.close()
-        self._opened.close()
+        super().close()
 
 
 def _chosen_array(names: list[str], headers: list[Header], columns: str | None) -> int:

@@ -12,22 +12,12 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from scoreveil.files.score_file import (
-    COUNTED,
-    SUGGESTED,
-    BadRows,
-    Batch,
-    Faults,
-    Rows,
-    ScoreFile,
-    listed,
-    selected,
-    suggested,
-)
+from scoreveil.files.score_file import COUNTED, BadRows, Batch, Faults, Rows, ScoreFile, selected
 from scoreveil.mechanisms.ordering import rank
 from scoreveil.mechanisms.scores import BadRow
-from scoreveil.raw_columns import is_descending, looking_raw, looking_raw_anywhere, warn_of_order, would_stay
-from scoreveil.shapes import VECTORS, OneColumn, Shape, scaled
+from scoreveil.shapes import VECTORS, OneColumn, Shape, is_descending, scaled
+from scoreveil.tables import listed
+from scoreveil.tables.raw_columns import looking_raw, warn_of_order, would_stay
 
 OnBadRow = Literal["refuse", "skip", "label-only"]
 
@@ -60,38 +50,7 @@ class Cleaning:
         """The columns that are left out."""
         return _named(file, self.drop, "--drop")
 
-    def check(self, file: ScoreFile, name: str, shape: Shape = VECTORS) -> None:
-        """Raise ValueError where a column looks like a raw score, and nobody said what is to become of it.
-
-        The columns of a list may tell how it was ordered; that is refused, too.
-        """
-        batch = next(iter(file.batches()), None)
-        if batch is None:
-            return
-        if not file.is_pairs:
-            shape.check_columns(batch.scores)
-        passing = self._passing(file)
-        ranked = [column for column in _tells_ranks(file, batch) if column in passing]
-        if ranked:
-            names = ",".join(ranked)
-            raise ValueError(
-                f"{listed(ranked)} in {name}: these lists stand in the order of the scores, and tell their ranks. "
-                f'Write [{{"label": …, "score": …}}, …] for --shape top_k, or leave them out: --drop {names!r}.'
-            )
-        raw = looking_raw(batch.scores, file.other_numbers(batch, passing))
-        if raw:
-            raise ValueError(_refused(raw, name))
-        if not file.is_pairs:
-            warn_of_order(batch.scores, file.columns, bool(passing))
-
-    def check_part(self, file: ScoreFile, name: str, part: "Cleaned") -> None:
-        """Raise ValueError where a column that passes turns out to look like a raw score, in rows after the first."""
-        passing = self._passing(file)
-        raw = looking_raw_anywhere(part.batch.scores, file.other_numbers(part.batch, passing)) if passing else {}
-        if raw:
-            raise ValueError(_refused(list(raw), name, f" from row {part.row(min(raw.values()))} on"))
-
-    def _passing(self, file: ScoreFile) -> list[str]:
+    def passing(self, file: ScoreFile) -> list[str]:
         """The columns besides the scores of which nobody said what is to become."""
         decided = {*self.dropped(file), *_named(file, self.allow, "--pass")}
         return [column for column in file.untouched if column not in decided]
@@ -130,6 +89,32 @@ class Cleaned:
         return veiled if self.unit == 1 else veiled * veiled.dtype.type(self.unit)
 
 
+def refuse_leaks(file: ScoreFile, name: str, part: Cleaned, passing: list[str]) -> None:
+    """Raise ValueError where columns that pass look like raw scores, or where the order of scores tells their ranks."""
+    scores = part.batch.scores
+    if not part.first_row and len(scores):
+        if not file.is_pairs:
+            part.shape.check_columns(scores)
+        is_ranked = (file.classes or 0) > 2 and is_descending(scores)  # as models list them
+        ranked = [column for column in file.beside(part.batch) if column in passing] if is_ranked else []
+        if ranked:
+            names = ",".join(ranked)
+            raise ValueError(
+                f"{listed(ranked)} in {name}: these lists stand in the order of the scores, and tell their ranks. "
+                f'Write [{{"label": …, "score": …}}, …] for --shape top_k, or leave them out: --drop {names!r}.'
+            )
+    raw = looking_raw(scores, file.other_numbers(part.batch, passing)) if passing else {}
+    if raw:
+        names, first_row = ",".join(raw), part.row(min(raw.values()))
+        stay, them = would_stay(list(raw))
+        raise ValueError(
+            f"{listed(raw)} in {name} {stay}{f' from row {first_row} on' if first_row else ''}. "
+            f"--drop '{names}' leaves {them} out, --pass '{names}' lets {them} through."
+        )
+    if not (part.first_row or file.is_pairs):
+        warn_of_order(scores, file.columns, bool(passing))
+
+
 def shape_of(file: ScoreFile, shape: Shape) -> Shape:
     """How the scores of a file are served: as they are said to be, or as can be seen."""
     if shape.is_plain and file.classes == 1:
@@ -148,44 +133,55 @@ def cleaned(
     shape = shape_of(file, shape)
     if shape.has_places and cleaning.on_bad_row != "refuse":
         raise ValueError(f"--on-bad-row {cleaning.on_bad_row} is for rows of one vector; these have many places.")
-    refuses, first_row, whole, hint, complete = cleaning.on_bad_row == "refuse", 0, 1.0, "", True
-    helps, are_labels = False, shape.is_plain and not file.is_flat
+    first_row, unit, helps, are_labels = 0, 1.0, False, False
     for batch in file.batches():
         if not first_row:
-            whole = _unit(batch.scores, shape)
-            hint = _flat(file) if file.is_flat and shape.is_plain else _hint(file, batch) if guessed else ""
-        scores = _rescaled(batch.scores, whole, shape) if cleaning.rescale else batch.scores
-        found = dict(_faults(shape, scores, file.columns, first_row))
-        found.update({first_row + row: fault for row, fault in batch.unread.items()})
-        bad += sorted(found.items())
-        good = np.setdiff1d(np.arange(len(scores)), np.array([*found], dtype=np.int64) - first_row)
-        if refuses and found and not cleaning.rescale and (are_labels or not helps):
-            some = batch.scores[[row - first_row for row in found][:CHECKED]]
-            mended = len(some) - len(_faults(shape, _rescaled(some, whole, shape), file.columns, 0))
-            helps = helps or mended > 0
-            is_within = bool(((scores >= 0) & (scores <= 1)).all())
-            are_labels = are_labels and is_within and 2 * len(found) >= len(scores) and 2 * mended < len(some)
-        start, first_row = first_row, first_row + len(scores)
-        if not (bad and refuses):
-            left_out = frozenset(found if cleaning.on_bad_row == "skip" else (start + row for row in batch.broken))
-            if left_out:
-                stay = np.setdiff1d(np.arange(len(scores)), np.array([*left_out], dtype=np.int64) - start)
-                batch = Batch(batch.scores[stay], file.taken(batch, stay), batch.done)
-                scores, good = scores[stay], np.searchsorted(stay, good)
-            unit = whole if cleaning.rescale else 1.0
-            yield Cleaned(
-                batch, scores[good] if len(good) < len(scores) else scores, good, unit, shape, start, left_out
-            )
+            unit = _unit(batch.scores, shape)
+        scores = _rescaled(batch.scores, unit, shape) if cleaning.rescale else batch.scores
+        fault_of = dict(_faults(shape, scores, file.columns)) | batch.unread
+        if fault_of and not bad and not cleaning.rescale:
+            helps, are_labels = _likely_causes(file, batch, list(fault_of), unit, shape)
+        bad += [(first_row + row, fault) for row, fault in sorted(fault_of.items())]
+        if not bad or cleaning.on_bad_row != "refuse":
+            yield _part(file, batch, scores, fault_of, cleaning, unit, shape, first_row)
         elif len(bad) > COUNTED:
-            complete = False
             break
-    if bad and refuses:
-        raise BadRows(name, bad, complete, hint, helps, are_labels)
+        first_row += len(scores)
+    if bad and cleaning.on_bad_row == "refuse":
+        hint = _flat(file) if file.is_flat and shape.is_plain else ""
+        if guessed and file.columns:
+            hint = f" Taken as scores: {listed(file.columns)}; --columns names others."
+        raise BadRows(name, bad, len(bad) <= COUNTED, hint, helps, are_labels)
 
 
-def _faults(shape: Shape, scores: Rows, columns: Sequence[str], first_row: int) -> Faults:
+def _part(
+    file: ScoreFile, batch: Batch, scores: Rows, fault_of: dict[int, str], cleaning: Cleaning, unit: float,
+    shape: Shape, first_row: int,
+) -> Cleaned:  # fmt: skip
+    """The rows of a batch that are scores, and what becomes of the others."""
+    good = np.setdiff1d(np.arange(len(scores)), [*fault_of])
+    out = fault_of.keys() if cleaning.on_bad_row == "skip" else batch.broken
+    if out:
+        stay = np.setdiff1d(np.arange(len(scores)), [*out])
+        batch = Batch(batch.scores[stay], file.taken(batch, stay), batch.done)
+        scores, good = scores[stay], np.searchsorted(stay, good)
+    kept = scores[good] if len(good) < len(scores) else scores
+    left_out = frozenset(first_row + row for row in out)
+    return Cleaned(batch, kept, good, unit if cleaning.rescale else 1.0, shape, first_row, left_out)
+
+
+def _likely_causes(file: ScoreFile, batch: Batch, bad: list[int], unit: float, shape: Shape) -> tuple[bool, bool]:
+    """Whether rows are bad since they were rounded or are in percent, and whether since each score is a yes or no."""
+    some = batch.scores[bad[:CHECKED]]
+    mended = len(some) - len(_faults(shape, _rescaled(some, unit, shape), file.columns))
+    is_within = bool(((batch.scores >= 0) & (batch.scores <= 1)).all())
+    most_are_bad = 2 * len(bad) >= len(batch.scores) and 2 * mended < len(some)
+    return mended > 0, shape.is_plain and not file.is_flat and is_within and most_are_bad
+
+
+def _faults(shape: Shape, scores: Rows, columns: Sequence[str]) -> Faults:
     """The rows that are not of a shape, each with what is wrong; a column is called by its name, where it has one."""
-    return [(first_row + bad.row, _fault(bad, columns)) for bad in shape.faults(scores)]
+    return [(bad.row, _fault(bad, columns)) for bad in shape.faults(scores)]
 
 
 def _fault(bad: BadRow, columns: Sequence[str]) -> str:
@@ -200,26 +196,11 @@ def _named(file: ScoreFile, columns: str | None, option: str) -> list[str]:
     if columns is None:
         return []
     names = [*file.columns, *file.untouched]
-    found = [names[i] for i in selected(names, columns)]
-    scores = [name for name in found if name in file.columns]
+    chosen = [names[i] for i in selected(names, columns)]
+    scores = [name for name in chosen if name in file.columns]
     if scores:
         raise ValueError(f"Expected {option} to name other columns than the scores, got {listed(scores)}.")
-    return found
-
-
-def _refused(raw: list[str], name: str, where: str = "") -> str:
-    """That these columns of a file look like raw scores, and what to do about it."""
-    names = ",".join(raw)
-    stay, them = would_stay(raw)
-    return (
-        f"{listed(raw)} in {name} {stay}{where}. --drop '{names}' leaves {them} out, "
-        f"--pass '{names}' lets {them} through."
-    )
-
-
-def _tells_ranks(file: ScoreFile, batch: Batch) -> list[str]:
-    """Columns whose lists stand beside scores that fall from the first to the last, as models list them."""
-    return file.beside(batch) if (file.classes or 0) > 2 and is_descending(batch.scores) else []
+    return chosen
 
 
 @np.errstate(all="ignore")  # rows that hold no scores are told of in words
@@ -228,24 +209,24 @@ def _unit(scores: Rows, shape: Shape) -> float:
     if not scores.size:
         return 1.0
     finite = np.where(np.isfinite(scores), scores, 0)
-    whole = np.median(finite.sum(axis=-1)) if shape.is_plain else finite.max(initial=0)
+    whole = np.median(finite.sum(axis=-1)) if shape.sums_to_one else finite.max(initial=0)
     return 100.0 if whole > 2 else 1.0
 
 
 @np.errstate(all="ignore")
-def _rescaled(given: Rows, unit: float, shape: Shape) -> Rows:
+def _rescaled(rows: Rows, unit: float, shape: Shape) -> Rows:
     """Rows divided by their sum, where that is about the unit; lists only where they sum to more. Order stays."""
-    scores = given if unit == 1 else given / given.dtype.type(unit)
+    scores = rows if unit == 1 else rows / rows.dtype.type(unit)
     if shape.is_binary:
         return scores
     sums = scores.sum(axis=-1, keepdims=True)
     near = (np.abs(sums - 1) <= NEAR) & ((sums > 1) | (not shape.is_list))
-    made = np.where(near, scores / np.where(sums > 0, sums, 1), scores)
+    rescaled = np.where(near, scores / np.where(sums > 0, sums, 1), scores)
     # two scores that differ in their last digit may have become equal, and the label another one
-    changed = near[..., 0] & (rank(made) != rank(given)).any(axis=-1)
+    changed = near[..., 0] & (rank(rescaled) != rank(rows)).any(axis=-1)
     if changed.any():
-        made[changed] = scaled(given[changed])
-    return made
+        rescaled[changed] = scaled(rows[changed])
+    return rescaled
 
 
 def _labels_alone(scores: Rows, shape: Shape) -> Rows:
@@ -264,12 +245,3 @@ def _flat(file: ScoreFile) -> str:
         "probability of yes of each record, say --shape one_column, in Python shape=OneColumn(); where there is no "
         f"such option, save it as ({file.classes}, 1)."
     )
-
-
-def _hint(file: ScoreFile, batch: Batch) -> str:
-    """Which columns were taken for scores, and which ones might be meant."""
-    better = ""
-    if len(file.columns) == batch.scores.shape[1] > 2 and len(batch.scores):
-        better = suggested(file.columns, batch.scores[:SUGGESTED].tolist())
-        better = "" if f"'{','.join(file.columns)}'" in better else better
-    return f" Taken as scores: {listed(file.columns)}; --columns names others.{better}" if file.columns else ""

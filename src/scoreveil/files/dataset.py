@@ -50,11 +50,16 @@ def begin(
     if files is out and (place == root or place.startswith(f"{root}/") or root.startswith(f"{place}/")):
         raise ValueError(f"Expected an output outside the input, got {target}.")
     mended = {name: value for name, value in asdict(cleaning).items() if value != getattr(AS_IT_IS, name)}
-    about = {**veil.about(), "columns": columns, **mended}
+    about = {**described(veil), "columns": columns, **mended}
     _claim(out, place, about, force)
     below = [name.removeprefix(root) for name in names]
     todo = below if force else [name for name in below if not out.exists(place + name)]
     return [Partition(_absolute(source) + name, _absolute(target) + name) for name in todo]
+
+
+def described(veil: Veil) -> dict[str, Any]:
+    """What tells this veil from others, as plain values; of a secret only a fingerprint."""
+    return {**veil.stored.summary(), "key": None if veil.secret is None else veil.secret.fingerprint}
 
 
 def count(source: str) -> int:
@@ -96,10 +101,10 @@ def protect_partition(
 def total(done: Sequence[Protected]) -> Protected:
     """What many partitions add up to."""
     first = done[0]
-    bad = [fault for each in done for fault in each.bad]
-    left_out = frozenset(row for each in done for row in each.left_out)  # all bad rows of all files, or none
-    left_behind = tuple(dict.fromkeys(key for each in done for key in each.left_behind))
-    return replace(first, rows=sum(each.rows for each in done), bad=bad, left_behind=left_behind, left_out=left_out)
+    bad = [fault for part in done for fault in part.bad]
+    left_out = frozenset(row for part in done for row in part.left_out)  # all bad rows of all files, or none
+    left_behind = tuple(dict.fromkeys(key for part in done for key in part.left_behind))
+    return replace(first, rows=sum(part.rows for part in done), bad=bad, left_behind=left_behind, left_out=left_out)
 
 
 def _claim(out: Any, place: str, about: dict[str, Any], force: bool) -> None:

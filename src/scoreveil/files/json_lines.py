@@ -10,7 +10,7 @@ The members that hold scores are written anew, every other byte stays as it was.
 
 import json
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +19,10 @@ from typing import IO, Any
 import numpy as np
 
 from scoreveil.files import compression
-from scoreveil.files.score_file import Batch, Floats, Rows, ScoreFile, Write, listed, selected, suggested, varied_lists
+from scoreveil.files.score_file import Batch, Rows, ScoreFile, Write, selected
 from scoreveil.mechanisms.scores import BadRow
-from scoreveil.raw_columns import columns_within
 from scoreveil.shapes import as_columns, read_pairs
+from scoreveil.tables import listed
 
 READ_BYTES = 1 << 22
 SPACE = " \t\n\r"
@@ -69,14 +69,12 @@ class JsonLinesFile(ScoreFile):
     def _guess(self, members: dict[str, Member]) -> list[str]:
         """The only list or object of numbers, or all members that are fractions."""
         nested = [name for name, member in members.items() if _holds_numbers(member.value)]
-        numbers = {name: member.value for name, member in members.items() if isinstance(member.value, float)}
+        numbers = [name for name, member in members.items() if isinstance(member.value, float)]
         if bool(nested) == bool(numbers) or len(nested) > 1:
-            found = listed([*nested, *numbers]) if nested or numbers else "none"
+            candidates = listed([*nested, *numbers]) if nested or numbers else "none"
             wish = "Expected members with fractions or one list of them, or --columns to name those that hold scores"
-            raise ValueError(
-                f"{wish}, got {found} in {self._path.name}.{suggested(list(numbers), [list(numbers.values())])}"
-            )
-        return nested or list(numbers)
+            raise ValueError(f"{wish}, got {candidates} in {self._path.name}.")
+        return nested or numbers
 
     def _lines(self) -> Iterator[tuple[list[str], float]]:
         """Lists of lines that are not blank, and the fraction of the file that was read."""
@@ -110,8 +108,8 @@ class JsonLinesFile(ScoreFile):
         more = members.keys() - {*self.columns, *self.untouched}
         missing = [name for name in self.columns if name not in members]
         if more or missing:
-            found = f"others: {listed(sorted(more))}" if more else f"fewer: {listed(missing)} is missing"
-            raise ValueError(f"expected the members of the first line, got {found}")
+            got = f"others: {listed(sorted(more))}" if more else f"fewer: {listed(missing)} is missing"
+            raise ValueError(f"expected the members of the first line, got {got}")
         values = [members[name].value for name in self.columns]
         if self._keys is not None:
             same = isinstance(values[0], dict) and values[0].keys() == set(self._keys)
@@ -126,18 +124,8 @@ class JsonLinesFile(ScoreFile):
             raise ValueError(f"expected {self.classes} scores, like the first line, got {len(values)}")
         return [float(value) for value in values]
 
-    def other_numbers(self, batch: Batch, names: Collection[str]) -> list[tuple[str, str, Floats]]:
-        found = []
-        for name in names:
-            values = [members[name].value if name in members else None for members, _ in batch.rest]
-            found += [(name, *within) for within in columns_within(name, values)]
-        return found
-
-    def beside(self, batch: Batch) -> list[str]:
-        columns = {
-            name: [members[name].value for members, _ in batch.rest if name in members] for name in self.untouched
-        }
-        return [name for name, values in columns.items() if varied_lists(values, self.classes)]
+    def values(self, batch: Batch, name: str) -> Sequence[object]:
+        return [members[name].value if name in members else None for members, _ in batch.rest]
 
     @contextmanager
     def writer(self, file: IO[bytes], dropped: Sequence[str] = ()) -> Iterator[Write]:
@@ -208,12 +196,12 @@ def _after_space(line: str, at: int) -> int:
     return at
 
 
-def _holds_pairs(value: Any) -> bool:
+def _holds_pairs(value: object) -> bool:
     """Whether it is a list of labels with their scores, as Hugging Face pipelines give them."""
     return isinstance(value, list) and bool(value) and all(isinstance(one, dict) and "score" in one for one in value)
 
 
-def _pairs(value: Any) -> list[tuple[Any, float]]:
+def _pairs(value: object) -> list[tuple[Any, float]]:
     """Labels and scores in the order of the labels' names; ValueError says why there are none."""
     try:
         labels, scores = as_columns(read_pairs([value])[0])
@@ -222,7 +210,7 @@ def _pairs(value: Any) -> list[tuple[Any, float]]:
     return list(zip(labels[0], scores[0].tolist(), strict=True))
 
 
-def _labels(value: Any) -> list[Any]:
+def _labels(value: object) -> list[Any]:
     """The labels of a list, in the order of their names, whatever their scores are."""
     listed = value if isinstance(value, list) else []
     return sorted((one["label"] for one in listed if isinstance(one, dict) and "label" in one), key=str)
@@ -234,12 +222,12 @@ def _ordered(labels: list[Any], scores: list[float | None]) -> str:
     return json.dumps([{"label": label, "score": score} for label, score in pairs], ensure_ascii=False)
 
 
-def _holds_numbers(value: Any) -> bool:
+def _holds_numbers(value: object) -> bool:
     if _holds_pairs(value):
         return True
     inner = _inner(value)
     return bool(inner) and all(isinstance(one, (int, float)) and not isinstance(one, bool) for one in inner)
 
 
-def _inner(value: Any) -> list[Any]:
+def _inner(value: object) -> list[Any]:
     return list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []

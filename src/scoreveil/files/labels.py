@@ -5,6 +5,7 @@ with its name may come first, or not: the number of records tells.
 """
 
 import csv
+from collections.abc import Callable
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -13,25 +14,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoreveil.extras import needs
-from scoreveil.files.score_file import listed, unreadable
+from scoreveil.files.score_file import unreadable
+from scoreveil.tables import listed
 
 COLUMN = "label"
-SUFFIXES = (".npy", ".npz", ".csv", ".txt", ".parquet")
 
 Labels = NDArray[Any]
 
 
 def read_labels(path: Path, count: int) -> Labels:
     """The labels of so many records; ValueError where the file has none, or another number of them."""
-    suffix = path.suffix.lower()
-    if suffix not in SUFFIXES:
-        raise ValueError(f"Expected labels in a file ending in {', '.join(SUFFIXES)}, got {path.name}.")
-    if not path.is_file():
-        raise ValueError(f"Expected labels in a file, got no such file: {path}.")
-    if suffix in (".npy", ".npz"):
-        return _from_numpy(path)
-    if suffix == ".parquet":
-        return _from_parquet(path)
+    match _suffix(path, (".npy", ".npz", ".csv", ".txt", ".parquet")):
+        case ".npy" | ".npz":
+            return _from_numpy(path)
+        case ".parquet":
+            (labels,) = _from_parquet(path, lambda names: [_chosen(names, path.name)])
+            return labels
     return _from_text(path, count)
 
 
@@ -39,22 +37,12 @@ def read_label_columns(path: Path, count: int, names: list[str]) -> Labels:
     """The labels of records that have so many each: an array, or columns of a table (`label_columns`)."""
     from scoreveil import files
 
-    suffix = path.suffix.lower()
-    if not path.is_file():
-        raise ValueError(f"Expected labels in a file, got no such file: {path}.")
+    suffix = _suffix(path, (".npy", ".csv", ".parquet"))
     if suffix == ".npy":
         return files.read_columns(path)[0]
     if suffix == ".parquet":
-        with needs("files"):
-            import pyarrow.parquet
-        with pyarrow.parquet.ParquetFile(path) as file:
-            chosen = label_columns(file.schema_arrow.names, count, names)
-            table = file.read(chosen)
-        return np.stack([table.column(name).to_numpy() for name in chosen], axis=1)
-    if suffix != ".csv":
-        raise ValueError(f"Expected labels in a file ending in .npy, .csv or .parquet, got {path.name}.")
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        rows = [row for row in csv.reader(file) if row]
+        return np.stack(_from_parquet(path, lambda table: label_columns(table, count, names)), axis=1)
+    rows = _csv_rows(path)
     head = [cell.strip() for cell in rows[0]] if rows else []
     places = [head.index(name) for name in label_columns(head, count, names)]
     try:
@@ -63,7 +51,7 @@ def read_label_columns(path: Path, count: int, names: list[str]) -> Labels:
         raise ValueError(f"Expected 0 for no and 1 for yes in {path.name}, in every column of labels.") from None
 
 
-def label_columns(found: list[str], count: int, names: list[str]) -> list[str]:
+def label_columns(columns: list[str], count: int, names: list[str]) -> list[str]:
     """Which columns of a table hold the labels of scores of these names, in their order.
 
     Those of the same names, without what all of these begin with: the labels of p_cat and p_dog are cat and dog. Or all
@@ -71,11 +59,13 @@ def label_columns(found: list[str], count: int, names: list[str]) -> list[str]:
     """
     for cut in range(shared_start(names), -1, -1):
         short = [name[cut:] for name in names]
-        if names and set(short) <= set(found):
+        if names and set(short) <= set(columns):
             return short
-    if len(found) != count:
-        raise ValueError(f"Expected a column for each of {count} labels, named as the scores are, got {listed(found)}.")
-    return found
+    if len(columns) != count:
+        raise ValueError(
+            f"Expected a column for each of {count} labels, named as the scores are, got {listed(columns)}."
+        )
+    return columns
 
 
 def shared_start(names: list[str]) -> int:
@@ -83,44 +73,65 @@ def shared_start(names: list[str]) -> int:
     return len(list(takewhile(lambda letters: len(set(letters)) == 1, zip(*names, strict=False))))
 
 
+def _suffix(path: Path, suffixes: tuple[str, ...]) -> str:
+    """The suffix of a file that is there, which must be one of these."""
+    suffix = path.suffix.lower()
+    if suffix not in suffixes:
+        raise ValueError(f"Expected labels in a file ending in {', '.join(suffixes)}, got {path.name}.")
+    if not path.is_file():
+        raise ValueError(f"Expected labels in a file, got no such file: {path}.")
+    return suffix
+
+
 def _from_numpy(path: Path) -> Labels:
     try:
         with path.open("rb") as opened:
-            found = np.load(opened, allow_pickle=False)
-            if not hasattr(found, "files"):
-                return np.asarray(found)
-            return np.asarray(found[_chosen(found.files, path.name)])
+            loaded = np.load(opened, allow_pickle=False)
+            if not hasattr(loaded, "files"):
+                return np.asarray(loaded)
+            return np.asarray(loaded[_chosen(loaded.files, path.name)])
     except (EOFError, OSError) as error:
         raise unreadable(path.name, error) from None
     except ValueError as error:
         if "pickle" in str(error):  # numpy would read them by running what the file says
-            told = "arrays of Python objects are not read; save names as text: labels.astype(str)"
-            raise ValueError(f"{path.name}: {told}.") from None
+            advice = "arrays of Python objects are not read; save names as text: labels.astype(str)"
+            raise ValueError(f"{path.name}: {advice}.") from None
         raise
 
 
-def _from_parquet(path: Path) -> Labels:
+def _from_parquet(path: Path, choose: Callable[[list[str]], list[str]]) -> list[Labels]:
+    """The columns that are chosen among the names of all."""
     with needs("files"):
         import pyarrow
         import pyarrow.parquet
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
-            names = file.schema_arrow.names
-            column = file.read([_chosen(names, path.name)]).column(0)
+            names = choose(file.schema_arrow.names)
+            table = file.read(names)
     except (pyarrow.ArrowException, OSError) as error:
         raise unreadable(path.name, error) from None
-    return np.asarray(column.to_numpy() if not column.null_count else np.array(column.to_pylist(), dtype=object))
+    columns = [table.column(name) for name in names]
+    return [
+        np.array(column.to_pylist(), dtype=object) if column.null_count else column.to_numpy() for column in columns
+    ]
+
+
+def _csv_rows(path: Path) -> list[list[str]]:
+    return [row for row in csv.reader(_text(path).splitlines()) if row]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise ValueError(f"{path.name} is not text in UTF-8; convert it first.") from None
 
 
 def _from_text(path: Path, count: int) -> Labels:
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise ValueError(f"{path.name} is not text in UTF-8; convert it first.") from None
     if path.suffix.lower() == ".txt":
-        rows = [[line.strip()] for line in text.splitlines() if line.strip()]
+        rows = [[line.strip()] for line in _text(path).splitlines() if line.strip()]
     else:
-        rows = [row for row in csv.reader(text.splitlines()) if row]
+        rows = _csv_rows(path)
     widths = {len(row) for row in rows}
     if len(widths) > 1:
         raise ValueError(f"Expected rows of the same number of cells in {path.name}, got {sorted(widths)}.")

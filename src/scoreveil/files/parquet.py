@@ -13,20 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoreveil.extras import needs
-from scoreveil.files.score_file import (
-    Batch,
-    Floats,
-    Rows,
-    ScoreFile,
-    Write,
-    batch_rows,
-    listed,
-    selected,
-    unreadable,
-    varied_lists,
-)
-from scoreveil.frames import without_metadata
-from scoreveil.raw_columns import ENTRIES, LOOKED_AT, columns_within, entry_name
+from scoreveil.files.score_file import Batch, Rows, ScoreFile, Write, batch_rows, selected, unreadable
+from scoreveil.tables import listed
+from scoreveil.tables.frames import without_metadata
+from scoreveil.tables.raw_columns import ENTRIES, LOOKED_AT, OtherColumn, columns_within
 
 READ_BUFFER = 1 << 20  # of each column: else whole row groups are read at once, however large
 GROUP_BYTES = 1 << 26  # of a row group of the output, about
@@ -78,17 +68,17 @@ class ParquetFile(ScoreFile):
         """Every floating-point column, or the only one of lists. Both at once could leave raw scores in the other."""
         types, names = self._schema.types, self._schema.names
         scalars = [i for i, kind in enumerate(types) if _pyarrow().types.is_floating(kind)]
-        lists = [i for i, kind in enumerate(types) if _is_list(kind)]
+        lists = [i for i, kind in enumerate(types) if _holds_scores(kind)]
         if bool(scalars) == bool(lists) or len(lists) > 1:
-            found = listed(names[i] for i in scalars + lists) if scalars or lists else "none"
+            candidates = listed(names[i] for i in scalars + lists) if scalars or lists else "none"
             wish = "Expected floating-point columns or one column of lists, or --columns to name them"
-            raise ValueError(f"{wish}, got {found} in {self._name}.")
+            raise ValueError(f"{wish}, got {candidates} in {self._name}.")
         return scalars or lists
 
     def _check_types(self) -> None:
         is_floating = _pyarrow().types.is_floating
         kinds = [self._schema.field(i).type for i in self._where]
-        self._list = kinds[0] if len(kinds) == 1 and _is_list(kinds[0]) else None
+        self._list = kinds[0] if len(kinds) == 1 and _holds_scores(kinds[0]) else None
         if self._list is not None:
             return
         for i, kind in zip(self._where, kinds, strict=True):
@@ -136,18 +126,13 @@ class ParquetFile(ScoreFile):
         row_bytes = sum(group.total_byte_size for group in groups) // max(self._file.metadata.num_rows, 1)
         return int(max(1, min(rows, GROUP_BYTES // max(row_bytes, 8 * (self.classes or 1)))))
 
-    def other_numbers(self, batch: Batch, names: Collection[str]) -> list[tuple[str, str, Floats]]:
-        return [(name, *within) for name in names for within in _numbers_within(name, batch.rest.column(name))]
+    def other_numbers(self, batch: Batch, names: Collection[str]) -> list[OtherColumn]:
+        return [one for name in names for one in _numbers_within(name, name, batch.rest.column(name))]
 
-    def beside(self, batch: Batch) -> list[str]:
-        types, found = _pyarrow().types, []
-        for name in self.untouched:
-            column = batch.rest.column(name)
-            kind = column.type
-            of_lists = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
-            if of_lists and varied_lists(column.slice(0, LOOKED_AT).to_pylist(), self.classes):
-                found.append(name)
-        return found
+    def values(self, batch: Batch, name: str) -> Sequence[object]:
+        """Some lists, of a column that holds lists."""
+        column = batch.rest.column(name)
+        return list(column.slice(0, LOOKED_AT).to_pylist()) if _is_list(column.type) else []
 
     def taken(self, batch: Batch, rows: NDArray[np.int64]) -> Any:
         return batch.rest.take(_pyarrow().array(rows))
@@ -217,8 +202,11 @@ def _pyarrow() -> Any:
 
 def _is_list(kind: Any) -> bool:
     types = _pyarrow().types
-    of_lists = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
-    return bool(of_lists and types.is_floating(kind.value_type))
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
+def _holds_scores(kind: Any) -> bool:
+    return _is_list(kind) and bool(_pyarrow().types.is_floating(kind.value_type))
 
 
 def _values(array: Any) -> Rows:
@@ -227,47 +215,33 @@ def _values(array: Any) -> Rows:
     return array.to_numpy(zero_copy_only=False) if array.null_count else np.from_dlpack(array)
 
 
-def _numbers_within(name: str, column: Any) -> list[tuple[str, Floats]]:
+def _numbers_within(column: str, name: str, array: Any) -> list[OtherColumn]:
     """What `columns_within` finds in a column, without a Python object for each value where that can be helped."""
-    types = _pyarrow().types
-    if types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    kind = column.type
-    if column.null_count == len(column) or types.is_temporal(kind) or types.is_boolean(kind):
-        return []
-    if types.is_binary(kind) or types.is_large_binary(kind):
+    pyarrow = _pyarrow()
+    types, compute = pyarrow.types, pyarrow.compute
+    if types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    kind = array.type
+    if array.null_count == len(array) or types.is_temporal(kind) or types.is_boolean(kind) or _is_binary(kind):
         return []
     if types.is_floating(kind) or types.is_integer(kind):
-        return [(name, _values(column).astype(np.float64))]
+        return [(column, name, _values(array).astype(np.float64))]
     if types.is_struct(kind):
-        parts = zip(kind, column.flatten(), strict=True)
-        return [within for field, part in parts for within in _numbers_within(f"{name}.{field.name}", part)]
-    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        return _first_entries(name, column)
+        parts = zip(kind, array.flatten(), strict=True)
+        return [one for field, part in parts for one in _numbers_within(column, f"{name}.{field.name}", part)]
     if types.is_string(kind) or types.is_large_string(kind):
-        return columns_within(name, _maybe_numbers(column))
-    return columns_within(name, column.to_pylist())
+        maybe = compute.match_substring_regex(array, MAYBE)
+        if not compute.any(maybe).as_py():
+            return []
+        array = compute.if_else(maybe, array, pyarrow.scalar(None, kind))
+    elif _is_list(kind):
+        array = compute.list_slice(array, 0, ENTRIES)
+    return columns_within(column, name, array.to_pylist())
 
 
-def _first_entries(name: str, column: Any) -> list[tuple[str, Floats]]:
-    """The numbers in the first entries of lists, which stand for the others."""
-    compute, found = _pyarrow().compute, []
-    for place in range(ENTRIES):
-        entry = compute.list_slice(column, place, place + 1)
-        rows = compute.list_parent_indices(entry).to_numpy(zero_copy_only=False)
-        for full, numbers in _numbers_within(entry_name(name, place), entry.flatten()) if len(rows) else ():
-            found.append((full, np.full(len(column), np.nan)))
-            found[-1][1][rows] = numbers
-    return found
-
-
-def _maybe_numbers(column: Any) -> list[Any]:
-    """The texts that might begin with a number, None in the place of others; nothing where there are none."""
-    pyarrow = _pyarrow()
-    maybe = pyarrow.compute.match_substring_regex(column, MAYBE)
-    if not pyarrow.compute.any(maybe).as_py():
-        return []
-    return list(pyarrow.compute.if_else(maybe, column, pyarrow.scalar(None, column.type)).to_pylist())
+def _is_binary(kind: Any) -> bool:
+    types = _pyarrow().types
+    return bool(types.is_binary(kind) or types.is_large_binary(kind))
 
 
 def _from_columns(arrays: list[Any]) -> tuple[Rows, dict[int, str]]:

@@ -3,7 +3,7 @@
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -13,7 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoreveil.arrays import Floats as Floats
-from scoreveil.mechanisms.scores import NEGATIVE, NO_SUM, ROUNDED
+from scoreveil.mechanisms.scores import NEGATIVE, NO_SUM
+from scoreveil.tables import listed
+from scoreveil.tables.raw_columns import LOOKED_AT, OtherColumn, columns_within
 
 Rows = NDArray[Any]
 Faults = list[tuple[int, str]]  # (row number, what was expected and what came)
@@ -22,7 +24,6 @@ BATCH_BYTES = 1 << 24  # read at a time
 BATCH_ROWS = 1 << 16  # and at most so many rows
 SHOWN, COUNTED = 10, 10_000  # faults that are listed, and after how many bad rows reading stops
 PLACED = re.compile(r"(?:((?:column|place) [^:]*): )?(.*)", re.DOTALL)  # a fault, and where in its row it is
-SUGGESTED = 20  # rows that are looked at for columns that sum to 1
 
 
 @dataclass
@@ -60,15 +61,20 @@ class ScoreFile(ABC):
         Scores that are NaN become cells without a value; the columns that are `dropped` are left out.
         """
 
-    def other_numbers(self, batch: Batch, names: Collection[str]) -> list[tuple[str, str, Floats]]:
-        """The numbers in these columns: the column, their name within it, and they, NaN where there is none.
-
-        Batches are asked about in their order, or from the first one again.
-        """
-        return []
+    def other_numbers(self, batch: Batch, names: Collection[str]) -> list[OtherColumn]:
+        """The numbers in these columns. Batches are asked about in their order, or from the first one again."""
+        return [numbers for name in names for numbers in columns_within(name, name, self.values(batch, name))]
 
     def beside(self, batch: Batch) -> list[str]:
         """Untouched columns that hold a list as long as the scores in every row, and not always the same one."""
+        return [name for name in self.untouched if self._varies(self.values(batch, name)[:LOOKED_AT])]
+
+    def _varies(self, values: Sequence[object]) -> bool:
+        are_lists = all(isinstance(value, list) and len(value) == self.classes for value in values)
+        return are_lists and (len(values) == 1 or any(value != values[0] for value in values))
+
+    def values(self, batch: Batch, name: str) -> Sequence[object]:
+        """What an untouched column holds, whatever that is; None where it holds nothing."""
         return []
 
     def as_column(self) -> None:  # noqa: B027  (tables know what a column is)
@@ -137,29 +143,6 @@ def _said_once(bad: Faults, least: str) -> list[str]:
     return lines
 
 
-def varied_lists(values: Sequence[object], length: int | None) -> bool:
-    """Whether all are lists of this length, and not always the same one."""
-    long = all(isinstance(value, list) and len(value) == length for value in values)
-    return long and (len(values) == 1 or any(value != values[0] for value in values))
-
-
-def suggested(names: Sequence[str], rows: Sequence[Sequence[float]]) -> str:
-    """A sentence that names neighbouring columns that sum to 1, or to 100, in the first rows, if there are some.
-
-    Several rows are looked at, since an id may be 0 in one.
-    """
-    table = np.array(rows[:SUGGESTED]).reshape(-1, len(names))
-    for length in range(len(names), 1, -1):
-        for first in range(len(names) - length + 1):
-            run = table[:, first : first + length]
-            sums = run.sum(axis=1)
-            near = any((abs(sums / whole - 1) <= ROUNDED).all() for whole in (1, 100))
-            if run.size and near and (run >= 0).all():
-                told, chosen = "row" if len(run) == 1 else f"{len(run)} rows", ",".join(names[first : first + length])
-                return f" These sum to 1 in the first {told}: --columns '{chosen}'."
-    return ""
-
-
 def selected(names: Sequence[str], columns: str) -> list[int]:
     """The columns that are named or match a pattern: in the order given, within a pattern in that of the file."""
     chosen: dict[int, None] = {}
@@ -172,13 +155,6 @@ def selected(names: Sequence[str], columns: str) -> list[int]:
             raise ValueError(f"Expected a column that matches {pattern!r}, got {listed(names)}.")
         chosen.update(dict.fromkeys(matching))
     return list(chosen)
-
-
-def listed(names: Iterable[str], most: int = 12) -> str:
-    """Names in one line, however many."""
-    names = list(names)
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(repr(name) for name in names[:most]) + more
 
 
 def unreadable(name: str, error: BaseException | str) -> ValueError:

@@ -8,9 +8,8 @@ separated by what the header uses: commas, semicolons, tabs or bars. A score may
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import IO
 
@@ -18,8 +17,8 @@ import numpy as np
 
 from scoreveil.files import compression
 from scoreveil.files.compression import Text
-from scoreveil.files.score_file import SUGGESTED, Batch, Floats, Rows, ScoreFile, Write, listed, selected, suggested
-from scoreveil.raw_columns import columns_within
+from scoreveil.files.score_file import Batch, Rows, ScoreFile, Write, selected
+from scoreveil.tables import listed
 
 READ_BYTES = 1 << 22  # a cell takes many times its bytes as a Python object
 LONGEST_RECORD = 1 << 20  # beyond it, a quote was never closed
@@ -36,24 +35,22 @@ class CsvFile(ScoreFile):
         self._path, (kind, self._codec) = path, compression.suffixes(path)
         with compression.opened(path) as text:
             records = (record for records in _records(text, 1) for record in records)
-            self._head, first = next(records, b""), list(islice(records, SUGGESTED))
+            self._head, first = next(records, b""), next(records, None)
         self._separator = b"\t" if kind == ".tsv" else _separator(self._head, path.name)
         self._names = _column_names(self._head, self._separator, path.name)
-        if columns is None:
-            self._refuse_text([self._cells(record) for record in first])
+        if columns is None and first is not None:
+            self._refuse_text(self._cells(first))
         self._where = list(range(len(self._names))) if columns is None else selected(self._names, columns)
         self.columns = [self._names[i] for i in self._where]
         self.untouched = [name for name in self._names if name not in self.columns]
         self.classes = len(self._where)
 
-    def _refuse_text(self, first: list[list[bytes]]) -> None:
+    def _refuse_text(self, first: list[bytes]) -> None:
         """All columns are taken for scores unless some are named: say which ones are none."""
-        rows = [[_number(cell) for cell in row] for row in first if len(row) == len(self._names)]
-        text = [name for name, number in zip(self._names, rows[0], strict=True) if number is None] if rows else []
+        text = [name for name, cell in zip(self._names, first, strict=False) if _number(cell) is None]
         if text:
             wish = "Expected a number in every column, or --columns to name those that hold scores"
-            hint = suggested(self._names, [[math.nan if cell is None else cell for cell in row] for row in rows])
-            raise ValueError(f"{wish}, got text in {listed(text)} of {self._path.name}.{hint}")
+            raise ValueError(f"{wish}, got text in {listed(text)} of {self._path.name}.")
 
     def _cells(self, record: bytes) -> list[bytes]:
         return _cells(record, self._separator)
@@ -101,14 +98,11 @@ class CsvFile(ScoreFile):
             raise ValueError(f"expected a number in column {name!r}, got {got}")
         return number
 
-    def other_numbers(self, batch: Batch, names: Collection[str]) -> list[tuple[str, str, Floats]]:
-        found = []
-        for i, name in enumerate(self._names):
-            if name in names:
-                cells = [row[i] if i < len(row) else b"" for row, _ in batch.rest]
-                texts = [_unquoted(cell).decode(errors="replace") if MAYBE.match(cell) else None for cell in cells]
-                found += [(name, *within) for within in columns_within(name, texts)]
-        return found
+    def values(self, batch: Batch, name: str) -> Sequence[object]:
+        """The cells that might begin with a number, as text."""
+        i = self._names.index(name)
+        cells = [row[i] if i < len(row) else b"" for row, _ in batch.rest]
+        return [_unquoted(cell).decode(errors="replace") if MAYBE.match(cell) else None for cell in cells]
 
     @contextmanager
     def writer(self, file: IO[bytes], dropped: Sequence[str] = ()) -> Iterator[Write]:
@@ -117,12 +111,12 @@ class CsvFile(ScoreFile):
             out.write(self._record([self._cells(self._head)[i] for i in left], self._head) if dropped else self._head)
 
             def append(rest: list[tuple[list[bytes], bytes]], scores: Rows) -> None:
-                done = []
+                lines = []
                 for (row, record), values in zip(rest, scores.tolist(), strict=True):
                     for i, value in zip(self._where, values, strict=True):
                         row[i] = _written(value, row[i])
-                    done.append(self._record([row[i] for i in left] if dropped else row, record))
-                out.write(b"".join(done))
+                    lines.append(self._record([row[i] for i in left] if dropped else row, record))
+                out.write(b"".join(lines))
 
             yield append
 

@@ -305,7 +305,7 @@ def _from_frame(frame: Any, columns: str | None) -> tuple[Any, list[str]]:
 
 
 def _listed(names: list[str]) -> str:
-    from scoreveil.files.score_file import listed
+    from scoreveil.tables import listed
 
     return listed(names)
 

@@ -13,11 +13,11 @@ import hashlib
 import hmac
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from scoreveil import record_bytes, storage
+from scoreveil import record_bytes
 from scoreveil.gateway.ledger_link import LedgerLink, LedgerMismatch
 from scoreveil.gateway.metrics import ModelMetrics
 from scoreveil.gateway.opened import BILLION, OpenedModel, check_memory
@@ -26,10 +26,10 @@ from scoreveil.gateway.sources import Query
 from scoreveil.inference_protocol.messages import LARGE
 from scoreveil.inference_protocol.refusals import Refusal, bad_request, upstream_failed
 from scoreveil.inference_protocol.tensors import Array, Arrays
+from scoreveil.keyed import KeyedVeil
 from scoreveil.ledger import IdempotencyConflict, LedgerUnavailable
 from scoreveil.ledger.releases import MAX_OUTCOME, MAX_UNITS, SETTINGS, Marks, Questions
 from scoreveil.neighbourhood import Neighbourhoods
-from scoreveil.veil import Veil
 
 
 class Asker(NamedTuple):
@@ -44,7 +44,7 @@ class RecordMemory:
     """What one model remembers, and what it allows."""
 
     def __init__(
-        self, model: OpenedModel, veils: Mapping[str, Veil], releases: int, keys: Keys, metrics: ModelMetrics
+        self, model: OpenedModel, veils: Mapping[str, KeyedVeil], releases: int, keys: Keys, metrics: ModelMetrics
     ) -> None:
         """`releases`: how many an answer holds, at most."""
         memory = model.memory
@@ -138,10 +138,9 @@ def _size(inputs: Iterable[Array]) -> int:
     return sum(sum(map(len, array.flat)) if array.dtype == object else array.size for array in inputs)
 
 
-def _settings(veils: Mapping[str, Veil], secret: bytes) -> bytes:
+def _settings(veils: Mapping[str, KeyedVeil], secret: bytes) -> bytes:
     """A hash of all that answers depend on: an outcome is given again under the same alone."""
     state = hashlib.sha256(hmac.digest(secret, b"scoreveil settings 1", "sha256"))
-    for veil in veils.values():
-        part: Any = storage.fingerprint(veil.mechanism, veil.model, veil.shape, veil.smoothing)
-        state.update(record_bytes.with_length(part))
+    for keyed in veils.values():
+        state.update(record_bytes.with_length(keyed.veil.stored.fingerprint()))
     return state.digest()[:SETTINGS]

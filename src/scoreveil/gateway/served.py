@@ -29,6 +29,7 @@ from scoreveil.gateway.sources import Query, Source
 from scoreveil.gateway.upstream import TensorUpstream
 from scoreveil.inference_protocol.refusals import bad_request, upstream_failed
 from scoreveil.inference_protocol.tensors import Array, Arrays
+from scoreveil.keyed import KeyedVeil
 from scoreveil.smoothing import Smoothing, averaged
 
 ScoresAndPassed = tuple[Arrays, Arrays]  # scores, which `release` takes; and what passes beside them
@@ -45,13 +46,14 @@ class ServedModel:
         self.limits, self.metrics = limits, metrics
         self.scores, self._shape = model.scores, model.shape
         self._veils = model.keyed_veils(keys.answers if keys is not None and model.needs_secret else None)
+        self._keyed = {score: KeyedVeil(veil) for score, veil in self._veils.items() if veil.is_keyed}
         self._smoothing = None if model.veil is None else model.veil.smoothing
         assert model.releases is not None  # what the file does not tell, the loaded model has told
         self._releases = model.releases
         self.memory: RecordMemory | None = None
         if model.memory is not None:
             assert keys is not None
-            self.memory = RecordMemory(model, self._veils, self._releases * len(model.scores), keys, metrics)
+            self.memory = RecordMemory(model, self._keyed, self._releases * len(model.scores), keys, metrics)
 
     def warm(self) -> None:
         """Load what the first answer would wait for, or be slower without."""
@@ -134,7 +136,7 @@ class ServedModel:
         veiled, at = {}, 0
         for name, rows in scores.items():
             width = outcomes[name].shape[1]
-            veiled[name] = self._veils[name].answers(rows, released[:, at : at + width])
+            veiled[name] = self._keyed[name].answers(rows, released[:, at : at + width])
             at += width
         return veiled
 
@@ -142,9 +144,10 @@ class ServedModel:
         """Without memory. A fitted veil's draws are those of the question: were they those of the scores alone, many
         records of the same scores would share one draw, and that could tell more than the region does. One that was
         not fitted, of records that are not known, draws by cell and magnitudes."""
-        veil = self._veils[name]
-        by_question = veil.is_keyed and veil.mechanism.is_fitted
-        return veil(rows, veil.score_tags(vectors, query.records()) if by_question else None)
+        veil, keyed = self._veils[name], self._keyed.get(name)
+        if keyed is None or not veil.mechanism.is_fitted:
+            return veil(rows)
+        return keyed(rows, keyed.score_tags(vectors, query.records()))
 
     def _vectors(self, name: str, rows: Array, records: int) -> Array:
         """The vectors that an output stands for, (records, releases of a record, classes), or ValueError.

@@ -21,9 +21,9 @@ from scoreveil.extras import needs
 from scoreveil.gateway.config import Model
 from scoreveil.gateway.embedded_model import EmbeddedModel, as_bytes
 from scoreveil.inference_protocol.tensors import NAMES, Array, Arrays, TensorSpec, texts
-from scoreveil.label_columns import check_values, yes_columns
 from scoreveil.mechanisms.guarantee import Malformed
 from scoreveil.shapes import Shape
+from scoreveil.tables.label_columns import check_values, yes_columns
 
 DISTANCES = (
     "BrayCurtis Canberra Chebyshev Dice Euclidean Hamming Haversine Jaccard Mahalanobis Manhattan Minkowski "

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoreveil.integrations.records import record_tags
+from scoreveil.keyed import KeyedVeil
 from scoreveil.mechanisms.mechanism import Mechanism
 from scoreveil.veil import Veil, VeilOptions
 
@@ -39,6 +40,7 @@ class ColumnVeil:
             both = ", ".join(sorted(set(self._columns) & set(self._records)))
             raise ValueError(f"Records are told apart by other columns than their scores; {both} are named as both.")
         self._veil = Veil.from_given(epsilon, **options).for_scores()
+        self._keyed = KeyedVeil(self._veil) if self._veil.is_keyed and self._records else None
 
     def __call__(self, batch: Batch) -> Batch:
         missing = [name for name in (*self._columns, *self._records) if name not in batch]
@@ -47,9 +49,10 @@ class ColumnVeil:
                 f"The batch has no column {', '.join(map(repr, missing))}; it has {', '.join(map(repr, batch))}."
             )
         scores = _vectors([batch[name] for name in self._columns])
-        is_named = self._veil.is_keyed and bool(self._records)
-        named = record_tags(len(scores), [batch[name] for name in self._records]) if is_named else None
-        veiled = self._veil(scores, named)
+        if self._keyed is None:
+            veiled = self._veil(scores)
+        else:
+            veiled = self._keyed(scores, record_tags(len(scores), [batch[name] for name in self._records]))
         if len(self._columns) == 1:
             return {**batch, self._columns[0]: veiled}
         return {**batch, **{name: veiled[:, i] for i, name in enumerate(self._columns)}}

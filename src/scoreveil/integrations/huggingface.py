@@ -78,7 +78,7 @@ class VeiledPipeline:
         if top_k == "best":
             made_with = self._pipeline._postprocess_params
             lists = [self._ranked(z, made_with.get("top_k", 1)) for z in veiled]
-            best = lists if "top_k" in made_with else [each[0] for each in lists]
+            best = lists if "top_k" in made_with else [answers[0] for answers in lists]
             return best[0] if isinstance(inputs, dict) else best
         answers = [self._ranked(z, top_k) for z in veiled]
         return answers[0] if single else answers
@@ -170,10 +170,7 @@ def _shape(pipeline: TextClassificationPipeline) -> Shape:
 
 def _shaped(epsilon: float | Mechanism | Veil, shape: Shape, options: VeilOptions) -> Veil:
     """The veil that is given or made, with a shape where none was said."""
-    if isinstance(epsilon, Veil):
-        veil = Veil.from_given(epsilon, **options).for_scores()
-        if veil.shape.is_plain and not shape.is_plain:
-            raise ValueError(f"Expected a veil made with shape={shape!r}, got one for score vectors.")
-        return veil
-    made: VeilOptions = {"shape": shape, **options}
-    return Veil(epsilon, **made).for_scores()
+    veil = Veil.from_given(epsilon, shape, **options).for_scores()
+    if veil.shape.is_plain and not shape.is_plain:
+        raise ValueError(f"Expected a veil made with shape={shape!r}, got one for score vectors.")
+    return veil

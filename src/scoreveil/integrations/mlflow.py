@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from scoreveil import secret_file
 from scoreveil.extras import needs
 from scoreveil.integrations.records import RecordVeil
-from scoreveil.label_columns import asked_scores
 from scoreveil.mechanisms.mechanism import Mechanism
+from scoreveil.tables.label_columns import asked_scores
 from scoreveil.veil import Veil, VeilOptions
 
 with needs("mlflow"):
@@ -51,10 +51,10 @@ class VeiledModel(mlflow.pyfunc.PythonModel):
         """Veiled scores, one row a record. There are no parameters."""
         return self._veil(self._veil.smoothed(self._ask(model_input), self._ask, model_input), [model_input])
 
-    def _ask(self, given: Any) -> NDArray[Any]:
+    def _ask(self, records: Any) -> NDArray[Any]:
         """Raw scores."""
-        found = self._classifier.predict_proba(given)
-        return asked_scores(found, self._veil.veil.shape, getattr(self._classifier, "classes_", None))
+        answer = self._classifier.predict_proba(records)
+        return asked_scores(answer, self._veil.veil.shape, getattr(self._classifier, "classes_", None))
 
 
 def save_model(

@@ -57,9 +57,9 @@ class VeiledSession:
         if not isinstance(session, onnxruntime.InferenceSession):
             session = open_session(session, providers=None)
         self._session = session
-        found = {output.name: output.type for output in session.get_outputs()}
-        self._scores = _scores_output(found) if scores is None else _named(scores, found, FLOATS, "scores")
-        self._labels = None if labels is None else _named(labels, found, LABELS, "labels")
+        kinds = {output.name: output.type for output in session.get_outputs()}
+        self._scores = _scores_output(kinds) if scores is None else _named(scores, kinds, FLOATS, "scores")
+        self._labels = None if labels is None else _named(labels, kinds, LABELS, "labels")
         self._outputs = outputs
         self._veil = RecordVeil(epsilon, **options)
         check_no_logits(self._veil.veil.shape)
@@ -107,10 +107,10 @@ class VeiledSession:
         return self._veil.veil.shape.of_logits(wide)
 
 
-def _scores_output(found: Mapping[str, str]) -> str:
-    floating = [name for name, kind in found.items() if kind in FLOATS]
+def _scores_output(kinds: Mapping[str, str]) -> str:
+    floating = [name for name, kind in kinds.items() if kind in FLOATS]
     if len(floating) != 1:
-        shown = ", ".join(f"{name}: {kind}" for name, kind in found.items())
+        shown = ", ".join(f"{name}: {kind}" for name, kind in kinds.items())
         raise ValueError(
             f"Expected one output of floating-point scores, or scores= to name it, got {shown}. "
             "(A sequence of maps, as skl2onnx makes, becomes a tensor with its option zipmap=False.)"
@@ -118,7 +118,7 @@ def _scores_output(found: Mapping[str, str]) -> str:
     return floating[0]
 
 
-def _named(name: str, found: Mapping[str, str], kinds: Sequence[str], what: str) -> str:
-    if found.get(name) not in kinds:
-        raise ValueError(f"Expected an output of {what}, {' or '.join(kinds)}, got {name!r}: {found.get(name)}.")
+def _named(name: str, kinds: Mapping[str, str], wanted: Sequence[str], what: str) -> str:
+    if kinds.get(name) not in wanted:
+        raise ValueError(f"Expected an output of {what}, {' or '.join(wanted)}, got {name!r}: {kinds.get(name)}.")
     return name

@@ -23,8 +23,8 @@ from scoreveil.inference_protocol import messages
 from scoreveil.inference_protocol.messages import InferenceRequest
 from scoreveil.inference_protocol.refusals import Refusal, bad_request, not_found, upstream_failed
 from scoreveil.integrations.records import RecordVeil
-from scoreveil.label_columns import asked_scores
 from scoreveil.mechanisms.mechanism import Mechanism
+from scoreveil.tables.label_columns import asked_scores
 from scoreveil.veil import Veil, VeilOptions
 
 with needs("ray"):

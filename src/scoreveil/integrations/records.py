@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoreveil import record_bytes
+from scoreveil.keyed import KeyedVeil
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.mechanism import Mechanism
 from scoreveil.mechanisms.scores import ROUNDED, SUM_TOLERANCE
@@ -37,6 +38,7 @@ class RecordVeil:
 
     def __init__(self, epsilon: float | Mechanism | Veil, **options: Unpack[VeilOptions]) -> None:
         self.veil = Veil.from_given(epsilon, **options)
+        self._keyed = KeyedVeil(self.veil) if self.veil.is_keyed else None
 
     @property
     def guarantee(self) -> Guarantee:
@@ -54,10 +56,10 @@ class RecordVeil:
             ValueError: These are not scores of the veil's shape.
         """
         check_axes(scores, self.veil.shape)
-        if not self.veil.is_keyed:
+        if self._keyed is None:
             return self.veil(scores)
         rows = self.veil.shape.records(scores)
-        return self.veil(rows, self.veil.fingerprints(len(rows), inputs)).reshape(scores.shape)
+        return self._keyed(rows, self._keyed.fingerprints(len(rows), inputs)).reshape(scores.shape)
 
 
 class LogitsCheck:

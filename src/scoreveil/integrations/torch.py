@@ -81,15 +81,15 @@ class VeiledModule(nn.Module):
                 if named or len(inputs) != 1 or not isinstance(inputs[0], Tensor):
                     raise ValueError("A veil for smoothed scores takes one tensor of records.")
                 x = inputs[0]
-                found = self._veil.smoothed(
+                smoothed = self._veil.smoothed(
                     scores.cpu().numpy(),
                     lambda copies: self._scores(torch.from_numpy(copies).to(x.device)).cpu().numpy(),
                     x.cpu().numpy(),
                 )
-                scores = torch.from_numpy(found).to(scores.device)
+                scores = torch.from_numpy(smoothed).to(scores.device)
             if not self._veil.veil.is_keyed:
                 return self._veil.veil(scores)
-            asked = [each.cpu().numpy() for each in (*inputs, *named.values()) if isinstance(each, Tensor)]
+            asked = [part.cpu().numpy() for part in (*inputs, *named.values()) if isinstance(part, Tensor)]
             return torch.from_numpy(self._veil(scores.cpu().numpy(), asked)).to(scores.device)
 
     def _scores(self, *inputs: Any, **named: Any) -> Tensor:

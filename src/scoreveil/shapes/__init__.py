@@ -14,14 +14,14 @@ An answer is made of the veiled vectors, the labels and the dtype alone: nothing
 reaches it, to the last bit.
 """
 
-from scoreveil.shapes.more_axes import MoreAxes
-from scoreveil.shapes.pairs import as_columns, as_pairs, read_pairs
+from scoreveil.shapes.pairs import as_columns, read_pairs, veiled_pairs
 from scoreveil.shapes.shape import Shape, given, make, restored, said_beside
-from scoreveil.shapes.top_k import TopK, scaled
-from scoreveil.shapes.vectors import VECTORS, Vectors
+from scoreveil.shapes.top_k import RANKED, TopK, is_descending, scaled
+from scoreveil.shapes.vectors import VECTORS, MoreAxes, Vectors
 from scoreveil.shapes.yes_no import ManyLabels, OneColumn
 
 __all__ = [
+    "RANKED",
     "VECTORS",
     "ManyLabels",
     "MoreAxes",
@@ -30,11 +30,12 @@ __all__ = [
     "TopK",
     "Vectors",
     "as_columns",
-    "as_pairs",
     "given",
+    "is_descending",
     "make",
     "read_pairs",
     "restored",
     "said_beside",
     "scaled",
+    "veiled_pairs",
 ]

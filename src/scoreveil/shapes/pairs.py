@@ -1,6 +1,6 @@
 """Lists of labels with their scores, as models give them: as columns, and back."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from scoreveil.shapes.shape import Rows
 Pair = tuple[Any, float]
 
 
-def read_pairs(rows: Sequence[Any]) -> tuple[list[list[Pair]], bool]:
+def read_pairs(rows: Sequence[object]) -> tuple[list[list[Pair]], bool]:
     """Lists of (label, score), or of {"label": …, "score": …}, as lists of pairs; and whether they are the latter.
 
     Raises:
@@ -21,7 +21,7 @@ def read_pairs(rows: Sequence[Any]) -> tuple[list[list[Pair]], bool]:
     return [_read_row(row, i, is_object) for i, row in enumerate(rows)], is_object
 
 
-def _read_row(row: Any, i: int, is_object: bool) -> list[Pair]:
+def _read_row(row: object, i: int, is_object: bool) -> list[Pair]:
     if not isinstance(row, list | tuple):
         raise BadRow(i, f"expected a list of labels and scores, got {type(row).__name__}")
     read = []
@@ -55,9 +55,22 @@ def as_columns(rows: Sequence[Sequence[Pair]]) -> tuple[list[list[Any]], Rows]:
     return labels, np.array([[score for _, score in row] for row in ordered], dtype=np.float64)
 
 
-def as_pairs(labels: list[list[Any]], scores: Rows) -> list[list[Pair]]:
-    """The way back: the largest answer first, equals in the order of their names."""
-    return [
-        sorted(zip(row, map(float, found), strict=True), key=lambda pair: (-pair[1], str(pair[0])))
-        for row, found in zip(labels, scores, strict=True)
-    ]
+def veiled_pairs(veil: Callable[[Rows], Rows], rows: Sequence[object]) -> list[Any]:
+    """The same lists with veiled scores: the largest first, equals in the order of their names.
+
+    Raises:
+        ValueError: These are no such lists, or the veil does not take their scores.
+    """
+    read, is_object = read_pairs(rows)
+    veiled: list[Any] = [[] for _ in rows]
+    for length in sorted({len(row) for row in read} - {0}):
+        places = [i for i, row in enumerate(read) if len(row) == length]
+        try:
+            labels, scores = as_columns([read[i] for i in places])
+            answers = veil(scores)
+        except BadRow as bad:
+            raise BadRow(places[bad.row], bad.fault, advice=bad.advice) from None
+        for i, names, answer in zip(places, labels, answers.tolist(), strict=True):
+            pairs = sorted(zip(names, answer, strict=True), key=lambda pair: (-pair[1], str(pair[0])))
+            veiled[i] = [{"label": label, "score": score} for label, score in pairs] if is_object else pairs
+    return veiled

@@ -3,7 +3,8 @@
 import dataclasses
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -69,10 +70,8 @@ class Shape(ABC):
         """Raise ValueError naming the first row, and column, that is not of this shape; no score is quoted."""
         self.check_layout(scores.shape)
         vectors = self.vectors(scores)
-        try:
+        with self.placing(scores.shape, first_row):
             check_rows(vectors.reshape(-1, vectors.shape[2]))
-        except BadRow as bad:
-            raise self.placed(bad, scores.shape, first_row) from None
 
     @abstractmethod
     def vectors(self, scores: Rows) -> Rows:
@@ -143,9 +142,17 @@ class Shape(ABC):
         """A bad vector, spoken of as the record, from the first on, that it stands in."""
         return BadRow(first + bad.row // self.releases(layout), bad.fault, advice=bad.advice)
 
+    @contextmanager
+    def placing(self, layout: Sequence[int], first: int = 0) -> Iterator[None]:
+        """Bad vectors of the block are spoken of as the records that they stand in."""
+        try:
+            yield
+        except BadRow as bad:
+            raise self.placed(bad, layout, first) from None
+
     def faults(self, scores: Rows) -> list[BadRow]:
         """The records that are not of this shape, each with what is wrong with it first."""
-        found = []
+        bad_rows = []
         for start in range(0, len(scores), CHECKED):
             row, end = start, min(start + CHECKED, len(scores))
             while row < end:
@@ -153,9 +160,9 @@ class Shape(ABC):
                     self.check(scores[row:end], row)
                     break
                 except BadRow as bad:
-                    found.append(bad)
+                    bad_rows.append(bad)
                     row = bad.row + 1
-        return found
+        return bad_rows
 
     # What stands around the scores
 

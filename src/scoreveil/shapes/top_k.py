@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from scoreveil.mechanisms.ordering import rank, restore, unrank
 from scoreveil.mechanisms.scores import SUM_TOLERANCE, BadRow
-from scoreveil.raw_columns import RANKED, is_descending
 from scoreveil.shapes.shape import PIECE, Floats, Rows, Shape
 
+RANKED = 5  # rows in descending order from which on it is no accident
 LEAST_PIECE = 2048  # records at a time, however wide they are
 
 
@@ -70,21 +70,21 @@ class TopK(Shape, name="top_k"):
             _refuse(total > 0, first_row, "all scores are 0")
         else:
             reached = total + (self.classes - listed) * self._each(rows, total)
-            told = (
+            fault = (
                 "the scores sum to less than 1"
                 if listed == self.classes
                 else "the classes that are not listed have more than the least of those listed; list the largest"
             )
-            _refuse(reached >= 1 - SUM_TOLERANCE, first_row, told)
+            _refuse(reached >= 1 - SUM_TOLERANCE, first_row, fault)
         return total
 
     def _each(self, rows: Rows, total: Floats) -> Floats:
         """What each class has that is not listed: (n,). None of them has more than one that is listed."""
         assert self.classes is not None
-        each = np.maximum(1 - total, 0) / max(self.classes - rows.shape[1], 1)
+        share = np.maximum(1 - total, 0) / max(self.classes - rows.shape[1], 1)
         for column in rows.T:
-            np.minimum(each, column, out=each)
-        return np.asarray(each)
+            np.minimum(share, column, out=share)
+        return np.asarray(share)
 
     def read(self, scores: Rows, first_row: int = 0) -> Rows:
         if self.classes is not None:
@@ -98,10 +98,10 @@ class TopK(Shape, name="top_k"):
         rows = np.atleast_2d(scores)
         if self.classes is None:
             return scaled(rows.astype(_work(rows.dtype), copy=False))[:, None, :]
-        made = np.empty((len(rows), 1, self.classes), dtype=_work(rows.dtype))
-        made[:, 0, : rows.shape[1]] = rows
-        made[:, 0, rows.shape[1] :] = self._each(rows, _sums(rows))[:, None]
-        return made
+        vectors = np.empty((len(rows), 1, self.classes), dtype=_work(rows.dtype))
+        vectors[:, 0, : rows.shape[1]] = rows
+        vectors[:, 0, rows.shape[1] :] = self._each(rows, _sums(rows))[:, None]
+        return vectors
 
     def check_columns(self, scores: Rows) -> None:
         in_order = is_descending(scores) or is_descending(scores[:, ::-1])
@@ -122,6 +122,11 @@ class TopK(Shape, name="top_k"):
             ascending = np.take_along_axis(rows, order, axis=1).astype(np.float64)
             rows = restore(ascending, ascending[:, 1:] > ascending[:, :-1], order, like.dtype)
         return np.ascontiguousarray(rows[:, : like.shape[-1]]).reshape(like.shape)
+
+
+def is_descending(scores: NDArray[Any]) -> bool:
+    """Whether the scores of every row fall from the first to the last."""
+    return scores.ndim == 2 and bool((np.diff(scores, axis=1) <= 0).all())
 
 
 def _refuse(good: NDArray[np.bool_], first_row: int, fault: str) -> None:
@@ -151,9 +156,9 @@ def scaled(rows: Rows) -> Rows:
 def _divided(rows: Rows, columns: Rows, total: Floats) -> Rows:
     """Rows divided by their sums. `columns` is a copy of them, (k, n), which is written to."""
     np.divide(columns, total, out=columns, casting="same_kind")
-    made = np.empty(rows.shape, columns.dtype)
+    quotients = np.empty(rows.shape, columns.dtype)
     for i, column in enumerate(columns):  # half the time of a transposed copy
-        made[:, i] = column
+        quotients[:, i] = column
     merged = np.zeros(len(rows), dtype=bool)
     for apart in range(1, len(columns)):  # each two columns once
         equal = columns[apart:] == columns[:-apart]
@@ -161,10 +166,10 @@ def _divided(rows: Rows, columns: Rows, total: Floats) -> Rows:
             merged |= (equal.T & (rows[:, apart:] != rows[:, :-apart])).any(axis=1)
     if merged.any():
         order = rank(rows[merged])
-        before, after = (np.take_along_axis(each[merged], order, axis=1) for each in (rows, made))
+        before, after = (np.take_along_axis(side[merged], order, axis=1) for side in (rows, quotients))
         for i in range(1, rows.shape[1]):
-            least = np.nextafter(after[:, i - 1], np.inf, dtype=made.dtype)
+            least = np.nextafter(after[:, i - 1], np.inf, dtype=quotients.dtype)
             rises = before[:, i] > before[:, i - 1]
             np.maximum(after[:, i], np.where(rises, least, after[:, i - 1]), out=after[:, i])
-        made[merged] = unrank(after, order)
-    return made
+        quotients[merged] = unrank(after, order)
+    return quotients

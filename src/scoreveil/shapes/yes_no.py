@@ -122,8 +122,8 @@ class ManyLabels(YesNo, name="many_labels"):
             object.__setattr__(self, "threshold", tuple(numbers))
             if not numbers:
                 raise ValueError("Expected a threshold for all labels, or one for each, got none.")
-        for each in self.threshold if isinstance(self.threshold, tuple) else (self.threshold,):
-            _check_threshold(each)
+        for threshold in self.threshold if isinstance(self.threshold, tuple) else (self.threshold,):
+            _check_threshold(threshold)
 
     def check_layout(self, layout: Sequence[int]) -> None:
         if len(layout) not in (1, 2) or not layout[-1]:
@@ -159,13 +159,13 @@ def _check_sigmoids(columns: Rows, logits: bool, first_row: int) -> None:
         return
     good = (columns >= low) & (columns <= high)
     row, column = np.argwhere(~good)[0]
-    found = columns[row, column]
-    if np.isnan(found):
+    score = columns[row, column]
+    if np.isnan(score):
         fault = "is NaN"
     elif logits:
         fault = "is infinite; give logits that are numbers"
     else:
-        side = "less than 0" if found < 0 else "more than 1"
+        side = "less than 0" if score < 0 else "more than 1"
         fault = f"is {side}; give probabilities from 0 to 1 (divide percentages by 100), or say that they are logits"
     raise BadRow(first_row + int(row), f"the score {fault}", int(column) if columns.shape[1] > 1 else "")
 
@@ -196,7 +196,7 @@ def _stretched(columns: Rows, border: _Border) -> Floats:
 
     Below the threshold t a probability p becomes p / 2t, above it 1 - (1 - p) / 2(1 - t): two lines that meet there.
     """
-    made, t, p = np.empty((*columns.shape, 2)), border.threshold, columns
+    vectors, t, p = np.empty((*columns.shape, 2)), border.threshold, columns
     if border.logits:
         with np.errstate(over="ignore"):
             p = 1 / (1 + np.exp(-columns.astype(np.float64)))
@@ -207,15 +207,15 @@ def _stretched(columns: Rows, border: _Border) -> Floats:
         above *= 0.5 / (1 - t)
         np.subtract(1, above, out=above)
         p = _joined(below, above, t < 0.5)
-    made[..., 1] = p
-    np.subtract(1, made[..., 1], out=made[..., 0])
+    vectors[..., 1] = p
+    np.subtract(1, vectors[..., 1], out=vectors[..., 0])
     # at the threshold itself it is yes that wins, and rounding decides nothing
     yes = columns >= border.yes
-    crossed = (made[..., 1] > 0.5) != yes
+    crossed = (vectors[..., 1] > 0.5) != yes
     if crossed.any():
         crossed &= ~np.isnan(columns)
-        made[crossed] = np.where(yes[crossed, None], [BELOW_HALF, 1 - BELOW_HALF], [0.5, 0.5])
-    return made
+        vectors[crossed] = np.where(yes[crossed, None], [BELOW_HALF, 1 - BELOW_HALF], [0.5, 0.5])
+    return vectors
 
 
 def _unstretched(vectors: Floats, like: Rows, border: _Border) -> Rows:

@@ -7,7 +7,7 @@ or a rank. The order of the rows, and that of the scores within a row, may tell 
 import math
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -15,6 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoreveil.arrays import Floats
+from scoreveil.shapes import RANKED, is_descending
+
+OtherColumn = tuple[Any, str, Floats]  # what to call it, the name of its numbers, and they, NaN where there is none
 
 RAW = re.compile(
     r"score|logit|margin|confiden|(?<![a-z])conf(?![a-z])|certain|prob(?![a-z])|proba|probs|likelihood|logp|softmax|"
@@ -30,66 +33,41 @@ FEW = 64  # and of these, to see at once that they are not
 SAME = 1e-6  # by which equal numbers may differ
 DISTINCT = 10  # values of a score from which on two columns are not in one order by accident
 LEVELS = 5  # values of a column from which on it tells more than a class
-ORDERS = 1e10  # in which a column could stand, from which on its order is no accident in any of many parts
-RANKED = 5  # rows in descending order from which on it is no accident
-FILLER = 0.05  # of the rows that have one and the same value, from which on it may stand for none
+ORDERS = 1e6  # in which a column could stand, from which on its order is no accident in any of many parts
 ENTRIES = 4  # of a list that are looked at, the first ones
 JUDGED = 3  # numbers from which on they are compared with the scores; fewer count by their name alone
 
 
-def looking_raw(scores: NDArray[Any], others: Iterable[tuple[Any, str, Floats]]) -> list[Any]:
-    """Columns of numbers that have the name of a score, or are one.
+def looking_raw(scores: NDArray[Any], others: Sequence[OtherColumn]) -> dict[Any, int]:
+    """Columns of numbers that have the name of a score, or are one; each with the first row that has a number there.
+
+    Rows are compared some thousand at a time, so that a score which begins late in a column is seen too.
 
     Args:
         scores: The raw scores, (n, k), or with places in between.
-        others: The other columns of numbers: what to call each, its name, and its first numbers, NaN where there is
-            none.
+        others: The other columns of numbers.
     """
-    rows = _flat(scores[:LOOKED_AT])
-    known = _told(rows[:COMPARED])
-    found = []
-    for column, name, numbers in others:
-        part = numbers[:LOOKED_AT]
-        if RAW.search(name) or _equals(part, rows) or _follows(part[:COMPARED], known):
-            found.append(column)
-    return list(dict.fromkeys(found))
-
-
-def looking_raw_anywhere(scores: NDArray[Any], others: Sequence[tuple[Any, str, Floats]]) -> dict[Any, int]:
-    """The same in every LOOKED_AT rows, of which those count where a column has a number; and the first such row.
-
-    A value that many rows have, such as 0 or -1, may stand for none: those rows are left out as well. An order counts
-    only if it is no accident, however many parts a file has.
-    """
-    found: dict[Any, int] = {}
+    raw: dict[Any, int] = {}
     for start in range(0, len(scores) if others else 0, LOOKED_AT):
         rows = _flat(scores[start : start + LOOKED_AT])
-        known = _told(rows[:COMPARED])
-        for column, name, numbers in others:
-            part = numbers[start : start + LOOKED_AT]
-            there = np.isfinite(part)
-            if column in found or not there.any():
+        known = _computed(rows[:COMPARED])
+        for column, name, all_numbers in others:
+            numbers = all_numbers[start : start + LOOKED_AT]
+            there = np.isfinite(numbers)
+            if column in raw or not there.any():
                 continue
-            if RAW.search(name):
-                found[column] = start + int(there.argmax())
-                continue
-            filler = _filler(part[there])
-            for chosen in (there,) if math.isnan(filler) else (there, there & (part != filler)):
-                if chosen.sum() < JUDGED:
-                    continue
-                whole = chosen.all()
-                mine, beside = (part, rows) if whole else (part[chosen], rows[chosen])
-                told = known if whole else _told(beside[:COMPARED])
-                if _equals(mine, beside) or _follows(mine[:COMPARED], told, ORDERS):
-                    found.setdefault(column, start + int(chosen.argmax()))
-    return found
+            is_raw = RAW.search(name) is not None
+            if not is_raw and there.all():
+                is_raw = _is_one(numbers, rows, known)
+            elif not is_raw:
+                is_raw = _is_one(numbers[there], rows[there], _computed(rows[there][:COMPARED]))
+            if is_raw:
+                raw[column] = start + int(there.argmax())
+    return raw
 
 
-def _filler(numbers: Floats) -> float:
-    """The value that many of these have; NaN where there is none."""
-    values, counts = np.unique(numbers, return_counts=True)
-    most = int(counts.argmax())
-    return float(values[most]) if counts[most] >= FILLER * len(numbers) else math.nan
+def _is_one(numbers: Floats, rows: Floats, known: Floats) -> bool:
+    return len(numbers) >= JUDGED and (_equals(numbers, rows) or _follows(numbers[:COMPARED], known))
 
 
 def would_stay(raw: Sequence[Any]) -> tuple[str, str]:
@@ -103,7 +81,7 @@ def _flat(scores: NDArray[Any]) -> Floats:
     return scores.reshape(len(scores), math.prod(scores.shape[1:])).astype(np.float64)
 
 
-def _told(rows: Floats) -> Floats:
+def _computed(rows: Floats) -> Floats:
     """What is computed from scores: they themselves, the largest, its distance to the second, and the entropy."""
     if rows.shape[1] < 2:
         return rows
@@ -120,27 +98,23 @@ def _equals(numbers: Floats, rows: Floats) -> bool:
     few = len(numbers) // 10 + 1  # one of them is equal, where nine in ten of all are
     with np.errstate(invalid="ignore"):
         likely = (np.abs(known[:few] - numbers[:few, None]) <= SAME).any(axis=0)
-        same = any((np.abs(each - numbers) <= SAME).mean() > 0.9 for each in known.T[likely])
+        same = any((np.abs(score - numbers) <= SAME).mean() > 0.9 for score in known.T[likely])
     return same and len(np.unique(numbers)) > 2
 
 
-def _follows(numbers: Floats, known: Floats, orders: float = 1) -> bool:
-    """Whether these rise, or fall, with a column of those all the way, and could stand in so many orders."""
-    there = np.isfinite(numbers) & np.isfinite(known).all(axis=1)
+def _follows(numbers: Floats, known: Floats) -> bool:
+    """Whether these rise, or fall, with a column of those all the way, and not by accident."""
+    there = np.isfinite(known).all(axis=1)
     mine, known = numbers[there], known[there]
     levels, counts = np.unique(mine, return_counts=True)
     if len(levels) < LEVELS or (is_in_order(mine) and (mine == np.round(mine)).all()):
         return False  # a number of the row tells what the order of the rows does
     steps = np.sign(np.diff(mine[:FEW]))[:, None] * np.sign(np.diff(known[:FEW], axis=0))
     likely = (steps >= 0).all(axis=0) | (steps <= 0).all(axis=0)
-    if not likely.any() or _log_orders(counts) < math.log(orders):
+    log_orders = math.lgamma(len(mine) + 1) - sum(math.lgamma(count + 1) for count in counts.tolist())
+    if not likely.any() or log_orders < math.log(ORDERS):
         return False
     return any(len(np.unique(other)) >= DISTINCT and _is_in_order_of(mine, other) for other in known.T[likely])
-
-
-def _log_orders(counts: NDArray[np.int64]) -> float:
-    """The logarithm of how many orders there are of values that come so many times each."""
-    return math.lgamma(counts.sum() + 1) - sum(math.lgamma(count + 1) for count in counts.tolist())
 
 
 def _is_in_order_of(mine: Floats, other: Floats) -> bool:
@@ -154,11 +128,6 @@ def is_in_order(numbers: Floats) -> bool:
     return bool((steps >= 0).all() or (steps <= 0).all())
 
 
-def is_descending(scores: NDArray[Any]) -> bool:
-    """Whether the scores of every row fall from the first to the last."""
-    return scores.ndim == 2 and bool((np.diff(scores, axis=1) <= 0).all())
-
-
 def warn_of_order(scores: NDArray[Any], names: Sequence[Any], has_others: bool) -> None:
     """Say so where the order of the rows, or that of the scores in them, tells what is veiled.
 
@@ -170,12 +139,10 @@ def warn_of_order(scores: NDArray[Any], names: Sequence[Any], has_others: bool) 
     if scores.ndim != 2 or not len(scores):
         return
     rows = scores[:LOOKED_AT].astype(np.float64)
-    known = (
-        [repr(name) for name in names] if len(names) == rows.shape[1] else [f"score {i}" for i in range(rows.shape[1])]
-    )
-    told = dict(zip(known, rows.T, strict=True))
-    told["the largest score"] = rows.max(axis=1)
-    for name, column in told.items():
+    are_named = len(names) == rows.shape[1]
+    columns = {repr(names[i]) if are_named else f"score {i}": column for i, column in enumerate(rows.T)}
+    columns["the largest score"] = rows.max(axis=1)
+    for name, column in columns.items():
         if len(np.unique(column)) >= DISTINCT and is_in_order(column):
             warnings.warn(
                 f"The rows stand in the order of {name}, which tells how they rank, whatever is written there. "
@@ -191,7 +158,7 @@ def warn_of_order(scores: NDArray[Any], names: Sequence[Any], has_others: bool) 
         )
 
 
-def numbers_within(name: str, value: Any) -> Iterator[tuple[str, float]]:
+def numbers_within(name: str, value: object) -> Iterator[tuple[str, float]]:
     """Every number within a value, with the names on the way to it; a list counts by its first entries."""
     if isinstance(value, str):
         number = NUMBER.match(value)
@@ -210,7 +177,7 @@ def numbers_within(name: str, value: Any) -> Iterator[tuple[str, float]]:
         yield name, _float(value)
 
 
-def _is_named(entry: Any) -> bool:
+def _is_named(entry: object) -> bool:
     """Whether it is a name with a value: lists of such, and Arrow's maps, are mappings."""
     return isinstance(entry, list | tuple) and len(entry) == 2 and isinstance(entry[0], str | int)
 
@@ -227,25 +194,24 @@ def _float(value: Any) -> float:
         return math.inf
 
 
-def columns_within(name: str, values: Sequence[Any]) -> list[tuple[str, Floats]]:
+def columns_within(column: Any, name: str, values: Sequence[object]) -> list[OtherColumn]:
     """The numbers within the values of a column, by the names on the way to them; NaN where there is none.
 
     A name that only a few rows have, as where keys are ids, is left out, unless it is that of a score.
     """
-    places: dict[str, list[int]] = {}
-    found: dict[str, list[float]] = {}
+    rows_of: dict[str, list[int]] = {}
+    numbers_of: dict[str, list[float]] = {}
     for row, value in enumerate(values):
-        if value is None:
-            continue
         for full, number in numbers_within(name, value):
-            places.setdefault(full, []).append(row)
-            found.setdefault(full, []).append(number)
-    columns = list[tuple[str, Floats]]()
+            rows_of.setdefault(full, []).append(row)
+            numbers_of.setdefault(full, []).append(number)
+    columns = list[OtherColumn]()
     has_raw = False
-    for full, rows in places.items():
+    for full, rows in rows_of.items():
         if len(rows) < JUDGED and (has_raw or not RAW.search(full)):
             continue
         has_raw = has_raw or len(rows) < JUDGED  # one of many such names is enough
-        columns.append((full, np.full(len(values), math.nan)))
-        columns[-1][1][rows] = found[full]
+        numbers = np.full(len(values), math.nan)
+        numbers[rows] = numbers_of[full]
+        columns.append((column, full, numbers))
     return columns

@@ -5,30 +5,30 @@ refuses the table, as it does in files (`raw_columns.py`). Metadata, which may h
 """
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scoreveil.arrays import Floats
 from scoreveil.mechanisms.scores import BadRow
-from scoreveil.raw_columns import (
+from scoreveil.tables import listed
+from scoreveil.tables.raw_columns import (
     LOOKED_AT,
+    OtherColumn,
     columns_within,
     looking_raw,
-    looking_raw_anywhere,
     warn_of_order,
     would_stay,
 )
 
 Rows = NDArray[Any]
-Column = tuple[Any, str, Floats]  # what to call it, the name of its numbers, and they, NaN where there is none
-Veiled = Callable[[Rows], Rows]
 
 
-def veiled(veil: Veiled, frame: Any, columns: Sequence[Any] | str | None = None, is_vector: bool = False) -> Any:
+def veiled(
+    veil: Callable[[Rows], Rows], frame: Any, columns: Sequence[object] | str | None = None, is_vector: bool = False
+) -> Any:
     """A table like `frame`, with veiled scores.
 
     Args:
@@ -41,69 +41,59 @@ def veiled(veil: Veiled, frame: Any, columns: Sequence[Any] | str | None = None,
         ValueError: These are not scores, or another column looks like raw ones.
     """
     table = _read(frame)
-    if table is None:
-        told = "; collect() it first" if type(frame).__name__ == "LazyFrame" else ""
-        raise ValueError(f"Expected a DataFrame, a Series or an Arrow table, got {type(frame).__name__}{told}.")
-    if table.is_column:
-        if columns is not None:
-            raise ValueError(f"Expected no columns for a {type(frame).__name__}, which is one.")
-        where = [0]
-    else:
-        where = table.floating() if columns is None else table.named(columns)
+    if table.is_column and columns is not None:
+        raise ValueError(f"Expected no columns for a {type(frame).__name__}, which is one.")
+    where = [0] if table.is_column else table.floating() if columns is None else table.named(columns)
+    names = [table.names[i] for i in where]
     scores = _scores(table, where)
-    raw = _looking_raw(scores, partial(table.others, where))
+    _refuse_raw(table, where, scores)
+    try:
+        answer = veil(scores[:, 0] if table.is_column else scores)
+    except BadRow as bad:
+        if table.is_column and is_vector:
+            hint = ". A column with a probability of yes for each row needs Veil(…, shape=OneColumn())"
+            raise BadRow(bad.row, bad.fault + hint) from None
+        hint = "" if columns or table.is_column else f". Taken as scores: {listed(names)}; columns=[…] names others"
+        place = f"column {names[bad.where]!r}" if isinstance(bad.where, int) else bad.where
+        raise BadRow(bad.row, bad.fault + hint, place, bad.advice) from None
+    if not (table.is_column and is_vector):
+        warn_of_order(scores, names, len(where) < len(table.names))
+    return table.replaced(where, answer.reshape(scores.shape))
+
+
+def _refuse_raw(table: "_Table", where: list[int], scores: Rows) -> None:
+    """Raise ValueError where another column, or the index, looks like raw scores."""
+    raw: dict[object, int] = {}
+    index: dict[object, int] = {}
+    for start in range(0, len(scores), LOOKED_AT):
+        rows = slice(start, start + LOOKED_AT)
+        raw |= looking_raw(scores[rows], table.others(where, rows))
+        index |= looking_raw(scores[rows], table.index(rows))
     if raw:
-        stay, them = would_stay(raw)
+        stay, them = would_stay(list(raw))
         raise ValueError(
             f"{', '.join(map(repr, raw))} {stay}. Drop {them}, or veil the columns of the "
             "scores alone: veil(frame[columns])."
         )
-    if index := _looking_raw(scores, table.index):
+    if index:
         raise ValueError(
             f"The index {', '.join(map(repr, index))} would stay as it is, and looks like raw scores. Leave it out: "
             "frame.reset_index(drop=True)."
         )
-    try:
-        answer = veil(scores[:, 0] if table.is_column else scores)
-    except BadRow as bad:
-        column = f"column {table.names[where[bad.where]]!r}" if isinstance(bad.where, int) else bad.where
-        taken = _listed([table.names[i] for i in where])
-        if table.is_column and is_vector:
-            told = ". A column with a probability of yes for each row needs Veil(…, shape=OneColumn())"
-            raise BadRow(bad.row, bad.fault + told) from None
-        hint = "" if columns or table.is_column else f". Taken as scores: {taken}; columns=[…] names others"
-        raise BadRow(bad.row, bad.fault + hint, column, bad.advice) from None
-    if not (table.is_column and is_vector):
-        warn_of_order(scores, [table.names[i] for i in where], len(where) < len(table.names))
-    return table.replaced(where, answer.reshape(scores.shape))
-
-
-def _looking_raw(scores: Rows, others: Callable[[slice], list[Column]]) -> list[Any]:
-    """What looks like raw scores, in the first rows or anywhere; `others` gives the other numbers of some rows."""
-    part = slice(LOOKED_AT)
-    beside = others(part)
-    found = looking_raw(scores[part], beside)
-    for start in range(0, 0 if found else len(scores), LOOKED_AT):
-        if start:
-            part = slice(start, start + LOOKED_AT)
-            beside = others(part)
-        found += looking_raw_anywhere(scores[part], beside)
-    return list(dict.fromkeys(found))
 
 
 def _scores(table: "_Table", where: list[int]) -> Rows:
     """The columns at these places, as (n, k)."""
-    kinds = {}
+    column_of = {table.dtype(i): i for i in where}
     for i in where:
-        kinds[table.dtype(i)] = i
         if table.dtype(i) not in ("float16", "float32", "float64"):
             raise ValueError(
                 f"Expected floating-point scores, got {table.kind(i)} in column {table.names[i]!r}; convert it."
             )
-    if len(kinds) > 1:
+    if len(column_of) > 1:
         # the order of two scores must not depend on the precision of their columns
-        found = ", ".join(f"{kind} in {table.names[i]!r}" for kind, i in kinds.items())
-        raise ValueError(f"Expected score columns of one dtype, got {found}; cast them to one.")
+        kinds = ", ".join(f"{kind} in {table.names[i]!r}" for kind, i in column_of.items())
+        raise ValueError(f"Expected score columns of one dtype, got {kinds}; cast them to one.")
     for i in where:
         missing = table.missing(i)
         if missing.any():
@@ -111,236 +101,186 @@ def _scores(table: "_Table", where: list[int]) -> Rows:
     return np.stack([table.values(i) for i in where], axis=1)
 
 
-class _Table:
+class _Table(ABC):
     """What the libraries have in common: columns with names, found by their place."""
 
-    names: list[Any]
-    is_column = False
+    def __init__(self, frame: Any, names: Sequence[object], series: Any = None) -> None:
+        self.frame, self.names, self._series = frame, list(names), series
+        self._values_of: dict[int, Rows] = {}
 
-    def __init__(self, frame: Any) -> None:
-        self.frame = frame
-        self._read: dict[int, Rows] = {}
+    @property
+    def is_column(self) -> bool:
+        return self._series is not None
 
-    def column(self, i: int) -> Any:
-        raise NotImplementedError
-
+    @abstractmethod
     def kind(self, i: int) -> str:
-        """What the library calls its type."""
-        raise NotImplementedError
+        """What the library calls the type of a column."""
 
     def dtype(self, i: int) -> str:
         """The numpy name of a floating-point or integer type; another name otherwise."""
         return self.kind(i).lower()
 
+    @abstractmethod
     def missing(self, i: int) -> Rows:
         """Where there is no value, as opposed to NaN."""
-        raise NotImplementedError
 
+    @abstractmethod
     def values(self, i: int) -> Rows:
         """A column without missing values, or with NaN in their place, as numpy has it."""
-        raise NotImplementedError
 
-    def replaced(self, where: list[int], answer: Rows) -> Any:
-        """The table with the columns of an array in these places."""
-        raise NotImplementedError
-
+    @abstractmethod
     def objects(self, i: int, rows: slice) -> list[Any]:
         """Some values of a column, whatever they are."""
-        raise NotImplementedError
 
-    def others(self, where: list[int], rows: slice) -> list[Column]:
-        """The numbers in some rows of all columns but these."""
-        return [
-            (name, *found) for i, name in enumerate(self.names) if i not in where for found in self._numbers(i, rows)
-        ]
+    @abstractmethod
+    def replaced(self, where: list[int], answer: Rows) -> Any:
+        """The table with the columns of an array in these places."""
 
-    def _numbers(self, i: int, rows: slice) -> list[tuple[str, Floats]]:
-        """The numbers in a column, be they within lists or texts: their name, and they, NaN where there is none."""
-        name = str(self.names[i])
-        if self.dtype(i).startswith(("float", "int", "uint")):
-            if i not in self._read:
-                self._read[i] = self.values(i)  # once, of which rows are taken often
-            return [(name, np.asarray(self._read[i][rows], dtype=np.float64))]
-        return columns_within(name, self.objects(i, rows))
+    def others(self, where: list[int], rows: slice) -> list[OtherColumn]:
+        """The numbers in some rows of all columns but these, be they within lists or texts."""
+        columns: list[OtherColumn] = []
+        for i, name in enumerate(self.names):
+            if i in where:
+                continue
+            if self.dtype(i).startswith(("float", "int", "uint")):
+                if i not in self._values_of:
+                    self._values_of[i] = self.values(i)  # once, of which rows are taken often
+                columns.append((name, str(name), np.asarray(self._values_of[i][rows], dtype=np.float64)))
+            else:
+                columns += columns_within(name, str(name), self.objects(i, rows))
+        return columns
 
-    def index(self, rows: slice) -> list[Column]:
+    def index(self, rows: slice) -> list[OtherColumn]:
         """The numbers that some rows are known by, where they are."""
         return []
 
     def floating(self) -> list[int]:
-        found = [i for i in range(len(self.names)) if self.dtype(i).startswith("float")]
-        if not found:
+        where = [i for i in range(len(self.names)) if self.dtype(i).startswith("float")]
+        if not where:
             kinds = ", ".join(f"{name!r} ({self.kind(i)})" for i, name in enumerate(self.names[:12]))
             raise ValueError(
                 f"Expected columns of floating-point scores, got {kinds or 'none'}. Name and convert them: "
                 "veil(frame[columns].astype(float)); of a column of lists, make an array: numpy.stack."
             )
-        return found
+        return where
 
-    def named(self, columns: Sequence[Any] | str) -> list[int]:
+    def named(self, columns: Sequence[object] | str) -> list[int]:
         wanted = [columns] if isinstance(columns, str) else list(columns)
         if not wanted or len(set(wanted)) < len(wanted):
             raise ValueError("Expected the names of the score columns, each once.")
         for name in wanted:
             if self.names.count(name) != 1:
                 count = self.names.count(name) or "none"
-                raise ValueError(f"Expected one column {name!r}, got {count}; there are {_listed(self.names)}.")
+                raise ValueError(f"Expected one column {name!r}, got {count}; there are {listed(self.names)}.")
         return [self.names.index(name) for name in wanted]
 
 
-def _listed(names: list[Any], most: int = 12) -> str:
-    return ", ".join(map(repr, names[:most])) + (f" and {len(names) - most} more" if len(names) > most else "")
-
-
-def _read(frame: Any) -> _Table | None:
-    """The table that a library knows; None where it is none."""
+def _read(frame: Any) -> _Table:
+    """The table that a library knows."""
     for kind in type(frame).__mro__:
-        reader = _READERS.get(f"{kind.__module__.partition('.')[0]}.{kind.__name__}")
-        if reader is not None:
-            return reader(frame)
-    return None
+        match f"{kind.__module__.partition('.')[0]}.{kind.__name__}":
+            case "pandas.DataFrame":
+                return _Pandas(frame, frame.columns)
+            case "pandas.Series":
+                return _Pandas(frame.to_frame(), [frame.name], frame)
+            case "polars.DataFrame":
+                return _Polars(frame, frame.columns)
+            case "polars.Series":
+                return _Polars(frame.to_frame(), [frame.name], frame)
+            case "pyarrow.Table" | "pyarrow.RecordBatch":
+                return _Arrow(frame, frame.schema.names)
+    hint = "; collect() it first" if type(frame).__name__ == "LazyFrame" else ""
+    raise ValueError(f"Expected a DataFrame, a Series or an Arrow table, got {type(frame).__name__}{hint}.")
 
 
 class _Pandas(_Table):
-    def __init__(self, frame: Any) -> None:
-        super().__init__(frame)
-        self.names = list(frame.columns)
-
-    def column(self, i: int) -> Any:
+    def _column(self, i: int) -> Any:
         return self.frame.iloc[:, i]
 
     def kind(self, i: int) -> str:
-        return str(self.column(i).dtype)
+        return str(self._column(i).dtype)
 
     def dtype(self, i: int) -> str:
-        kind = self.column(i).dtype
+        kind = self._column(i).dtype
         return str(getattr(kind, "numpy_dtype", kind))  # nullable and Arrow-backed ones have theirs
 
     def missing(self, i: int) -> Rows:
-        column = self.column(i)
+        column = self._column(i)
         is_numpy = isinstance(column.dtype, np.dtype)  # where NaN is all that there is
         return np.zeros(len(column), dtype=bool) if is_numpy else np.asarray(column.isna(), dtype=bool)
 
     def values(self, i: int) -> Rows:
-        column = self.column(i)
+        column = self._column(i)
         if isinstance(column.dtype, np.dtype):
             return np.asarray(column.to_numpy())
         dtype = self.dtype(i) if self.dtype(i).startswith("float") else "float64"
         return np.asarray(column.to_numpy(dtype=dtype, na_value=np.nan))
 
     def objects(self, i: int, rows: slice) -> list[Any]:
-        return list(self.column(i).iloc[rows])
+        return list(self._column(i).iloc[rows])
 
-    def index(self, rows: slice) -> list[Column]:
+    def index(self, rows: slice) -> list[OtherColumn]:
         index = self.frame.index[rows]
         if type(index).__name__ == "RangeIndex":
             return []
-        levels = [(index.names[i], index.get_level_values(i)) for i in range(index.nlevels)]
-        return [(name, *found) for name, level in levels for found in columns_within(str(name or ""), list(level))]
+        levels = [(name, list(index.get_level_values(i))) for i, name in enumerate(index.names)]
+        return [column for name, values in levels for column in columns_within(name, str(name or ""), values)]
 
     def replaced(self, where: list[int], answer: Rows) -> Any:
         import pandas
 
-        made = self.frame.copy()
-        made.attrs = {}
+        frame = self.frame.copy()
+        frame.attrs = {}
         for i, column in zip(where, answer.T, strict=True):
-            kind = self.column(i).dtype
-            made.isetitem(i, np.array(column) if isinstance(kind, np.dtype) else pandas.array(column, dtype=kind))
-        return made
-
-
-class _PandasColumn(_Pandas):
-    is_column = True
-
-    def __init__(self, frame: Any) -> None:
-        super().__init__(frame.to_frame())
-        self._name = frame.name
-
-    def replaced(self, where: list[int], answer: Rows) -> Any:
-        return super().replaced(where, answer).iloc[:, 0].rename(self._name)
+            kind = self._column(i).dtype
+            frame.isetitem(i, np.array(column) if isinstance(kind, np.dtype) else pandas.array(column, dtype=kind))
+        return frame.iloc[:, 0].rename(self._series.name) if self.is_column else frame
 
 
 class _Polars(_Table):
-    def __init__(self, frame: Any) -> None:
-        super().__init__(frame)
-        self.names = list(frame.columns)
-
-    def column(self, i: int) -> Any:
-        return self.frame.to_series(i)
-
     def kind(self, i: int) -> str:
-        return str(self.column(i).dtype)
+        return str(self.frame.to_series(i).dtype)
 
     def missing(self, i: int) -> Rows:
-        return np.asarray(self.column(i).is_null().to_numpy())
+        return np.asarray(self.frame.to_series(i).is_null().to_numpy())
 
     def values(self, i: int) -> Rows:
-        return np.asarray(self.column(i).to_numpy())
+        return np.asarray(self.frame.to_series(i).to_numpy())
 
     def objects(self, i: int, rows: slice) -> list[Any]:
-        return list(self.column(i)[rows].to_list())
+        return list(self.frame.to_series(i)[rows].to_list())
 
     def replaced(self, where: list[int], answer: Rows) -> Any:
         import polars
 
-        made = [polars.Series(self.names[i], column.copy()) for i, column in zip(where, answer.T, strict=True)]
-        return self.frame.with_columns(made)
-
-
-class _PolarsColumn(_Polars):
-    is_column = True
-
-    def __init__(self, frame: Any) -> None:
-        super().__init__(frame.to_frame())
-
-    def replaced(self, where: list[int], answer: Rows) -> Any:
-        return super().replaced(where, answer).to_series(0)
+        columns = [polars.Series(self.names[i], column.copy()) for i, column in zip(where, answer.T, strict=True)]
+        frame = self.frame.with_columns(columns)
+        return frame.to_series(0) if self.is_column else frame
 
 
 class _Arrow(_Table):
-    def __init__(self, frame: Any) -> None:
-        super().__init__(frame)
-        self.names = list(frame.schema.names)
-
-    def column(self, i: int) -> Any:
-        return self.frame.column(i)
-
     def kind(self, i: int) -> str:
-        return str(self.column(i).type)
+        return str(self.frame.column(i).type)
 
     def dtype(self, i: int) -> str:
         return {"halffloat": "float16", "float": "float32", "double": "float64"}.get(self.kind(i), self.kind(i))
 
     def missing(self, i: int) -> Rows:
-        return np.asarray(self.column(i).is_null().to_numpy(**self._copied))
+        return np.asarray(self.frame.column(i).is_null().to_numpy(zero_copy_only=False))
 
     def values(self, i: int) -> Rows:
-        return np.asarray(self.column(i).to_numpy(**self._copied))
+        return np.asarray(self.frame.column(i).to_numpy(zero_copy_only=False))
 
     def objects(self, i: int, rows: slice) -> list[Any]:
-        return list(self.column(i)[rows].to_pylist())
-
-    @property
-    def _copied(self) -> dict[str, bool]:
-        return {} if hasattr(self.frame, "combine_chunks") else {"zero_copy_only": False}  # of a record batch
+        return list(self.frame.column(i)[rows].to_pylist())
 
     def replaced(self, where: list[int], answer: Rows) -> Any:
         import pyarrow
 
-        made = self.frame
+        frame = self.frame
         for i, column in zip(where, answer.T, strict=True):
-            made = made.set_column(i, self.frame.schema.field(i), pyarrow.array(np.array(column)))
-        return made.cast(without_metadata(made.schema)[0])
-
-
-_READERS: dict[str, Callable[[Any], _Table]] = {
-    "pandas.DataFrame": _Pandas,
-    "pandas.Series": _PandasColumn,
-    "polars.DataFrame": _Polars,
-    "polars.Series": _PolarsColumn,
-    "pyarrow.Table": _Arrow,
-    "pyarrow.RecordBatch": _Arrow,
-}
+            frame = frame.set_column(i, self.frame.schema.field(i), pyarrow.array(np.array(column)))
+        return frame.cast(without_metadata(frame.schema)[0])
 
 
 # what pandas needs to give the same index and columns back
@@ -375,10 +315,10 @@ def _described(value: bytes, left: list[str]) -> bytes | None:
     try:
         about = dict(json.loads(value))
         for part in ("column_indexes", "columns"):
-            about[part] = [_of_column(each) for each in about[part]]
+            about[part] = [_of_column(column) for column in about[part]]
     except (ValueError, TypeError, KeyError):
         return None
-    left += [f"pandas.{key}" for key, found in about.items() if found and key not in DESCRIBED]
+    left += [f"pandas.{key}" for key, value in about.items() if value and key not in DESCRIBED]
     return json.dumps({key: about[key] for key in DESCRIBED if key in about}).encode()
 
 

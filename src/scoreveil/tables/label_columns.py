@@ -28,42 +28,40 @@ def check_values(classes: Any) -> None:
             raise ValueError(f"Label {i} had one value in training, which is neither 0 nor 1.")
 
 
-def yes_columns(given: Any, classes: Any) -> NDArray[Any]:
+def yes_columns(answer: Any, classes: Any) -> NDArray[Any]:
     """The probability of each label's yes, the second of its two values, (n, labels).
 
     Args:
-        given: What `predict_proba` answered.
+        answer: Of `predict_proba`.
         classes: The classifier's `classes_`, which `check_values` has seen.
     """
-    if not isinstance(given, list):
-        return np.asarray(given)
-    columns = [np.asarray(each) for each in given]
-    return np.column_stack(
-        [
-            each[:, 1] if len(values) == 2 else np.full(len(each), values[0], dtype=each.dtype)
-            for each, values in zip(columns, classes, strict=True)
-        ]
-    )
+    if not isinstance(answer, list):
+        return np.asarray(answer)
+    columns = []
+    for scores, values in zip(map(np.asarray, answer), classes, strict=True):
+        columns.append(scores[:, 1] if len(values) == 2 else np.full(len(scores), values[0], dtype=scores.dtype))
+    return np.column_stack(columns)
 
 
-def asked_scores(given: Any, shape: Shape, classes: Any = None) -> NDArray[Any]:
+def asked_scores(answer: Any, shape: Shape, classes: Any = None) -> NDArray[Any]:
     """What `predict_proba` answered, as scores of a shape.
 
     Args:
-        given: The answer: an array, or a list of them, one for each label.
+        answer: An array, or a list of them, one for each label.
         shape: Of the veil: of many labels the yes of each is taken, of one column that of the second class.
         classes: The classifier's `classes_`, where they are known.
 
     Raises:
         ValueError: There are several labels a record, and the shape has none; or one is not a yes or no.
     """
-    if isinstance(given, list) and given and np.ndim(given[0]) == 2:
-        if not shape.has_labels:
-            raise ValueError("The classifier has several labels a record; give the veil shape=ManyLabels().")
-        known = classes if isinstance(classes, list) else [range(np.shape(each)[1]) for each in given]
-        if known is not classes and any(len(values) < 2 for values in known):
+    if not (isinstance(answer, list) and answer and np.ndim(answer[0]) == 2):
+        scores = np.asarray(answer)
+        return shape.of_classes(scores) if scores.ndim == 2 and scores.shape[1] == 2 else scores
+    if not shape.has_labels:
+        raise ValueError("The classifier has several labels a record; give the veil shape=ManyLabels().")
+    if not isinstance(classes, list):
+        classes = [range(np.shape(scores)[1]) for scores in answer]
+        if any(len(values) < 2 for values in classes):
             raise ValueError("A label has one column, and whether that is its yes is not known; give two for each.")
-        check_values(known)
-        return yes_columns(given, known)
-    scores = np.asarray(given)
-    return shape.of_classes(scores) if scores.ndim == 2 and scores.shape[1] == 2 else scores
+    check_values(classes)
+    return yes_columns(answer, classes)
