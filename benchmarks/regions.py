@@ -31,8 +31,8 @@ from sklearn.preprocessing import StandardScaler
 
 import batches
 from scoreveil import Veil, fit
+from scoreveil.files.records import Scored
 from scoreveil.fitting.cost import auroc, label_with_constant_confidence, log_loss
-from scoreveil.fitting.records import Scored
 from scoreveil.mechanisms import loading
 from scoreveil.mechanisms.regions import Regions
 from timing import Contestant, Effort, interleave, timed

@@ -13,12 +13,12 @@ import torch
 from populations import Population
 from scoreveil import Veil, fit
 from scoreveil.accounting import advantage_after
+from scoreveil.files.records import Scored
 from scoreveil.fitting import _atoms, _joined_by, _Map, check_settings, constant_words
 from scoreveil.fitting.cost import auroc, label_with_constant_confidence, log_loss
 from scoreveil.fitting.estimates import label_tilts
 from scoreveil.fitting.program import Attacker as Bounded
 from scoreveil.fitting.program import best_map, best_table
-from scoreveil.fitting.records import Scored
 from scoreveil.fitting.recount import Verdict, leading, recount
 from scoreveil.fitting.releases import Releases, clipped
 from scoreveil.mechanisms.promises import WHOLE, Attacker, exponential_below, worst_ratio

@@ -21,10 +21,11 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from scoreveil.files.records import Scored
 from scoreveil.fitting.estimates import Estimates, beyond_chance, estimate, label_tilts
 from scoreveil.fitting.grid import PAIRS, PARTS, STEPS, Grid
 from scoreveil.fitting.program import Attacker, best_map, best_table
-from scoreveil.fitting.records import Scored, check_doubts, read_both
+from scoreveil.fitting.records import check_doubts, read_both
 from scoreveil.fitting.recount import shortage
 from scoreveil.fitting.releases import BUDGET, UNIT, Draws, Floats, Integers, Releases, Side, clipped
 from scoreveil.mechanisms.per_label import PerLabel

@@ -24,8 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoreveil.extras import needs
+from scoreveil.files.records import Scored
 from scoreveil.fitting import fit
-from scoreveil.fitting.records import Scored, read_both
+from scoreveil.fitting.records import read_both
 from scoreveil.shapes import VECTORS
 from scoreveil.veil import Veil
 

@@ -21,9 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoreveil.extras import needs
+from scoreveil.files.records import Scored
 from scoreveil.fitting.cost import Answers, confidence, cross_fitted, log_loss
 from scoreveil.fitting.decision import Bounded, Evidence, Excess
-from scoreveil.fitting.records import Scored, read_both
+from scoreveil.fitting.records import read_both
 from scoreveil.mechanisms.promises import Evidence as Counts
 from scoreveil.shapes import VECTORS
 from scoreveil.veil import Veil

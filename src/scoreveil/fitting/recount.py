@@ -23,7 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scoreveil.fitting.records import Scored, read_both
+from scoreveil.files.records import Scored
+from scoreveil.fitting.records import read_both
 from scoreveil.mechanisms.per_label import PerLabel
 from scoreveil.mechanisms.promises import Attacker, Evidence, as_seen
 from scoreveil.mechanisms.regions import Regions

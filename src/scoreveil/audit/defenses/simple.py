@@ -10,8 +10,8 @@ import numpy as np
 
 from scoreveil.audit.data.records import Defense, Floats, Integers
 from scoreveil.audit.defenses.interface import Given
+from scoreveil.files.records import Scored
 from scoreveil.fitting import cost
-from scoreveil.fitting.records import Scored
 from scoreveil.mechanisms.ordering import rank, restore, unrank
 
 
