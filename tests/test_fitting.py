@@ -21,8 +21,9 @@ from scoreveil.fitting.estimates import label_tilts
 from scoreveil.fitting.mapping import Map, tied_bins
 from scoreveil.fitting.program import Attacker as Bounded
 from scoreveil.fitting.program import best_map, best_table
-from scoreveil.fitting.recount import Verdict, leading, recount
+from scoreveil.fitting.recount import Verdict, recount
 from scoreveil.fitting.releases import Releases, clipped
+from scoreveil.fitting.statement import leading
 from scoreveil.mechanisms.promises import WHOLE, Attacker, exponential_below, worst_ratio
 from scoreveil.shapes import OneColumn
 

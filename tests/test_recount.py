@@ -8,7 +8,8 @@ import pytest
 
 from populations import Population
 from scoreveil import Veil, fit
-from scoreveil.fitting.recount import Recount, Verdict, _by_chance, advantage, leading, outlook, recount
+from scoreveil.fitting.recount import Recount, Verdict, advantage, recount
+from scoreveil.fitting.statement import _by_chance, leading, outlook
 from scoreveil.mechanisms.promises import SIXTEENTHS, Attacker, Evidence
 from scoreveil.shapes import ManyLabels
 

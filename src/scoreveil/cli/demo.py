@@ -11,9 +11,10 @@ import typer
 from rich.table import Table
 
 from scoreveil import atomic
+from scoreveil.audit.report import region_tables
 from scoreveil.audit.report.charts import regions as chart
 from scoreveil.cli.audit import attack_digits
-from scoreveil.cli.fit import regions_table
+from scoreveil.cli.tables import shown as shown_table
 from scoreveil.cli.terminal import err, out, program
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def demo(
         "Temperature scaling calibrates the confidence and protects nothing.\n"
     )
     for region_map in chart.read(shown.veil):
-        out.print(regions_table(region_map))
+        out.print(shown_table(region_tables.regions(region_map)))
     out.print(
         "The fitted veil divides scores into these regions. About as many training digits as new ones fall into each. "
         "The veil announces how often answers in the region are right, in place of the score.\n"

@@ -25,9 +25,9 @@ from scoreveil.fitting.announcing import announced_regions
 from scoreveil.fitting.counting import Counting
 from scoreveil.fitting.mapping import choose_map
 from scoreveil.fitting.records import check_doubts, read_both
-from scoreveil.fitting.recount import shortage
 from scoreveil.fitting.releases import Draws, Releases
 from scoreveil.fitting.settings import Beyond, Settings, check_settings
+from scoreveil.fitting.statement import shortage
 from scoreveil.mechanisms.per_label import PerLabel
 from scoreveil.mechanisms.regions import MAX_REGIONS, Regions
 from scoreveil.shapes import VECTORS, Shape, given

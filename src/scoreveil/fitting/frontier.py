@@ -5,6 +5,7 @@ from scoreveil.fitting.frontier import frontier
 trials = frontier(nonmembers=out, nonmember_labels=y_out, members=inn)    # without ε first, then smaller and smaller
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.shapes import VECTORS
 from scoreveil.veil import Veil
 
+RATE = 0.01  # false positives at which true ones are told
 EPSILONS: tuple[float | None, ...] = (None, 8.0, 4.0, 2.0, 1.0, 0.5)
 
 
@@ -55,3 +57,10 @@ def fit_and_measure(
 def frontier(epsilons: Iterable[float | None] = EPSILONS, **given: Any) -> tuple[Trial, ...]:
     """A trial of each ε, in this order; takes what `fit` takes."""
     return tuple(fit_and_measure(epsilon, **given)[1] for epsilon in epsilons)
+
+
+def most_found(epsilon: float | None, rate: float = RATE) -> float:
+    """The largest true positive rate that ε allows at a false positive rate: min(e^ε·f, 1 - (1 - f)·e^-ε)."""
+    if epsilon is None or epsilon > 50:
+        return 1.0
+    return min(math.exp(epsilon) * rate, 1 - (1 - rate) * math.exp(-epsilon))

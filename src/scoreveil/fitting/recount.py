@@ -1,4 +1,4 @@
-"""What a fitted veil gives away on given records, beside what it states; and how many records would state less.
+"""What a fitted veil gives away on given records, beside what it states.
 
     from scoreveil.fitting.recount import recount
 
@@ -12,7 +12,6 @@ stay as they were chosen: for the lower end on one half of the records, to be tr
 favours them; for the upper end on all records.
 """
 
-import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from numpy.typing import NDArray
 from scoreveil.files.records import Scored
 from scoreveil.fitting.records import read_both
 from scoreveil.mechanisms.per_label import PerLabel
-from scoreveil.mechanisms.promises import Attacker, Evidence, as_seen
+from scoreveil.mechanisms.promises import Attacker, as_seen
 from scoreveil.mechanisms.regions import Regions
 from scoreveil.veil import Veil
 
@@ -34,9 +33,6 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 RESAMPLES, LEVEL = 1000, 0.95
-ROUND = (0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3)  # advantages that a person may want stated
-ROOM = 0.1  # what a certified statement may add to what was asked for, and still say something
-FACTORS = (2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 100)
 
 
 class Verdict(Enum):
@@ -214,68 +210,3 @@ def _gaps(seen: Floats) -> tuple[Floats, Floats, Floats]:
     within = np.minimum(of_others, of_members) * (members / of_members - others / of_others)
     own = np.abs(of_members - of_others).sum(axis=(-2, -1)) / 2
     return np.asarray(members - others), np.asarray(within), np.asarray(own)
-
-
-# What more records would state
-
-
-def leading(evidence: Evidence) -> Attacker:
-    """The attacker whom the asked advantage is about, as far as the counts can say something about it."""
-    wanted = {
-        "label": (Attacker.LABEL, Attacker.ALONE),
-        "correctness": (Attacker.LABEL_AND_CORRECTNESS, Attacker.CORRECTNESS, Attacker.ALONE),
-    }
-    return next(attacker for attacker in wanted[evidence.beyond] if attacker in evidence.attackers)
-
-
-def shortage(evidence: Evidence) -> str | None:
-    """What to say first where so few records were held back that what is stated of them says next to nothing."""
-    if not evidence.certified:
-        return None
-    attacker, wanted, more = leading(evidence), evidence.asked + ROOM, evidence
-    (others, members), least = evidence.sizes, min(evidence.sizes)
-    while more.shortfall(attacker) > wanted:
-        least = math.ceil(1.05 * least)
-        more = dataclasses.replace(more, sizes=(max(others, least), max(members, least)))
-    if more is evidence:
-        return None
-    return (
-        f"{members:,} members and {others:,} others were held back, too few to certify anything: about "
-        f"{float(f'{least:.1e}'):,.0f} of each would do."
-    )
-
-
-def outlook(evidence: Evidence, attacker: Attacker) -> tuple[int, float] | None:
-    """About how many times the records would state how little: a factor, and an advantage that is nearer to what was
-    asked for. None where no factor up to 100 would.
-
-    With more records, less is added for what counts may hide, and what chance and noise show of itself falls; what is
-    beyond that stays.
-    """
-    stated, asked = evidence.stated(attacker), evidence.asked
-    if stated <= asked:
-        return None
-    wanted = [value for value in ROUND if asked < value <= 0.6 * stated][-1:]
-    for target in (*wanted, round((asked + stated) / 2, 3)):
-        for factor in FACTORS:
-            if _stated_with(evidence, attacker, factor) <= target < stated:
-                return factor, target
-    return None
-
-
-def _stated_with(evidence: Evidence, attacker: Attacker, factor: int) -> float:
-    """What as many times the records would state."""
-    sizes = evidence.sizes[0] * factor, evidence.sizes[1] * factor
-    more = dataclasses.replace(evidence, counts=evidence.counts * factor, sizes=sizes)
-    excess = max(float(more.shown(attacker)) - evidence.asked, 0.0)
-    return more.stated(attacker) - min(excess, _by_chance(evidence, attacker)) * (1 - 1 / math.sqrt(factor))
-
-
-def _by_chance(evidence: Evidence, attacker: Attacker) -> float:
-    """About what counts of two sides that are alike would show: half the mean size of each cell's error."""
-    groups = evidence.groups(attacker)
-    summed = evidence.counts[0].size / groups[0].size  # cells whose noise adds up
-    variance = np.zeros(groups.shape[1:])
-    for counts, n, noise in zip(np.maximum(groups, 0), evidence.sizes, evidence.noise, strict=True):
-        variance += counts / max(int(counts.sum()), 1) / n + summed * 2 / (noise * n) ** 2
-    return float(np.sqrt(2 / math.pi * variance).sum() / 2)
