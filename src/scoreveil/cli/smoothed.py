@@ -59,4 +59,4 @@ def _chosen(predict: Any, members: Any, others: Any, smoothing: str, settings: d
     out.print(shown(cost_tables.smoothing(trials), "Who asks around a record, behind the fitted veil"))
     out.print(f"{neighbours.words(trials)}\n", soft_wrap=True)
     scale = neighbours.least(trials)
-    return None if scale is None else Smoothing.restored({**plain.settings(), "scale": scale})
+    return None if scale is None else plain.replaced(scale=scale)

@@ -87,15 +87,14 @@ def try_scales(models: Sequence[Asked], smoothing: Smoothing, seed: int = 0, **s
         seed: Of the attacker's noise, and of what is held out.
         settings: For `fit`.
     """
-    plain = smoothing.settings()
-    attacker = Smoothing.restored({**plain, "copies": QUESTIONS, "scale": ATTACKER, "seed": seed})
+    attacker = smoothing.replaced(copies=QUESTIONS, scale=ATTACKER, seed=seed)
     truth = np.concatenate([np.concatenate([each.member_labels, each.other_labels]) for each in models])
     sizes = [(len(each.member_labels), len(each.other_labels)) for each in models]
     is_member = np.concatenate([np.arange(inside + outside) < inside for inside, outside in sizes])
 
     def asked(scale: float | None) -> list[Floats]:
         """Scores of all records, and of each of their neighbours."""
-        used = None if scale is None else Smoothing.restored({**plain, "scale": scale})
+        used = None if scale is None else smoothing.replaced(scale=scale)
         parts = []
         for each in models:
             answers = []

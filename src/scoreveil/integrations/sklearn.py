@@ -321,7 +321,7 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         settings: dict[str, Any] = {"advantage": self.advantage, "beyond": self.beyond, "regions": self.regions}
         self.smoothing_trials_ = try_scales(asked, made, **settings)
         scale = least(self.smoothing_trials_)
-        return None if scale is None else Smoothing.restored({**made.settings(), "scale": scale})
+        return None if scale is None else made.replaced(scale=scale)
 
     def _fitted_veil(
         self, records: dict[str, Any], several: bool, noise: KeyedDraws, force: bool, smoothing: Smoothing | None

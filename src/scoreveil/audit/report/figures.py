@@ -6,15 +6,16 @@ the attacks that were run on all of them, and `compared_by` says which these are
 """
 
 import math
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import cycle
+from typing import NamedTuple
 
 import numpy as np
 
+from scoreveil.audit.report import pictures
 from scoreveil.audit.report.charts.bars import Bar, Column, Row, bars
-from scoreveil.audit.report.charts.marks import Mark, PictureMark, Sheet, Text
+from scoreveil.audit.report.charts.marks import Sheet
 from scoreveil.audit.report.charts.panel import SHAPES, TONES, Axis, Panel, Series, sheet
 from scoreveil.audit.report.verdict import AuditVerdict, Leak, knowledge, leaks, readable, ways_to_answer
 from scoreveil.audit.report.wording import attack, attack_list, interval, number, percent, setting_in_words, words
@@ -25,7 +26,6 @@ from scoreveil.audit.study.results import (
     UNDEFENDED,
     VEIL,
     AttackResult,
-    InversionResult,
     Setting,
     Study,
     best,
@@ -43,11 +43,18 @@ LEAST_RATE = 1e-3  # where the axes of a log-log ROC start at the lowest
 FEWEST_SWEPT = 3  # settings of a defense that make a curve over ε
 MOST_CURVES = 5
 KEY, PLAIN_KEY = "members found at 1 % false positives", "the best attack at each rate"
-TILE, GAP, NAMES = 56, 6, 250  # pixels of a reconstruction, between two, and for the name of a row
 
-Rows = list[tuple[str, str, tuple[str, ...]]]  # the name of a row of pictures, what was measured, data URIs
-Spot = tuple[float, str, tuple[float, float] | None]  # a value, what it says on hover, its interval
-Measured = Callable[[Setting], Spot | None]
+ATTACKERS = {False: "Attacker has the scores alone", True: "Attacker knows the true label"}
+
+Measured = Callable[[Setting], "Spot | None"]
+
+
+class Spot(NamedTuple):
+    """Where a setting stands on an axis."""
+
+    value: float
+    tip: str = ""
+    span: tuple[float, float] | None = None
 
 
 def settings(study: Study) -> list[Setting]:
@@ -92,7 +99,7 @@ def _leak(study: Study, told: bool) -> Measured:
         if found is None:
             return None
         span = found.auc_low, found.auc_high
-        return found.auc, f"AUC {interval(found.auc, *span)}, by {attack(found)}", span
+        return Spot(found.auc, f"AUC {interval(found.auc, *span)}, by {attack(found)}", span)
 
     return measured
 
@@ -103,13 +110,13 @@ def _cost(study: Study, field: str, label: str) -> Measured:
 
     def measured(one: Setting) -> Spot | None:
         value = values.get(one)
-        return None if value is None else (value, f"{label.partition(':')[0]} {number(value, 3)}", None)
+        return None if value is None else Spot(value, f"{label.partition(':')[0]} {number(value, 3)}")
 
     return measured
 
 
 def _epsilon(one: Setting) -> Spot | None:
-    return None if one[1] is None else (one[1], "", None)
+    return None if one[1] is None else Spot(one[1])
 
 
 def _series(study: Study, across: Measured, up: Measured, only: Iterable[str] | None = None) -> tuple[Series, ...]:
@@ -123,18 +130,16 @@ def _series(study: Study, across: Measured, up: Measured, only: Iterable[str] | 
         found.append(
             Series(
                 words(name),
-                tuple((x[0], y[0]) for _, x, y in spots),
+                tuple((x.value, y.value) for _, x, y in spots),
                 *style[name],
-                tips=tuple(f"{setting_in_words(one)}: {y[1]}" + (f". {x[1]}" if x[1] else "") for one, x, y in spots),
+                tips=tuple(
+                    f"{setting_in_words(one)}: {y.tip}" + (f". {x.tip}" if x.tip else "") for one, x, y in spots
+                ),
                 tags=tuple(f"ε {one[1]:g}" if i in ends and one[1] else "" for i, (one, _, _) in enumerate(spots)),
-                whiskers=tuple(y[2] for _, _, y in spots if y[2] and only is not None),
+                whiskers=tuple(y.span for _, _, y in spots if y.span and only is not None),
             )
         )
     return tuple(found)
-
-
-def _attacker(told: bool) -> str:
-    return "attacker knows the true label" if told else "attacker has the scores alone"
 
 
 def _auc_axis(values: Sequence[float]) -> Axis:
@@ -160,15 +165,15 @@ def glance(study: Study, verdict: AuditVerdict) -> tuple[Sheet, Sheet]:
     """What the attacker who learns most finds, and what the confidence is worth: undefended, behind what is
     recommended, and from the label alone. A wide drawing, and one for telephones."""
     worst = _worst(study, verdict)
-    veiled = [verdict.recommended] if verdict.recommended not in (None, LABEL) else []
     rows = [_row(study, "raw scores", "c1", UNDEFENDED, worst.best)]
-    for one in veiled:
-        found = next(leak for leak in leaks(study, one, verdict.compared) if leak.told == worst.told)
-        rows.append(_row(study, setting_in_words(one), "c0", one, found.best))
-    is_useful = any(row.bars[1] for row in rows)
-    lowest = floor(study, worst.told)
-    leak = None if lowest is None else Bar(lowest.auc, (lowest.auc_low, lowest.auc_high))
-    rows.append(Row("label alone", "muted", (leak, Bar(CHANCE) if is_useful else None)))
+    taken = verdict.recommended
+    if taken is not None and taken != LABEL:
+        behind = next(leak for leak in leaks(study, taken, verdict.compared) if leak.told == worst.told)
+        rows.append(_row(study, setting_in_words(taken), "c0", taken, behind.best))
+    is_useful, lowest = any(row.bars[1] for row in rows), floor(study, worst.told)
+    rows.append(
+        Row("label alone", "muted", (None if lowest is None else _bar(lowest), Bar(CHANCE) if is_useful else None))
+    )
     who = "if the attacker knows the true label" if worst.told else "if the attacker has the scores alone"
     columns = [
         Column("What an attack finds", f"AUC of the best attack {who}", ("guessing", "certainty")),
@@ -185,8 +190,11 @@ def _worst(study: Study, verdict: AuditVerdict) -> Leak:
 
 def _row(study: Study, name: str, tone: str, one: Setting, found: AttackResult) -> Row:
     useful = study.costs[one].auroc_of_confidence if one in study.costs else None
-    leak = Bar(found.auc, (found.auc_low, found.auc_high))
-    return Row(name, tone, (leak, None if useful is None else Bar(useful)))
+    return Row(name, tone, (_bar(found), None if useful is None else Bar(useful)))
+
+
+def _bar(result: AttackResult) -> Bar:
+    return Bar(result.auc, (result.auc_low, result.auc_high))
 
 
 # The frontier
@@ -206,9 +214,8 @@ def frontier(study: Study) -> list[Panel]:
             start = min(CHANCE if is_known else 0.0, *xs)
             end = max(start + 0.05, *xs)  # an axis has a length, even where no confidence tells anything
             across = Axis(label, (start, end + 0.05 * (end - start)))
-            title = _attacker(told)
             up = _auc_axis([*ys, *(y for _, y in floors)])
-            panels.append(Panel(title[0].upper() + title[1:], across, up, series, floors))
+            panels.append(Panel(ATTACKERS[told], across, up, series, floors))
     return panels
 
 
@@ -239,9 +246,8 @@ def roc(study: Study, verdict: AuditVerdict) -> list[Panel]:
         if series:
             rates = Axis("false positive rate", (least, 1.0), log=True)
             hits = Axis("true positive rate", (least, 1.0), log=True)
-            title = _attacker(told)
             key = KEY if any(readable(r, "tpr_at_1pct") for r in study.results) else PLAIN_KEY
-            panels.append(Panel(title[0].upper() + title[1:], rates, hits, tuple(series), diagonal=True, key=key))
+            panels.append(Panel(ATTACKERS[told], rates, hits, tuple(series), diagonal=True, key=key))
     return panels
 
 
@@ -291,8 +297,7 @@ def sweeps(study: Study) -> list[Panel]:
         if undefended is not None:
             floors = (*floors, (f"undefended: {number(undefended.auc)}", undefended.auc))
         seen = [y for s in series for ends in s.whiskers for y in ends] + [level for _, level in floors]
-        title = _attacker(told)
-        panels.append(Panel(title[0].upper() + title[1:], across, _auc_axis(seen), series, floors))
+        panels.append(Panel(ATTACKERS[told], across, _auc_axis(seen), series, floors))
     return panels
 
 
@@ -351,51 +356,15 @@ def reliability(shown: Sequence[tuple[str, str, Sequence[Group]]]) -> Panel:
     return Panel("Reliability", Axis("announced", axis), Axis("how often it is right", axis), (straight, *series))
 
 
-# Reconstructions
-
-
-def reconstructions(study: Study) -> Rows:
-    """Rows of pictures: originals first, then the best attack per setting."""
-    shown = [i for i in study.inversions if i.pictures]
-    if not shown or not study.originals:
-        return []
-    nearest: dict[tuple[Setting, str], InversionResult] = {}
-    for i in sorted(shown, key=lambda i: i.mse):
-        # the paper's own attacker is shown only where no other was tried; a floor is a row of its own
-        if i.form != "paper" or not any(j.setting == i.setting for j in shown if j != i):
-            nearest.setdefault((i.setting, i.features if i.form == "floor" else ""), i)
-    rows: Rows = [("originals", "", study.originals)]
-    for i in sorted(nearest.values(), key=lambda i: (i.form == "floor", shown.index(i))):
-        name = f"{words(i.features)} alone (floor)" if i.form == "floor" else setting_in_words(i.setting)
-        rows.append((name, f"MSE {number(i.mse, 3)}, nearest original right {percent(i.nearest_original)}", i.pictures))
-    for uri in (uri for _, _, pictures in rows for uri in pictures):
-        if not re.fullmatch(r"data:image/(png|webp);base64,[A-Za-z0-9+/]+=*", uri):
-            raise ValueError(f"Expected pictures as PNG or WebP data URIs, got {uri[:40]!r}.")
-    return rows
-
-
-def picture_rows(rows: Rows) -> Sheet:
-    """Rows of pictures, each with its name and what was measured."""
-    marks: list[Mark] = []
-    for i, (name, measured, pictures) in enumerate(rows):
-        top = GAP + i * (TILE + GAP)
-        marks.append(Text((12, top + TILE / 2 - (2 if measured else -4)), name, "ink", size=13, bold=True))
-        marks += [Text((12, top + TILE / 2 + 15), measured, size=11)] if measured else []
-        marks += [PictureMark((NAMES + j * (TILE + GAP), top), TILE, uri) for j, uri in enumerate(pictures)]
-    most = max(len(pictures) for _, _, pictures in rows)
-    width, height = NAMES + most * (TILE + GAP) + GAP, GAP + len(rows) * (TILE + GAP)
-    return Sheet("Pictures rebuilt from scores", width, height, tuple(marks))
+# All of them
 
 
 def sheets(study: Study, verdict: AuditVerdict) -> dict[str, Sheet]:
     """Every figure there is, by the name of its file."""
-    panels = {
-        "frontier": frontier(study),
-        "roc": roc(study, verdict),
-        "sweeps": sweeps(study),
-        "worth": worth(study, verdict),
-    }
-    said = compared_by(study)
-    found = {name: sheet(group, () if name == "worth" else said) for name, group in panels.items() if group}
-    rows = reconstructions(study)
-    return {**found, "reconstructions": picture_rows(rows)} if rows else found
+    panels = {"frontier": frontier(study), "roc": roc(study, verdict), "sweeps": sweeps(study)}
+    drawings = {name: sheet(group, compared_by(study)) for name, group in panels.items() if group}
+    if confidence := worth(study, verdict):
+        drawings["worth"] = sheet(confidence)
+    if rows := pictures.reconstructions(study):
+        drawings["reconstructions"] = pictures.picture_rows(rows)
+    return drawings

@@ -14,7 +14,7 @@ import jinja2
 from markupsafe import Markup
 
 from scoreveil import atomic
-from scoreveil.audit.report import asked, evidence, figures, region_tables, tables
+from scoreveil.audit.report import asked, evidence, figures, pictures, region_tables, tables
 from scoreveil.audit.report.charts import regions
 from scoreveil.audit.report.charts.marks import Sheet
 from scoreveil.audit.report.charts.panel import NARROW, Panel, sheet
@@ -56,7 +56,7 @@ def html(study: Study, verdict: AuditVerdict, risks: RecordRisks | None = None, 
         maps=[(it.name, region_tables.regions(it)) for it in maps],
         compared=figures.compared_by(study),
         leak_drawn=drawn(figures.of_worst(study, verdict)),
-        reconstructions=figures.reconstructions(study),
+        reconstructions=pictures.reconstructions(study),
         inversions=tables.inversions(study) if study.inversions else None,
         worth=tables.worth(study, verdict),
         worth_drawn=drawn(figures.worth(study, verdict)),
