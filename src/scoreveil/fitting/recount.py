@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 
 from scoreveil.files.records import Scored
 from scoreveil.fitting.records import read_both
-from scoreveil.mechanisms.per_label import PerLabel
 from scoreveil.mechanisms.promises import Attacker, as_seen
 from scoreveil.mechanisms.regions import Regions
 from scoreveil.veil import Veil
@@ -88,7 +87,7 @@ def recount(
     Args:
         veil: A fitted one; its shape says how scores are served.
         nonmembers: Scores of records that the model was not trained on.
-        nonmember_labels: Their true classes: then also attackers who know whether a label is right.
+        nonmember_labels: With them and member_labels, also attackers who know whether a label is right.
         members: Scores of records that it was trained on.
         member_labels: Their true classes.
         columns: As for `fit`.
@@ -100,20 +99,20 @@ def recount(
     Raises:
         ValueError: The veil is not a fitted one, or these are not records of its model.
     """
-    if not isinstance(veil.mechanism, (Regions, PerLabel)):
+    maps = veil.mechanism.maps
+    if not maps:
         raise ValueError(f"Expected a fitted veil, got one of the {veil.mechanism.name} mechanism.")
     if members is None:
         raise ValueError("Expected scores of members too: what tells them from nonmembers is counted on both.")
     others, inside, _ = read_both(nonmembers, nonmember_labels, members, member_labels, columns, veil.shape)
     assert inside is not None, "it was given"
-    rng = rng or np.random.default_rng(0)
-    if isinstance(veil.mechanism, Regions):
-        return tuple(_counted(veil.mechanism, others, inside, None, rng))
-    maps = veil.mechanism.maps
-    if others.releases != len(maps):
+    has_labels, rng = veil.shape.has_labels, rng or np.random.default_rng(0)
+    if has_labels and others.releases != len(maps):
         raise ValueError(f"This veil was fitted for {len(maps)} labels; these scores have {others.releases}.")
     sides = zip(maps, others.by_label(), inside.by_label(), strict=True)
-    return tuple(each for label, side in enumerate(sides) for each in _counted(*side, label, rng))
+    return tuple(
+        one for i, side in enumerate(sides) for one in _counted(*side, label=i if has_labels else None, rng=rng)
+    )
 
 
 def _counted(
