@@ -106,9 +106,9 @@ def fit(
     settings: dict[str, Any] = {"advantage": advantage, "epsilon": epsilon, "beyond": beyond, "certify": certify}
     settings |= {} if regions is None else {"regions": regions}
     with needs("fit"):
-        from scoreveil.fitting import check_settings
+        from scoreveil.fitting import Settings
 
-    check_settings(**settings)
+    Settings(**settings)
     files, used = (nonmembers, nonmember_labels, members, member_labels), None
     if model is not None:
         if any(file is not None for file in files) or not served.is_plain:
@@ -129,7 +129,7 @@ def fit(
     trials.write(target)
     if report is not None:
         trials.report(target, report, printer)
-    given = {
+    passed_on = {
         "--model": model,
         "--member-data": member_data,
         "--nonmember-data": nonmember_data,
@@ -139,7 +139,7 @@ def fit(
         "--threshold": threshold,
         "--logits": logits,
     }
-    steps = trials.next_steps(target, given)
+    steps = trials.next_steps(target, passed_on)
     out.print(f"Wrote {target}. Next:", *(f"  {program()} {step}" for step in steps), sep="\n", soft_wrap=True)
 
 

@@ -26,7 +26,7 @@ from scoreveil.fitting.counting import Counting
 from scoreveil.fitting.mapping import choose_map
 from scoreveil.fitting.records import check_doubts, read_both
 from scoreveil.fitting.releases import Draws, Releases
-from scoreveil.fitting.settings import Beyond, Settings, check_settings
+from scoreveil.fitting.settings import Beyond, Settings
 from scoreveil.fitting.statement import shortage
 from scoreveil.mechanisms.per_label import PerLabel
 from scoreveil.mechanisms.regions import MAX_REGIONS, Regions
@@ -34,7 +34,7 @@ from scoreveil.shapes import VECTORS, Shape, given
 from scoreveil.smoothing import Smoothing
 from scoreveil.veil import Veil
 
-__all__ = ["Beyond", "Settings", "check_settings", "constant_words", "fit"]
+__all__ = ["Beyond", "Settings", "constant_words", "fit"]
 
 
 def fit(
@@ -93,7 +93,7 @@ def fit(
     Raises:
         ValueError: The records are not scores or labels, seem to be mixed up, or an argument is out of range.
     """
-    settings = check_settings(advantage, epsilon, beyond, regions, certify)
+    settings = Settings(advantage, epsilon, beyond, regions, certify)
     given(shape)
     if rng is not None and not callable(getattr(rng, "random", None)):
         raise ValueError(f"Expected rng to be a numpy Generator, such as np.random.default_rng(0), got {rng!r}.")
@@ -125,16 +125,16 @@ def _fitted(others: Scored, members: Scored | None, settings: Settings, releases
 
 def _warnings(veil: Veil, others: Scored, members: Scored | None, regions: int) -> list[str]:
     """What whoever fits a veil should know of it."""
-    found = []
+    warned = []
     if members is None:
         bound = "nothing" if math.isinf(veil.epsilon) else "ε alone"
-        found.append(
+        warned.append(
             f"No members were given: what answers tell about membership is bounded by {bound}. Give members=…."
         )
     if veil.is_constant:
-        found.append(constant_words(veil.epsilon, others, regions))
+        warned.append(constant_words(veil.epsilon, others, regions))
     shortages = (shortage(part.evidence) for part in veil.mechanism.maps if part.evidence is not None)
-    return [*found, *dict.fromkeys(text for text in shortages if text is not None)]
+    return [*warned, *dict.fromkeys(text for text in shortages if text is not None)]
 
 
 def constant_words(epsilon: float, others: Scored, regions: int = MAX_REGIONS) -> str:

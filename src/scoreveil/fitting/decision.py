@@ -176,8 +176,8 @@ def _why_not(evidence: Evidence) -> str:
     return f"the confidence of {veil} is not clearly worth more than a label"
 
 
-def _span(found: Bounded) -> str:
-    return f"{_figure(found.value)} ({_figure(found.low)} to {_figure(found.high)})"
+def _span(bounded: Bounded) -> str:
+    return f"{_figure(bounded.value)} ({_figure(bounded.low)} to {_figure(bounded.high)})"
 
 
 def _figure(value: float) -> str:

@@ -154,7 +154,7 @@ def _excess(members: _Side, others: _Side, tests: int) -> Excess:
     """The AUC of an attack on the confidence, above that of the label and above guessing."""
     with_it, alone = _attacked(members, others)
     attack, floor = _placements(*with_it), _placements(*alone)
-    chance = tuple(np.full_like(each, 0.5) for each in attack)
+    chance = tuple(np.full_like(values, 0.5) for values in attack)
     reach = NormalDist().inv_cdf(1 - ERROR / 2 / tests)  # half of the error is left for the attacks of an audit
     above = []
     for level in (floor, chance):
@@ -163,7 +163,7 @@ def _excess(members: _Side, others: _Side, tests: int) -> Excess:
             for mine, its, side in zip(attack, level, (members, others), strict=True)
         ]
         value = float(attack[0].mean() - level[0].mean())
-        error = sum(float(each.var(ddof=1)) / len(each) for each in gained) ** 0.5
+        error = sum(float(values.var(ddof=1)) / len(values) for values in gained) ** 0.5
         above.append((value, value - reach * error, value + reach * error))
     return Excess(*(min(ends) for ends in zip(*above, strict=True)))
 

@@ -63,19 +63,19 @@ def neighbour_attack(answers: Sequence[Floats], truth: NDArray[Any], is_member: 
     """
     with needs("sklearn"):
         from sklearn.ensemble import HistGradientBoostingClassifier
-    of_truth = np.stack([np.take_along_axis(each, truth[:, None], axis=1)[:, 0] for each in answers])
+    of_truth = np.stack([np.take_along_axis(scores, truth[:, None], axis=1)[:, 0] for scores in answers])
     around = of_truth[1:] if len(of_truth) > 1 else of_truth
     seen = np.column_stack([
         answers[0], truth, of_truth[0], around.mean(axis=0), of_truth[0] - around.mean(axis=0), around.std(axis=0),
         np.sort(around, axis=0)[:: max(1, len(around) // 4)].T,
     ])  # fmt: skip
     order = np.random.default_rng(0).permutation(len(truth))
-    found = []
+    aucs = []
     for learned, tested in ((order[::2], order[1::2]), (order[1::2], order[::2])):
         trees = HistGradientBoostingClassifier(max_iter=80, max_depth=4, random_state=0)
         sure = trees.fit(seen[learned], is_member[learned]).predict_proba(seen[tested])[:, 1]
-        found.append(auroc(sure[is_member[tested]], sure[~is_member[tested]]))
-    return float(np.mean(found))
+        aucs.append(auroc(sure[is_member[tested]], sure[~is_member[tested]]))
+    return float(np.mean(aucs))
 
 
 def try_scales(models: Sequence[Asked], smoothing: Smoothing, seed: int = 0, **settings: Any) -> tuple[Trial, ...]:
@@ -88,25 +88,25 @@ def try_scales(models: Sequence[Asked], smoothing: Smoothing, seed: int = 0, **s
         settings: For `fit`.
     """
     attacker = smoothing.replaced(copies=QUESTIONS, scale=ATTACKER, seed=seed)
-    truth = np.concatenate([np.concatenate([each.member_labels, each.other_labels]) for each in models])
-    sizes = [(len(each.member_labels), len(each.other_labels)) for each in models]
+    truth = np.concatenate([np.concatenate([model.member_labels, model.other_labels]) for model in models])
+    sizes = [(len(model.member_labels), len(model.other_labels)) for model in models]
     is_member = np.concatenate([np.arange(inside + outside) < inside for inside, outside in sizes])
 
     def asked(scale: float | None) -> list[Floats]:
         """Scores of all records, and of each of their neighbours."""
         used = None if scale is None else smoothing.replaced(scale=scale)
         parts = []
-        for each in models:
+        for model in models:
             answers = []
-            for records in (each.members, each.others):
-                for_records = [_scores(each.predict, records, used)]
-                copies = _scores(each.predict, attacker.around(records), used)
+            for records in (model.members, model.others):
+                for_records = [_scores(model.predict, records, used)]
+                copies = _scores(model.predict, attacker.around(records), used)
                 answers.append([*for_records, *np.split(copies, QUESTIONS)])
             parts.append([np.concatenate(pair) for pair in zip(*answers, strict=True)])
-        return [np.concatenate(each) for each in zip(*parts, strict=True)]
+        return [np.concatenate(part) for part in zip(*parts, strict=True)]
 
     raw = asked(None)
-    labels = neighbour_attack([np.eye(each.shape[1])[each.argmax(axis=1)] for each in raw], truth, is_member)
+    labels = neighbour_attack([np.eye(scores.shape[1])[scores.argmax(axis=1)] for scores in raw], truth, is_member)
     trials = []
     for scale in (None, *SCALES):
         answers = raw if scale is None else asked(scale)
@@ -142,16 +142,16 @@ def least(trials: Sequence[Trial]) -> float | None:
 def words(trials: Sequence[Trial]) -> str:
     """What follows from the trials, in two sentences."""
     scale, plain = least(trials), trials[0]
-    found = (
+    sentence = (
         f"Who asks {QUESTIONS} more times around a record finds members with an AUC of {plain.attack:.2f} through the "
         f"fitted veil, and of {plain.labels:.2f} from labels alone."
     )
     if scale is None and plain.beyond_labels <= WITHIN:
-        return f"{found} Smoothing would gain nothing."
+        return f"{sentence} Smoothing would gain nothing."
     if scale is None:
-        return f"{found} No smoothing tried brings that to within {WITHIN:g} of labels at no cost to the confidence."
+        return f"{sentence} No smoothing tried brings that to within {WITHIN:g} of labels at no cost to the confidence."
     taken = next(trial for trial in trials if trial.scale == scale)
-    return f"{found} Smoothing at scale {scale:g} brings it to {taken.attack:.2f}."
+    return f"{sentence} Smoothing at scale {scale:g} brings it to {taken.attack:.2f}."
 
 
 def _scores(predict: Predict, records: Any, smoothing: Smoothing | None) -> Floats:
@@ -168,7 +168,7 @@ def _behind_veils(
     for known in (halves, ~halves):
         sides = [(answers[0][known & side], truth[known & side]) for side in (~is_member, is_member)]
         veil = fit(*sides[0], *sides[1], **settings, force=True, rng=rng)
-        shown = [veil(each[~known]) for each in answers]
+        shown = [veil(scores[~known]) for scores in answers]
         attacks.append(neighbour_attack(shown, truth[~known], is_member[~known]))
         others = ~is_member[~known]
         sure, right = shown[0].max(axis=1)[others], (shown[0].argmax(axis=1) == truth[~known])[others]

@@ -88,12 +88,12 @@ def best_map(
         heaviest = max(shared, key=lambda b: float(shares[b]))
         tried = []
         for answer in np.flatnonzero(solution.table[heaviest] > SHARED).tolist():
-            found = problem.solve({**fixed, heaviest: answer})
-            if found is not None:
-                tried.append((found.value, answer, found))
+            solved = problem.solve({**fixed, heaviest: answer})
+            if solved is not None:
+                tried.append((solved.value, answer, solved))
         if not tried:  # no answer that the bin was shared by can have it alone
             return problem.constant(), problem.constant().value - relaxed.value
-        _, fixed[heaviest], solution = min(tried, key=lambda each: each[:2])
+        _, fixed[heaviest], solution = min(tried, key=lambda candidate: candidate[:2])
 
 
 class _Problem:
@@ -108,11 +108,11 @@ class _Problem:
             each = [
                 sparse.kron(sparse.csr_matrix(attacker.weights), sparse.identity(answers)) for attacker in attackers
             ]
-            told = sparse.vstack(each)
-            gaps = told.shape[0]
+            seen = sparse.vstack(each)
+            gaps = seen.shape[0]
             together = sparse.block_diag([np.ones((1, part.shape[0])) for part in each])
             bound = sparse.identity(gaps)  # |…| is at most a number beside it; these sum to at most what is allowed
-            self.upper = sparse.bmat([[told, -bound], [-told, -bound], [None, together]]).tocsr()
+            self.upper = sparse.bmat([[seen, -bound], [-seen, -bound], [None, together]]).tocsr()
             self.limit = np.concatenate([np.zeros(2 * gaps), [2 * one.allowance for one in attackers]])
         self.sums = _sums(bins, answers, gaps)
         self.objective = np.concatenate([cost(shares, rates, confidences).ravel(), np.zeros(gaps)])

@@ -128,18 +128,18 @@ def _counted(
     known = (Attacker.ALONE, Attacker.CORRECTNESS) if evidence is None else evidence.attackers
     is_certified = evidence is not None and evidence.certified
     cells = [_cells(mechanism, side, shape).reshape(side.records, side.releases) for side in (others, members)]
-    halves = [np.array_split(each[rng.permutation(len(each))], 2) for each in cells]
+    halves = [np.array_split(side[rng.permutation(len(side))], 2) for side in cells]
     whole, first, second = (_Counts.of(part, shape, rng) for part in (cells, *zip(*halves, strict=True)))
     for attacker in known:
         if attacker in (Attacker.CORRECTNESS, Attacker.LABEL_AND_CORRECTNESS) and not is_labelled:
             continue
         gained = partial(advantage, attacker=attacker, is_certified=is_certified, tells_label=tells_label)
-        found = float(gained(whole.once))
+        on_these = float(gained(whole.once))
         tried = (gained(second.often, chosen_on=first.once) + gained(first.often, chosen_on=second.once)) / 2
         best = gained(whole.often, chosen_on=whole.once)
         low, high = float(np.quantile(tried, (1 - LEVEL) / 2)), float(np.quantile(best, (1 + LEVEL) / 2))
         stated = None if evidence is None else evidence.stated(attacker)
-        yield Recount(attacker, found, min(max(low, 0.0), found), max(high, found), stated, label)
+        yield Recount(attacker, on_these, min(max(low, 0.0), on_these), max(high, on_these), stated, label)
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +153,7 @@ class _Counts:
     def of(cls, sides: Sequence[Integers], shape: tuple[int, int, int], rng: np.random.Generator) -> "_Counts":
         size = math.prod(shape)
         counts = [np.bincount(cells.ravel(), minlength=size) / cells.shape[1] for cells in sides]
-        often = [_resampled(cells, each, rng) for cells, each in zip(sides, counts, strict=True)]
+        often = [_resampled(cells, once, rng) for cells, once in zip(sides, counts, strict=True)]
         return cls(np.stack(counts).reshape(2, *shape), np.stack(often, axis=1).reshape(RESAMPLES, 2, *shape))
 
 
@@ -173,7 +173,7 @@ def _resampled(cells: Integers, counts: Floats, rng: np.random.Generator) -> Flo
     if releases == 1:
         return np.asarray(rng.multinomial(records, counts / counts.sum(), RESAMPLES), dtype=np.float64)
     drawn = (cells[rng.integers(0, records, records)].ravel() for _ in range(RESAMPLES))
-    return np.asarray([np.bincount(each, minlength=len(counts)) / releases for each in drawn])
+    return np.asarray([np.bincount(sample, minlength=len(counts)) / releases for sample in drawn])
 
 
 def advantage(

@@ -284,7 +284,7 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         for name in ("keep", "reading"):
             if name in given:
                 raise ValueError(f"A fitted veil has no option {name!r}; name a mechanism= that has it, or remove it.")
-        fitting.check_settings(self.advantage, self.epsilon, self.beyond, self.regions, self.certify)
+        fitting.Settings(self.advantage, self.epsilon, self.beyond, self.regions, self.certify)
         if self.certify is not None and not _is_frozen(_opened(self.estimator)):
             raise ValueError(
                 "certify needs a FrozenEstimator and its members: out-of-fold scores come from several classifiers, "

@@ -33,15 +33,15 @@ def _column(column: Any) -> Rows:
     return np.asarray(column.astype(object).where(column.notna(), None), dtype=object)
 
 
-def like(given: Any, made: dict[str, Rows], copies: int) -> Any:
+def like(given: Any, arrays: dict[str, Rows], copies: int) -> Any:
     """Copies in the form of what was given."""
     if not _is_frame(given):
-        (first, *more) = made.values()
-        return first if not isinstance(given, Mapping) else made if more else dict.fromkeys(given, first)
+        (first, *more) = arrays.values()
+        return first if not isinstance(given, Mapping) else arrays if more else dict.fromkeys(given, first)
     frame = given.iloc[np.tile(np.arange(len(given)), copies)].reset_index(drop=True)
     for name in given.columns:
         column = frame[name].astype(object)
-        column[:] = made[str(name)]
+        column[:] = arrays[str(name)]
         known = getattr(frame[name].dtype, "categories", None)
         if known is not None:  # a category that these records do not have is not put there
             column = column.where(column.isin(known), frame[name].astype(object))

@@ -29,26 +29,26 @@ class Noise:
 
     def around(self, records: Rows) -> Rows:
         """The copies of records, (copies × rows, *sizes)."""
-        made = np.repeat(records[None], len(self.added), axis=0)
+        copies = np.repeat(records[None], len(self.added), axis=0)
         for copy, steps in enumerate(self.steps.tolist()):
             for axis, step in zip(self.axes, steps, strict=True):
-                places = (np.arange(made.shape[axis + 2]) - step).clip(0, made.shape[axis + 2] - 1)
-                made[copy] = np.take(made[copy], places, axis=axis + 1)
+                places = (np.arange(copies.shape[axis + 2]) - step).clip(0, copies.shape[axis + 2] - 1)
+                copies[copy] = np.take(copies[copy], places, axis=axis + 1)
         if self.added.any():
-            own = made.astype(np.float64)
+            own = copies.astype(np.float64)
             noisy = own + self.added[:, None]
             noisy = np.where(self.whole, np.rint(noisy), noisy)
             # a record outside the range of typical ones stays there
             noisy = np.clip(noisy, np.minimum(self.low, own), np.maximum(self.high, own))
-            made = np.where(self.added[:, None] == 0, made, noisy.astype(made.dtype))
-        columns = made.reshape(len(self.added), len(records), math.prod(records.shape[1:]))
+            copies = np.where(self.added[:, None] == 0, copies, noisy.astype(copies.dtype))
+        columns = copies.reshape(len(self.added), len(records), math.prod(records.shape[1:]))
         for copy, column, value in self.replaced:
-            given = columns[copy, :, column]
-            if given.dtype == object:
-                text = str(value).encode() if len(given) and isinstance(given[0], bytes) else value
-                columns[copy, :, column] = [own if is_missing(own) else text for own in given]
+            values = columns[copy, :, column]
+            if values.dtype == object:
+                text = str(value).encode() if len(values) and isinstance(values[0], bytes) else value
+                columns[copy, :, column] = [own if is_missing(own) else text for own in values]
             else:
-                columns[copy, :, column] = np.where(given == given, given.dtype.type(value), given)
+                columns[copy, :, column] = np.where(values == values, values.dtype.type(value), values)
         return columns.reshape(len(self.added) * len(records), *records.shape[1:])
 
 

@@ -37,8 +37,8 @@ def sentences(study: Study) -> list[str]:
 
 
 def _beside_boundary(study: Study) -> list[Part]:
-    made = (study.smoothing, neighbours), (study.attributes, attributes), (study.canaries, canaries)
-    return [make(study) for results, make in made if results]
+    makers = (study.smoothing, neighbours), (study.attributes, attributes), (study.canaries, canaries)
+    return [make(study) for results, make in makers if results]
 
 
 def boundary(study: Study) -> Part:

@@ -89,5 +89,5 @@ def smoothing(trials: Sequence[Smoothed]) -> Table:
 
 
 def _cell(measured: Cost, name: str, way: str) -> TableCell:
-    found = getattr(measured, name)[way]
-    return spanned(found.value, found.low, found.high)
+    measure = getattr(measured, name)[way]
+    return spanned(measure.value, measure.low, measure.high)

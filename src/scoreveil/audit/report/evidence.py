@@ -111,14 +111,14 @@ def by_class(risks: RecordRisks) -> Table:
         value, low, high = metrics.auc(truth[there], risk.after_one[there])
         return TableCell(interval(value, low, high), value)
 
-    told = "told apart within the class: AUC, with its 95 % interval; .5 is guessing"
+    meaning = "told apart within the class: AUC, with its 95 % interval; .5 is guessing"
     columns = [
         ("class", "the released label", lambda c: TableCell(f"{c}", float(c))),
         ("members", "", lambda c: count(int(one_side(True, c).sum()))),
         ("non-members", "", lambda c: count(int(one_side(False, c).sum()))),
         ("right, members", "how often the label is right", lambda c: rate(True, c)),
         ("right, non-members", "how often the label is right", lambda c: rate(False, c)),
-        ("AUC", f"without a defense, {told}; at least {FEWEST} on each side", lambda c: auc(risks.undefended, c)),
+        ("AUC", f"without a defense, {meaning}; at least {FEWEST} on each side", lambda c: auc(risks.undefended, c)),
     ]
     if risks.veiled is not None:
         veiled = risks.veiled

@@ -60,8 +60,8 @@ class Spot(NamedTuple):
 def settings(study: Study) -> list[Setting]:
     """Every defense and ε that was attacked, in the order of the study, the most revealing first within a defense."""
     order = {name: i for i, name in reversed(list(enumerate(r.defense for r in study.results)))}
-    found = {r.setting for r in study.results}
-    return sorted(found, key=lambda s: (order[s[0]], -(s[1] or math.inf)))
+    attacked = {r.setting for r in study.results}
+    return sorted(attacked, key=lambda s: (order[s[0]], -(s[1] or math.inf)))
 
 
 def compared_by(study: Study) -> list[str]:
@@ -83,23 +83,23 @@ def looks(study: Study) -> dict[str, tuple[str, str]]:
     """Tone and marker of each defense: colours for those that take an ε, grey with its own shape for a single point."""
     free = cycle([t for t in TONES if t not in KNOWN_TONES.values()])
     shapes = cycle(SHAPES[1:])
-    found = {}
+    by_name = {}
     for name, group in _by_defense(study).items():
         swept = any(epsilon is not None for _, epsilon in group)
         tone = KNOWN_TONES.get(name) or (next(free) if swept else "muted")
-        found[name] = tone, ("circle" if swept or name == "none" else next(shapes))
-    return found
+        by_name[name] = tone, ("circle" if swept or name == "none" else next(shapes))
+    return by_name
 
 
 def _leak(study: Study, told: bool) -> Measured:
     """The AUC of the best attack on a setting."""
 
     def measured(one: Setting) -> Spot | None:
-        found = best(study, one, told=told)
-        if found is None:
+        top = best(study, one, told=told)
+        if top is None:
             return None
-        span = found.auc_low, found.auc_high
-        return Spot(found.auc, f"AUC {interval(found.auc, *span)}, by {attack(found)}", span)
+        span = top.auc_low, top.auc_high
+        return Spot(top.auc, f"AUC {interval(top.auc, *span)}, by {attack(top)}", span)
 
     return measured
 
@@ -121,13 +121,13 @@ def _epsilon(one: Setting) -> Spot | None:
 
 def _series(study: Study, across: Measured, up: Measured, only: Iterable[str] | None = None) -> tuple[Series, ...]:
     """A line for each defense through its settings, with ε at its ends; of `only` some, with whiskers."""
-    found, style = [], looks(study)
+    lines, style = [], looks(study)
     for name, group in _by_defense(study).items():
         spots = [(one, x, y) for one in group if (x := across(one)) and (y := up(one))]
         if not spots or (only is not None and name not in only):
             continue
         ends = (0, len(spots) - 1) if len(spots) > 1 and only is None else ()
-        found.append(
+        lines.append(
             Series(
                 words(name),
                 tuple((x.value, y.value) for _, x, y in spots),
@@ -139,7 +139,7 @@ def _series(study: Study, across: Measured, up: Measured, only: Iterable[str] | 
                 whiskers=tuple(y.span for _, _, y in spots if y.span and only is not None),
             )
         )
-    return tuple(found)
+    return tuple(lines)
 
 
 def _auc_axis(values: Sequence[float]) -> Axis:
@@ -152,10 +152,10 @@ def _auc_axis(values: Sequence[float]) -> Axis:
 def _floors(study: Study, told: bool) -> tuple[tuple[str, float], ...]:
     """What the label alone gives; and the ranking alone, where that is visibly more."""
     label, ranking = floor(study, told), best(study, UNDEFENDED, told=told, reads="ranking")
-    found = [(f"label alone: {number(label.auc)}", label.auc)] if label else []
+    levels = [(f"label alone: {number(label.auc)}", label.auc)] if label else []
     if ranking and (label is None or ranking.auc - label.auc > 0.008):
-        found.append((f"ranking alone: {number(ranking.auc)}", ranking.auc))
-    return tuple(found)
+        levels.append((f"ranking alone: {number(ranking.auc)}", ranking.auc))
+    return tuple(levels)
 
 
 # At a glance
@@ -188,9 +188,9 @@ def _worst(study: Study, verdict: AuditVerdict) -> Leak:
     return max(leaks(study, UNDEFENDED, verdict.compared), key=lambda leak: leak.excess)
 
 
-def _row(study: Study, name: str, tone: str, one: Setting, found: AttackResult) -> Row:
+def _row(study: Study, name: str, tone: str, one: Setting, top: AttackResult) -> Row:
     useful = study.costs[one].auroc_of_confidence if one in study.costs else None
-    return Row(name, tone, (_bar(found), None if useful is None else Bar(useful)))
+    return Row(name, tone, (_bar(top), None if useful is None else Bar(useful)))
 
 
 def _bar(result: AttackResult) -> Bar:
@@ -234,12 +234,12 @@ def roc(study: Study, verdict: AuditVerdict) -> list[Panel]:
         series = []
         free = iter([t for t in TONES if t not in {look[0] for look in style.values()}] + list(TONES))
         for one in selected(study, verdict):
-            found = [r for r in study.results if r.setting == one and (told or not r.knows_label)]
-            if found:
+            results = [r for r in study.results if r.setting == one and (told or not r.knows_label)]
+            if results:
                 tone = style[one[0]][0]
                 dash = "" if one in (UNDEFENDED, verdict.recommended) else "6 3"
                 name = setting_in_words(one)
-                series.append(_curve(found, least, name, next(free) if tone == "muted" else tone, dash))
+                series.append(_curve(results, least, name, next(free) if tone == "muted" else tone, dash))
         label = floor(everything, told)
         series += [_curve([label], least, "label alone", "ink", "2 3")] if label else []
         series = [s for s in series if len(s.points) > 1]
@@ -320,7 +320,7 @@ def worth(study: Study, verdict: AuditVerdict) -> list[Panel]:
     if not shown:
         return []
     # temperature scaling hardly changes which answers are surest
-    ranked = [each for each in shown if each[2].setting != TEMPERED]
+    ranked = [way for way in shown if way[2].setting != TEMPERED]
     lines = tuple(Series(name, cost.risk_coverage, tone, shape="") for name, tone, cost in ranked)
     most = max((y for s in lines for _, y in s.points), default=0.0)
     rates = Axis("error rate among them (lower is better)", (0.0, 1.07 * most or 0.05))

@@ -50,17 +50,17 @@ def files(risks: RecordRisks) -> dict[str, bytes]:
     lines = csv.writer(text, lineterminator="\n")
     lines.writerow(written)
     lines.writerows(zip(*(map(_in_text, column) for column in written.values()), strict=True))
-    found = {"records.csv": text.getvalue().encode()}
+    by_name = {"records.csv": text.getvalue().encode()}
     try:
         import pyarrow
         from pyarrow import parquet
     except ModuleNotFoundError:
-        return found
+        return by_name
     kinds = {"side": pyarrow.string(), "row": pyarrow.int64(), "class": pyarrow.int64(), "right": pyarrow.bool_()}
     schema = pyarrow.schema([(name, kinds.get(name, pyarrow.float64())) for name in written], metadata=about(risks))
     buffer = io.BytesIO()
     parquet.write_table(pyarrow.table(written, schema=schema), buffer)
-    return found | {"records.parquet": buffer.getvalue()}
+    return by_name | {"records.parquet": buffer.getvalue()}
 
 
 def _in_text(value: Any) -> str:

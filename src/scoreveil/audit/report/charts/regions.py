@@ -105,10 +105,10 @@ def sheet(it: RegionMap, narrow: bool = False) -> Sheet:
 def stacked(sheets: Sequence[Sheet]) -> Sheet:
     """Sheets below each other."""
     marks, down = list[Mark](), 0.0
-    for each in sheets:
-        marks += shifted(each.marks, 0.0, down)
-        down += each.height + 12
-    return Sheet("; ".join(each.title for each in sheets), max(each.width for each in sheets), down, tuple(marks))
+    for one in sheets:
+        marks += shifted(one.marks, 0.0, down)
+        down += one.height + 12
+    return Sheet("; ".join(one.title for one in sheets), max(one.width for one in sheets), down, tuple(marks))
 
 
 def tone(it: RegionMap, region: int) -> str:
