@@ -4,6 +4,7 @@ import math
 import shlex
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,66 +29,56 @@ COMPARED = ("useful", "nll", "ece", "leak")  # of each ε, in a terminal
 OF_LABEL = (("useful", "nll", "ece"), ("raw", "veiled", "label"))  # measures and ways, likewise
 
 
-def _option(metavar: str, text: str, panel: str, *names: str) -> Any:
+File = Path | None
+Number = float | None
+
+
+def _option(panel: str, metavar: str | None, text: str, *names: str) -> Any:
     return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel)
 
 
+_records, _model, _promise, _output = (partial(_option, panel) for panel in (RECORDS, MODEL, PROMISE, OUTPUT))
+
+
 def fit(
-    nonmembers: Annotated[Path | None, _option("FILE", "Scores of records that were not trained on.", RECORDS)] = None,
+    nonmembers: Annotated[File, _records("FILE", "Scores of records that were not trained on.")] = None,
     nonmember_labels: Annotated[
-        Path | None, _option("FILE", "Their true classes, numbers or names: calibrates answers.", RECORDS)
+        File, _records("FILE", "Their true classes, numbers or names: calibrates answers.")
     ] = None,
-    members: Annotated[
-        Path | None, _option("FILE", "Scores of training records: bounds the advantage.", RECORDS)
-    ] = None,
+    members: Annotated[File, _records("FILE", "Scores of training records: bounds the advantage.")] = None,
     member_labels: Annotated[
-        Path | None, _option("FILE", "Their true classes: also against attackers who know them.", RECORDS)
+        File, _records("FILE", "Their true classes: also against attackers who know them.")
     ] = None,
     columns: options.ColumnsOption = None,
     shape: options.ShapeOption = None,
     threshold: options.ThresholdOption = None,
     logits: options.LogitsOption = False,
-    advantage: Annotated[
-        float, _option("D", "What an attack may gain over guessing, beyond the label.", PROMISE)
-    ] = 0.02,
+    advantage: Annotated[float, _promise("D", "What an attack may gain over guessing, beyond the label.")] = 0.02,
     epsilon: Annotated[
-        float | None, _option("E", "Also bound what an answer tells of a single record.", PROMISE, "--epsilon", "-e")
+        Number, _promise("E", "Also bound what an answer tells of a single record.", "--epsilon", "-e")
     ] = None,
     beyond: Annotated[
-        str, _option("label|correctness", "Bound what answers add to the label, or to being right.", PROMISE)
+        str, _promise("label|correctness", "Bound what answers add to the label, or to being right.")
     ] = "label",
-    regions: Annotated[int | None, _option("N", "How many regions there may be, 1 to 8.", PROMISE)] = None,
+    regions: Annotated[int | None, _promise("N", "How many regions there may be, 1 to 8.")] = None,
     certify: Annotated[
-        float | None, _option("PART", "Hold this part of the records back, such as 0.3: states a theorem.", PROMISE)
+        Number, _promise("PART", "Hold this part of the records back, such as 0.3: states a theorem.")
     ] = None,
     model: Annotated[
-        str | None, _option("MODEL", "Instead of scores: package.module:predict_proba, or an .onnx file.", MODEL)
+        str | None, _model("MODEL", "Instead of scores: package.module:predict_proba, or an .onnx file.")
     ] = None,
-    member_data: Annotated[
-        Path | None, _option("FILE", "With --model: .npz or .csv with x and y, an image folder.", MODEL)
-    ] = None,
-    nonmember_data: Annotated[
-        Path | None, _option("FILE", "Likewise, records that were not trained on.", MODEL)
-    ] = None,
+    member_data: Annotated[File, _model("FILE", "With --model: .npz or .csv with x and y, an image folder.")] = None,
+    nonmember_data: Annotated[File, _model("FILE", "Likewise, records that were not trained on.")] = None,
     smoothing: Annotated[
-        str, _option("none|auto|SCALE", "With --model: read the confidence around each record.", MODEL)
+        str, _model("none|auto|SCALE", "With --model: read the confidence around each record.")
     ] = "none",
     target: Annotated[
-        Path | None,
-        _option("OUT", "Where to write the veil: a .json file. Without, compare.", OUTPUT, "--output", "-o"),
+        File, _output("OUT", "Where to write the veil: a .json file. Without, compare.", "--output", "-o")
     ] = None,
-    report: Annotated[Path | None, _option("DIR", "Write a page with figures there, and its numbers.", OUTPUT)] = None,
-    pdf: Annotated[
-        bool,
-        typer.Option("--pdf", help="With --report: the page as report.pdf, too.", rich_help_panel=OUTPUT),
-    ] = False,
+    report: Annotated[File, _output("DIR", "Write a page with figures there, and its numbers.")] = None,
+    pdf: Annotated[bool, _output(None, "With --report: the page as report.pdf, too.", "--pdf")] = False,
     force: Annotated[
-        bool,
-        typer.Option(
-            "--force",
-            help="Replace OUT if it exists; fit even if files seem to be mixed up.",
-            rich_help_panel=OUTPUT,
-        ),
+        bool, _output(None, "Replace OUT if it exists; fit even if files seem to be mixed up.", "--force")
     ] = False,
 ) -> None:
     """Fit the most useful veil that keeps its promises.

@@ -21,7 +21,7 @@ from scoreveil.shapes import Shape, said_beside
 from scoreveil.veil import Veil
 
 if TYPE_CHECKING:  # scipy takes a while to import
-    from scoreveil.files.records import Scored
+    from scoreveil.files.records import Scored, Source
     from scoreveil.fitting.recount import Recount
 
 MOST_ROWS = 24  # of a table with many labels
@@ -45,7 +45,7 @@ def warn(message: str) -> None:
 
 
 def read_records(
-    given: tuple[Any, Any, Any, Any], columns: str | None, shape: Shape, force: bool
+    given: "tuple[Source, Source, Source, Source]", columns: str | None, shape: Shape, force: bool
 ) -> "tuple[Scored, Scored | None]":
     """Others and members; where they seem to be mixed up refused, or with force a warning."""
     with needs("fit"):
@@ -125,16 +125,19 @@ def show_regions(veil: Veil, names: Sequence[str] = ()) -> None:
 # The promises
 
 
+File = Path | None
+
+
+def _file(text: str) -> Any:
+    return typer.Option(metavar="FILE", help=text)
+
+
 def verify(
     path: VeilArgument,
-    members: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Scores of training records: count the regions on them.")
-    ] = None,
-    member_labels: Annotated[Path | None, typer.Option(metavar="FILE", help="Their true classes.")] = None,
-    nonmembers: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="With --members: scores of records that were not trained on.")
-    ] = None,
-    nonmember_labels: Annotated[Path | None, typer.Option(metavar="FILE", help="Their true classes.")] = None,
+    members: Annotated[File, _file("Scores of training records: count the regions on them.")] = None,
+    member_labels: Annotated[File, _file("Their true classes.")] = None,
+    nonmembers: Annotated[File, _file("With --members: scores of records that were not trained on.")] = None,
+    nonmember_labels: Annotated[File, _file("Their true classes.")] = None,
     columns: options.ColumnsOption = None,
     shape: options.ShapeOption = None,
     threshold: options.ThresholdOption = None,

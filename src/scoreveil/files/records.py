@@ -28,7 +28,8 @@ from scoreveil.shapes import VECTORS, Shape
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Labels = NDArray[Any]  # numbers, or text
-Given = tuple[Any, Any]  # scores and labels of any kind
+Source = Any  # an array of any library, nested lists, a DataFrame, or the path of a file
+Given = tuple[Source, Source]  # scores and labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +86,7 @@ class Scored:
     def is_right(self) -> NDArray[np.bool_]:
         return np.asarray(self.predicted == self.true_labels)
 
-    def take(self, index: NDArray[Any]) -> "Scored":
+    def take(self, index: NDArray[np.bool_] | Integers) -> "Scored":
         """Some of the records."""
         rows = np.arange(len(self)).reshape(-1, self.releases)[index].ravel()
         labels = None if self.labels is None else self.labels[rows]
@@ -114,7 +115,7 @@ class Scored:
         return parts
 
 
-def read(scores: Any, labels: Any, who: str, columns: str | None = None, shape: Shape = VECTORS) -> Scored:
+def read(scores: Source, labels: Source, who: str, columns: str | None = None, shape: Shape = VECTORS) -> Scored:
     """Checked scores and labels of one side, as `read_sides` reads them."""
     return read_sides({who: (scores, labels)}, columns, shape)[0][who]
 
@@ -181,7 +182,7 @@ def _read_scores(given: Mapping[str, Given], columns: str | None, shape: Shape) 
     return served, names
 
 
-def _scores(given: Any, columns: str | None, shape: Shape) -> tuple[Any, list[str]]:
+def _scores(given: Source, columns: str | None, shape: Shape) -> tuple[Source, list[str]]:
     """An array of scores, and the names of its columns where they have some."""
     if isinstance(given, Scored):  # read already
         return given.given[0], list(given.names)
@@ -194,7 +195,7 @@ def _scores(given: Any, columns: str | None, shape: Shape) -> tuple[Any, list[st
     return given, []
 
 
-def _from_frame(frame: Any, columns: str | None) -> tuple[Labels, list[str]]:
+def _from_frame(frame: Source, columns: str | None) -> tuple[Labels, list[str]]:
     """The score columns of a DataFrame."""
     names = list(getattr(frame, "columns", ()))
     if not names:  # a Series: one column
@@ -212,7 +213,7 @@ def _from_frame(frame: Any, columns: str | None) -> tuple[Labels, list[str]]:
 # Labels
 
 
-def _labels(given: Any, n: int, who: str) -> Labels:
+def _labels(given: Source, n: int, who: str) -> Labels:
     """Labels as they are: numbers, or text."""
     if isinstance(given, (str, os.PathLike)):
         given = read_labels(Path(given), n)
@@ -233,7 +234,7 @@ def _labels(given: Any, n: int, who: str) -> Labels:
         return np.array([str(label) for label in values])
 
 
-def _label_matrix(given: Any, shape: tuple[int, int], names: list[str], who: str) -> Floats:
+def _label_matrix(given: Source, shape: tuple[int, int], names: list[str], who: str) -> Floats:
     """Labels of records that have several: a row for each, of numbers."""
     if isinstance(given, (str, os.PathLike)):
         try:

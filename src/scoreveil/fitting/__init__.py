@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from scoreveil.files.records import Scored
+from scoreveil.files.records import Scored, Source
 from scoreveil.fitting.announcing import announced_regions
 from scoreveil.fitting.counting import Counting
 from scoreveil.fitting.mapping import choose_map
@@ -38,10 +38,10 @@ __all__ = ["Beyond", "Settings", "constant_words", "fit"]
 
 
 def fit(
-    nonmembers: Any,
-    nonmember_labels: Any = None,
-    members: Any = None,
-    member_labels: Any = None,
+    nonmembers: Source,
+    nonmember_labels: Source = None,
+    members: Source = None,
+    member_labels: Source = None,
     *,
     advantage: float = 0.02,
     epsilon: float | None = None,

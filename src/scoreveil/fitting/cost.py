@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoreveil.extras import needs
-from scoreveil.files.records import Scored
+from scoreveil.files.records import Scored, Source
 from scoreveil.fitting import fit
 from scoreveil.fitting.records import read_both
 from scoreveil.shapes import VECTORS
@@ -115,10 +115,10 @@ class Cost:
 
 
 def cost(
-    nonmembers: Any,
-    nonmember_labels: Any,
-    members: Any = None,
-    member_labels: Any = None,
+    nonmembers: Source,
+    nonmember_labels: Source,
+    members: Source = None,
+    member_labels: Source = None,
     *,
     rng: np.random.Generator | None = None,
     **options: Any,

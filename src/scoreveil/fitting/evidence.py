@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoreveil.extras import needs
-from scoreveil.files.records import Scored
+from scoreveil.files.records import Scored, Source
 from scoreveil.fitting.cost import Answers, confidence, cross_fitted, log_loss
 from scoreveil.fitting.decision import Bounded, Evidence, Excess
 from scoreveil.fitting.records import read_both
@@ -43,10 +43,10 @@ PRIOR = 5.0  # records' worth of "as often among members as among others"
 
 def evidence(
     veil: Veil,
-    nonmembers: Any,
-    nonmember_labels: Any = None,
-    members: Any = None,
-    member_labels: Any = None,
+    nonmembers: Source,
+    nonmember_labels: Source = None,
+    members: Source = None,
+    member_labels: Source = None,
     *,
     held_out: bool = False,
     **options: Any,
@@ -205,7 +205,7 @@ def _quantiles(announced: Floats) -> Floats:
     return np.asarray(np.quantile(announced, np.arange(1, bins) / bins))
 
 
-def _ratio(members: NDArray[Any], others: NDArray[Any]) -> Floats:
+def _ratio(members: Floats | Integers, others: Floats | Integers) -> Floats:
     return np.asarray((members + PRIOR) / (others + PRIOR), dtype=np.float64)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from scoreveil.files.records import Source
 from scoreveil.fitting import fit
 from scoreveil.fitting.cost import Cost, cost_of, cross_fitted
 from scoreveil.fitting.decision import Evidence
@@ -37,10 +38,10 @@ class Trial:
 
 def fit_and_measure(
     epsilon: float | None,
-    nonmembers: Any,
-    nonmember_labels: Any = None,
-    members: Any = None,
-    member_labels: Any = None,
+    nonmembers: Source,
+    nonmember_labels: Source = None,
+    members: Source = None,
+    member_labels: Source = None,
     **options: Any,
 ) -> tuple[Veil, Trial]:
     """The veil of all records, and what such a veil is worth; takes what `fit` takes."""

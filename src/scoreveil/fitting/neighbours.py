@@ -16,9 +16,12 @@ from scoreveil.extras import needs
 from scoreveil.fitting import fit
 from scoreveil.fitting.cost import auroc
 from scoreveil.smoothing import Smoothing, smoothed_scores
+from scoreveil.smoothing.forms import Inputs
 
 Floats = NDArray[np.float64]
-Predict = Callable[[Any], Any]
+Integers = NDArray[np.int64]
+
+Predict = Callable[[Inputs], Any]
 
 QUESTIONS = 32  # beside the one about the record itself
 ATTACKER = 0.3  # scale of the attacker's own noise
@@ -33,10 +36,10 @@ class Asked:
     """A model, records that it was trained on, as many others, and their true classes as numbers."""
 
     predict: Predict
-    members: Any
-    member_labels: NDArray[Any]
-    others: Any
-    other_labels: NDArray[Any]
+    members: Inputs
+    member_labels: Integers
+    others: Inputs
+    other_labels: Integers
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Trial:
         return self.attack - self.labels
 
 
-def neighbour_attack(answers: Sequence[Floats], truth: NDArray[Any], is_member: NDArray[np.bool_]) -> float:
+def neighbour_attack(answers: Sequence[Floats], truth: Integers, is_member: NDArray[np.bool_]) -> float:
     """AUC of trees that see each record's answer, those about its neighbours, and the true class.
 
     Args:
@@ -117,8 +120,8 @@ def try_scales(models: Sequence[Asked], smoothing: Smoothing, seed: int = 0, **s
 
 def tried(
     predict: Predict,
-    members: tuple[Any, Any],
-    others: tuple[Any, Any],
+    members: tuple[Inputs, NDArray[Any]],
+    others: tuple[Inputs, NDArray[Any]],
     smoothing: Smoothing,
     records: int = MOST_RECORDS,
     **settings: Any,
@@ -154,12 +157,12 @@ def words(trials: Sequence[Trial]) -> str:
     return f"{sentence} Smoothing at scale {scale:g} brings it to {taken.attack:.2f}."
 
 
-def _scores(predict: Predict, records: Any, smoothing: Smoothing | None) -> Floats:
+def _scores(predict: Predict, records: Inputs, smoothing: Smoothing | None) -> Floats:
     return np.asarray(predict(records) if smoothing is None else smoothed_scores(predict, records, smoothing))
 
 
 def _behind_veils(
-    answers: list[Floats], truth: NDArray[Any], is_member: NDArray[np.bool_], seed: int, settings: dict[str, Any]
+    answers: list[Floats], truth: Integers, is_member: NDArray[np.bool_], seed: int, settings: dict[str, Any]
 ) -> tuple[float, float]:
     """The attack on half of the records behind a veil fitted on the other half, and in turn; what is left there."""
     rng = np.random.default_rng(seed)

@@ -3,12 +3,11 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scoreveil.files.records import Scored, read_sides
+from scoreveil.files.records import Scored, Source, read_sides
 from scoreveil.shapes import VECTORS, Shape
 
 SURE = 3.0  # standard errors
@@ -16,10 +15,10 @@ DIFFERENT = 0.9  # share of score vectors that differ, from which on equal ones 
 
 
 def read_both(
-    nonmembers: Any,
-    nonmember_labels: Any = None,
-    members: Any = None,
-    member_labels: Any = None,
+    nonmembers: Source,
+    nonmember_labels: Source = None,
+    members: Source = None,
+    member_labels: Source = None,
     columns: str | None = None,
     shape: Shape = VECTORS,
 ) -> tuple[Scored, Scored | None, str]:

@@ -17,12 +17,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scoreveil.files.records import Scored
+from scoreveil.files.records import Scored, Source
 from scoreveil.fitting.records import read_both
 from scoreveil.mechanisms.promises import Attacker, as_seen
 from scoreveil.mechanisms.regions import Regions
@@ -45,23 +44,14 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Recount:
-    """The advantage of one attacker on given records.
+    """The advantage of one attacker on given records."""
 
-    Attributes:
-        attacker: What it sees beside the confidence.
-        found: The advantage on these records; by chance it is larger than that of their population.
-        low: The lower end of the 95 % bootstrap interval.
-        high: The upper end.
-        stated: What the veil states for new records; None where it states nothing.
-        label: Which of many labels it is about; None where a record has one answer.
-    """
-
-    attacker: Attacker
-    found: float
-    low: float
+    attacker: Attacker  # what it sees beside the confidence
+    found: float  # on these records; by chance it is larger than that of their population
+    low: float  # from here to `high` is the 95 % bootstrap interval
     high: float
-    stated: float | None
-    label: int | None = None
+    stated: float | None  # for new records; None where the veil states nothing
+    label: int | None = None  # of many labels
 
     @property
     def verdict(self) -> Verdict:
@@ -74,10 +64,10 @@ class Recount:
 
 def recount(
     veil: Veil,
-    nonmembers: Any,
-    nonmember_labels: Any = None,
-    members: Any = None,
-    member_labels: Any = None,
+    nonmembers: Source,
+    nonmember_labels: Source = None,
+    members: Source = None,
+    member_labels: Source = None,
     *,
     columns: str | None = None,
     rng: np.random.Generator | None = None,

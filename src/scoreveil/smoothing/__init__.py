@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from scoreveil.randomness import KeyedDraws
 from scoreveil.shapes import VECTORS, Shape
-from scoreveil.smoothing.forms import arrays_of, like, taken
+from scoreveil.smoothing.forms import Inputs, arrays_of, like, taken
 from scoreveil.smoothing.noise import drawn_noise
 from scoreveil.smoothing.typical import Input, Rows, described, restored_part
 
@@ -50,7 +50,9 @@ class Smoothing:
         ValueError: An argument is out of range, or such inputs cannot be smoothed.
     """
 
-    def __init__(self, copies: int = 16, scale: float = 0.3, typical: Any = None, *, seed: int | None = None) -> None:
+    def __init__(
+        self, copies: int = 16, scale: float = 0.3, typical: Inputs = None, *, seed: int | None = None
+    ) -> None:
         if typical is None:
             raise ValueError("Give typical inputs, typical=X: noise is scaled by how they spread.")
         inputs = tuple(described(name, array) for name, array in arrays_of(typical).items())
@@ -94,7 +96,7 @@ class Smoothing:
         """The same with another scale, seed or number of copies."""
         return Smoothing.restored({**self.settings(), **settings})
 
-    def around(self, given: Any) -> Any:
+    def around(self, given: Inputs) -> Inputs:
         """Copies of records in the form in which these are given, (copies × rows): all first copies come first.
 
         Raises:
@@ -131,7 +133,9 @@ class Smoothing:
         return f"<Smoothing: {self.copies} copies at scale {self.scale:g}>"
 
 
-def smoothed_scores(predict_proba: Callable[[Any], Any], X: Any, smoothing: Smoothing, shape: Shape = VECTORS) -> Rows:
+def smoothed_scores(
+    predict_proba: Callable[[Inputs], Any], X: Inputs, smoothing: Smoothing, shape: Shape = VECTORS
+) -> Rows:
     """Scores read around each record: the label is the model's own at the record, its score the mean over copies.
 
     Args:

@@ -7,12 +7,14 @@ import numpy as np
 
 from scoreveil.smoothing.typical import Rows
 
+Inputs = Any  # an array, a pandas DataFrame, or arrays by the names of inputs
 
-def _is_frame(given: Any) -> bool:
+
+def _is_frame(given: Inputs) -> bool:
     return hasattr(given, "columns") and hasattr(given, "iloc")
 
 
-def arrays_of(given: Any) -> dict[str, Rows]:
+def arrays_of(given: Inputs) -> dict[str, Rows]:
     """Inputs by name, each with a row for each record."""
     if _is_frame(given):
         return {str(name): _column(given[name]) for name in given.columns}
@@ -24,7 +26,7 @@ def arrays_of(given: Any) -> dict[str, Rows]:
     return {"": array}
 
 
-def _column(column: Any) -> Rows:
+def _column(column: Inputs) -> Rows:
     """A column of a frame; categories as plain values, None where they are missing."""
     if column.dtype.kind in "fiub" and isinstance(column.dtype, np.dtype):
         return np.asarray(column)
@@ -33,7 +35,7 @@ def _column(column: Any) -> Rows:
     return np.asarray(column.astype(object).where(column.notna(), None), dtype=object)
 
 
-def like(given: Any, arrays: dict[str, Rows], copies: int) -> Any:
+def like(given: Inputs, arrays: dict[str, Rows], copies: int) -> Inputs:
     """Copies in the form of what was given."""
     if not _is_frame(given):
         (first, *more) = arrays.values()
@@ -49,7 +51,7 @@ def like(given: Any, arrays: dict[str, Rows], copies: int) -> Any:
     return frame
 
 
-def taken(given: Any, first: int, last: int) -> Any:
+def taken(given: Inputs, first: int, last: int) -> Inputs:
     if isinstance(given, Mapping):
         return {name: array[first:last] for name, array in given.items()}
     return given.iloc[first:last] if _is_frame(given) else given[first:last]

@@ -34,8 +34,9 @@ class Numbers:
         if not is_sound or self.spread < 0 or self.low > self.high:
             raise ValueError("The numbers of a smoothing are not a spread and a range.")
 
-    def settings(self) -> dict[str, Any]:
-        return {"spread": self.spread, "low": self.low, "high": self.high} | ({"whole": True} if self.whole else {})
+    def settings(self) -> dict[str, object]:
+        settings: dict[str, object] = {"spread": self.spread, "low": self.low, "high": self.high}
+        return settings | ({"whole": True} if self.whole else {})
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Values:
     def width(self) -> int:
         return max(len(self.values[0]), 1)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, object]:
         return {"values": [list(row) for row in self.values], "shares": list(self.shares)}
 
 
@@ -165,5 +166,5 @@ def _values(rows: Rows) -> Values:
     return Values(tuple(row for row, _ in common), tuple(round(count / total, 3) for _, count in common))
 
 
-def is_missing(value: Any) -> bool:
+def is_missing(value: object) -> bool:
     return value is None or value != value

@@ -8,7 +8,6 @@ import os
 import tempfile
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import jinja2
 from markupsafe import Markup
@@ -71,7 +70,7 @@ def html(study: Study, verdict: AuditVerdict, risks: RecordRisks | None = None, 
     )
 
 
-def rendered(template: str, **content: Any) -> str:
+def rendered(template: str, **content: object) -> str:
     """A page of `templates`. Names come from users: everything but our own SVG is escaped."""
     loader = jinja2.PackageLoader("scoreveil.audit.report", "templates")
     templates = jinja2.Environment(
@@ -106,7 +105,7 @@ def advice(study: Study, verdict: AuditVerdict) -> str:
     return "No fitted veil was studied, so there is no advice on what to do."
 
 
-def made(meta: dict[str, Any], above: str = "") -> list[tuple[str, str]]:
+def made(meta: Mapping[str, object], above: str = "") -> list[tuple[str, str]]:
     """`meta` as lines: nested names joined by a dot."""
     lines = []
     for key, value in meta.items():

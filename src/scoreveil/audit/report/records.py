@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from scoreveil.audit.data.records import Floats
 from scoreveil.audit.report.wording import attack_name, setting_in_words
 from scoreveil.audit.study.risk import RecordRisks, Risk
 
@@ -39,7 +40,7 @@ def _nothing(count: int) -> Risk:
     return Risk(*[np.full(count, np.nan)] * 5)
 
 
-def _rounded(values: Any) -> list[float | None]:
+def _rounded(values: Floats) -> list[float | None]:
     return [None if np.isnan(v) else round(float(v), DIGITS) for v in values]
 
 
@@ -63,7 +64,7 @@ def files(risks: RecordRisks) -> dict[str, bytes]:
     return by_name | {"records.parquet": buffer.getvalue()}
 
 
-def _in_text(value: Any) -> str:
+def _in_text(value: object) -> str:
     return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
