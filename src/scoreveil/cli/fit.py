@@ -171,11 +171,8 @@ class _Trials:
         self.others, self.members, self.smoothing, self.epsilon = others, members, used, settings["epsilon"]
         self.given: dict[str, Any] = {
             "nonmembers": others,
-            "nonmember_labels": others.given[1],
             "members": members,
-            "member_labels": None if members is None else members.given[1],
             **settings,
-            "shape": others.shape,
             "smoothing": used,
             "force": True,  # doubts were settled before
         }

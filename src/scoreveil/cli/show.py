@@ -206,7 +206,7 @@ def _holds(veil: Veil, others: "Scored", members: "Scored | None") -> bool:
         soft_wrap=True,
     )
     order, verdicts = list(ATTACKS), set()
-    results = recount(veil, others, others.given[1], members, members.given[1])
+    results = recount(veil, others, members=members)
     _print_recounts(sorted(results, key=lambda one: (one.label or 0, order.index(one.attacker))))
     verdicts = {one.verdict for one in results}
     if Verdict.EXCEEDED in verdicts:

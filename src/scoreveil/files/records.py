@@ -184,8 +184,6 @@ def _read_scores(given: Mapping[str, Given], columns: str | None, shape: Shape) 
 
 def _scores(given: Source, columns: str | None, shape: Shape) -> tuple[Source, list[str]]:
     """An array of scores, and the names of its columns where they have some."""
-    if isinstance(given, Scored):  # read already
-        return given.given[0], list(given.names)
     if isinstance(given, (str, os.PathLike)):
         return files.read(given, columns) if shape.is_plain else files.read_columns(given, columns)
     if hasattr(given, "to_numpy"):

@@ -16,7 +16,6 @@ the veil needs numpy alone.
 
 import math
 import warnings
-from typing import Any
 
 import numpy as np
 
@@ -98,6 +97,7 @@ def fit(
     if rng is not None and not callable(getattr(rng, "random", None)):
         raise ValueError(f"Expected rng to be a numpy Generator, such as np.random.default_rng(0), got {rng!r}.")
     others, inside, _ = read_both(nonmembers, nonmember_labels, members, member_labels, columns, shape)
+    shape = others.shape
     if inside is not None and inside.labels is None and beyond == "correctness":
         raise ValueError("beyond='correctness' needs labels of members and nonmembers: they say what is right.")
     if not force:

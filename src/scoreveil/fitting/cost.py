@@ -196,11 +196,10 @@ def _ways(
     others: Scored, members: Scored | None, rng: np.random.Generator, veil: Veil | None, options: dict[str, Any]
 ) -> Iterator[tuple[str, Way]]:
     """Each way to answer, fitted on these records; without labels the first two."""
-    inside = (None, None) if members is None else members.given
     if veil is None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # who fits the veil itself is told
-            veil = fit(*others.given, *inside, rng=rng, **{**options, "force": True})
+            veil = fit(others, members=members, rng=rng, **{**options, "force": True})
     drawing = Veil(veil.mechanism, shape=veil.shape, rng=rng)
     yield "raw", lambda asked: asked.said
     yield "veiled", lambda asked: asked.shape.said(asked_quietly(drawing, asked.given[0]))

@@ -46,10 +46,10 @@ def fit_and_measure(
 ) -> tuple[Veil, Trial]:
     """The veil of all records, and what such a veil is worth; takes what `fit` takes."""
     options |= {"epsilon": epsilon}
-    given = nonmembers, nonmember_labels, members, member_labels
-    veil = fit(*given, **options)
+    shape = options.get("shape", VECTORS)
+    others, inside, _ = read_both(nonmembers, nonmember_labels, members, member_labels, shape=shape)
+    veil = fit(others, members=inside, **options)
     rng = np.random.default_rng(0)  # measured twice, the same comes out: nothing here is released
-    others, inside, _ = read_both(*given, shape=options.get("shape", VECTORS))
     answers = cross_fitted(others, inside, rng, **options)
     evidence = evidence_of(answers, veil, options.get("beyond", "label"))
     return veil, Trial(epsilon, veil.guarantee, None if others.labels is None else cost_of(answers, rng), evidence)

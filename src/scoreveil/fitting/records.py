@@ -22,11 +22,13 @@ def read_both(
     columns: str | None = None,
     shape: Shape = VECTORS,
 ) -> tuple[Scored, Scored | None, str]:
-    """Nonmembers and members, as `fit` takes them; and how names of classes were understood.
+    """Nonmembers and members, as `fit` takes them or read already; and how names of classes were understood.
 
     Raises:
         ValueError: As `read_sides`; or the sides do not go together.
     """
+    if isinstance(nonmembers, Scored):
+        return nonmembers, members, ""
     if nonmembers is None:
         raise ValueError(
             "Expected scores of nonmembers: what is useful is measured on records that were not trained on."
