@@ -15,8 +15,8 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.metrics import roc_auc_score
 from sklearn.neural_network import MLPClassifier
 
+from scoreveil.arrays import Floats, Integers
 from scoreveil.audit.attacks.boundary import distances
-from scoreveil.audit.data.records import Floats, Integers
 from scoreveil.audit.study.canaries import release_canaries
 from scoreveil.audit.study.run import grid
 from scoreveil.audit.study.subjects import Data

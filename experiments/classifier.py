@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import nn
 
+from scoreveil.arrays import Floats, Integers
 from scoreveil.audit import cache
 from scoreveil.audit.data.images import Images, variants
-from scoreveil.audit.data.records import Floats, Integers
 from scoreveil.audit.networks.training import Progress, Shape, TrainingRun, TrainSettings, device, evaluate, tensor
 
 QUICK, STANDARD, PAPER = 16, 32, 128  # widths: 16/32/64, 32/64/128 and 128/256/512 channels

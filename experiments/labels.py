@@ -22,7 +22,7 @@ from sklearn.preprocessing import StandardScaler
 
 from experiments.data import benchmarks
 from scoreveil import audit
-from scoreveil.fitting.cost import WAYS, Cost, cost
+from scoreveil.fitting.cost import MEASURES, WAYS, Cost, cost
 from scoreveil.shapes import ManyLabels, OneColumn
 
 EPSILON, RECORDS = 2.0, 3000
@@ -84,7 +84,11 @@ def main() -> None:
             print(each.name, each.best.auc, each.worst.floor_auc, each.excess)
         return
     for name, measured in measure(given.data_dir).items():
-        print(f"\n{name}, ε = {EPSILON:g}\n{measured}")
+        print(f"\n{name}, ε = {EPSILON:g}")
+        for way in WAYS:
+            known = ((name, getattr(measured, name).get(way)) for name in MEASURES)
+            figures = (f"{name} {one.value:.3f} [{one.low:.3f}, {one.high:.3f}]" for name, one in known if one)
+            print(f"{way}:", ", ".join(figures))
         for label in measured.labels:
             figures = (f"{getattr(label, name)[way]:.3f}" for name in ("useful", "nll", "ece", "leak") for way in WAYS)
             print(f"| {label.label} | {label.share:.0%} | {' | '.join(figures)} |")

@@ -32,8 +32,8 @@ from benchmarks.speed import batches
 from benchmarks.speed.timing import Contestant, Effort, interleave, timed
 from scoreveil import Veil, fit
 from scoreveil.arrays import Floats
+from scoreveil.files.records import Scored
 from scoreveil.fitting.cost import auroc, label_with_constant_confidence, log_loss
-from scoreveil.fitting.records import Scored
 from scoreveil.mechanisms import loading
 from scoreveil.mechanisms.regions import Regions
 

@@ -16,11 +16,12 @@ from sklearn.preprocessing import FunctionTransformer
 from threadpoolctl import threadpool_limits
 
 from scoreveil import Veil
+from scoreveil.arrays import Floats
 from scoreveil.audit.attacks import ATTACKS, labels, likelihood, ml_leaks, thresholds, trees
 from scoreveil.audit.attacks.features import log_odds, log_ratios, ranks
 from scoreveil.audit.attacks.interface import EVERY_FEATURE, Features
 from scoreveil.audit.attacks.likelihood import Ensemble
-from scoreveil.audit.data.records import Floats, Membership, Records
+from scoreveil.audit.data.records import Membership, Records
 
 K = 6
 FORMS = [(name, features) for name, attack in ATTACKS.items() for features in attack.features]

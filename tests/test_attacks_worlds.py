@@ -8,10 +8,11 @@ from scipy import stats
 from scipy.special import logsumexp
 from sklearn.metrics import roc_auc_score
 
+from scoreveil.arrays import Floats, Integers
 from scoreveil.audit.attacks import ATTACKS, COMPARISONS
 from scoreveil.audit.attacks.likelihood import Ensemble
 from scoreveil.audit.attacks.nonmembers import rest_of_vector
-from scoreveil.audit.data.records import Bools, Floats, Integers, Membership, Records
+from scoreveil.audit.data.records import Bools, Membership, Records
 from scoreveil.audit.study.shadows import halves
 
 SHIFT = 1.5  # of a member's log-odds, where those of non-members have deviation 1

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from scoreveil import Veil
-from scoreveil.fitting.records import read
+from scoreveil.files.records import read
 from scoreveil.mechanisms.scores import BadRow
 from scoreveil.shapes import MoreAxes, OneColumn
 

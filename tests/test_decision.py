@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from scoreveil import Smoothing, fit
+from scoreveil.files.records import Scored
 from scoreveil.fitting.cost import Answers
 from scoreveil.fitting.decision import (
     LEAKS,
@@ -21,7 +22,6 @@ from scoreveil.fitting.decision import (
     sentences,
 )
 from scoreveil.fitting.evidence import evidence, leak, may_be_fitted_on, options_of
-from scoreveil.fitting.records import Scored
 
 LEAK, NONE, OPEN = Excess(0.3, 0.25, 0.35), Excess(0.0, -0.01, 0.01), Excess(0.01, -0.03, 0.05)
 BETTER, NO_BETTER = Bounded(0.05, 0.02, 0.08), Bounded(0.01, -0.02, 0.04)

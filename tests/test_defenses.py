@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from scoreveil.audit.data.records import Defense, Floats, Membership, Records
+from scoreveil.arrays import Floats
+from scoreveil.audit.data.records import Defense, Membership, Records
 from scoreveil.audit.defenses import DEFENSES, Given, labels, memguard, purification, simple, timed
 from scoreveil.mechanisms.ordering import rank
 

@@ -10,7 +10,7 @@ import pytest
 from scoreveil import Veil, files
 from scoreveil.cli import main
 from scoreveil.files import BadRows, Cleaning
-from scoreveil.fitting.records import read as read_records
+from scoreveil.files.records import read as read_records
 from scoreveil.shapes import VECTORS, ManyLabels, OneColumn, Shape, TopK
 
 SECRET = bytes(range(32))

@@ -12,14 +12,17 @@ import torch
 
 from populations import Population
 from scoreveil import Veil, fit
-from scoreveil.fitting import _atoms, _joined_by, _Map, check_settings, constant_words
+from scoreveil.files.records import Scored
+from scoreveil.fitting import Settings, constant_words
 from scoreveil.fitting.cost import auroc, label_with_constant_confidence, log_loss
+from scoreveil.fitting.counting import Counting
 from scoreveil.fitting.estimates import label_tilts
+from scoreveil.fitting.mapping import Map, tied_bins
 from scoreveil.fitting.program import Attacker as Bounded
 from scoreveil.fitting.program import best_map, best_table
-from scoreveil.fitting.records import Scored
-from scoreveil.fitting.recount import Verdict, leading, recount
+from scoreveil.fitting.recount import Verdict, recount
 from scoreveil.fitting.releases import Releases, clipped
+from scoreveil.fitting.statement import leading
 from scoreveil.mechanisms.promises import WHOLE, Attacker, exponential_below, worst_ratio
 from scoreveil.shapes import OneColumn
 
@@ -143,7 +146,7 @@ def test_regions_that_epsilon_makes_alike_are_one_region():
     table = np.array([[8, 8], [4, 12], [8, 8], [4, 12], [12, 4]], dtype=np.int64) << 28
     shares, rates = np.array([0.1, 0.2, 0.3, 0.1, 0.3]), np.array([0.5, 0.9, 0.7, 0.6, 0.8])
     regions = np.array([[0, 1, 2], [3, 4, 4]])
-    map_, kept = _joined_by(table, _Map(np.array([0.5]), np.zeros((2, 2)), regions, shares, rates, 0.0))
+    map_, kept = Map(np.array([0.5]), np.zeros((2, 2)), regions, shares, rates, 0.0).joined_by(table)
     assert kept.tolist() == table[[0, 1, 4]].tolist()
     assert map_.regions.tolist() == [[0, 1, 0], [1, 2, 2]]
     assert map_.share == pytest.approx([0.4, 0.3, 0.3])
@@ -271,7 +274,8 @@ def test_ten_equal_records_may_be_noise_and_thirty_are_not():
     for count, is_tied in ((10, False), (30, True)):
         others = Scored(np.tile([0.7, 0.2, 0.1], (count, 1)), None)
         places, counts = np.zeros(count, dtype=np.int64), np.array([float(count)])
-        assert _atoms(others, places, counts, Releases(np.zeros), 0.25, "").tolist() == [is_tied]
+        counting = Counting(Settings(), Releases(np.zeros), by_label=False)
+        assert tied_bins(others, places, counts, counting).tolist() == [is_tied]
 
 
 def test_of_more_than_64_classes_it_is_said_why_labels_are_not_told_apart():
@@ -455,8 +459,7 @@ def test_labels_that_differ_by_chance_are_not_told_apart():
 
 def test_clipping_keeps_the_total_and_no_cell_is_negative():
     noisy = np.random.default_rng(15).normal(3, 8, (5, 7, 40))
-    for each in (clipped(noisy[0]), clipped(noisy, batch=1)):
-        assert each.min() >= 0
+    assert clipped(noisy[0]).min() >= 0
     assert clipped(noisy[0]).sum() == pytest.approx(max(noisy[0].sum(), 1))
 
 
@@ -560,6 +563,6 @@ def test_what_cannot_be_fitted_is_refused_in_words(change, words):
 
 
 def test_settings_are_checked_before_anything_is_trained():
-    assert check_settings().epsilon is None
+    assert Settings().epsilon is None
     with pytest.raises(ValueError, match="advantage"):
-        check_settings(advantage=2.0)
+        Settings(advantage=2.0)

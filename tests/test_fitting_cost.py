@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from sklearn.metrics import log_loss, roc_auc_score
 
+from scoreveil.files.records import Scored
 from scoreveil.fitting import cost as measures
 from scoreveil.fitting.cost import WAYS, cost
-from scoreveil.fitting.records import Scored
 
 
 def draw(lead: float, count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

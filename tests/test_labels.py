@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from scoreveil.files.labels import read_labels
-from scoreveil.fitting.records import read_sides
+from scoreveil.files.records import read_sides
 
 LABELS = [2, 0, 1, 1]
 NAMES = ("ant", "bee", "cat")

@@ -1,4 +1,4 @@
-"""The regions counted again on given records, and how many records would state less."""
+"""The regions counted again on given records."""
 
 import math
 from dataclasses import replace
@@ -8,8 +8,9 @@ import pytest
 
 from populations import Population
 from scoreveil import Veil, fit
-from scoreveil.fitting.recount import Recount, Verdict, _by_chance, advantage, leading, outlook, recount
-from scoreveil.mechanisms.promises import SIXTEENTHS, Attacker, RegionCounts
+from scoreveil.fitting.recount import Recount, Verdict, advantage, recount
+from scoreveil.fitting.statement import leading
+from scoreveil.mechanisms.promises import SIXTEENTHS, Attacker
 from scoreveil.shapes import ManyLabels
 
 CLASSES = 3
@@ -152,37 +153,6 @@ def test_what_cannot_be_counted_is_refused(veil):
         recount(veil, others, labels)
     with pytest.raises(ValueError, match="fitted for 3 classes; these scores have 4"):
         recount(veil, draw(0, 50, 0, 4)[0], members=draw(1, 50, 1, 4)[0])
-
-
-# What more records would state
-
-
-def test_as_many_records_as_it_says_state_about_as_little():
-    veil = fit(*sides(1000, 0), rng=np.random.default_rng(0))
-    evidence = veil.mechanism.evidence
-    factor, target = outlook(evidence, leading(evidence))
-    assert evidence.asked < target < evidence.stated(leading(evidence))
-    more = fit(*sides(1000 * factor, 100), rng=np.random.default_rng(0)).mechanism.evidence
-    assert more.stated(leading(more)) < 1.4 * target
-
-
-def test_what_chance_and_noise_show_of_two_sides_that_are_alike_is_what_they_show_on_average():
-    rng, sizes, noise, shape = np.random.default_rng(0), (300, 250), (0.5, 0.25), (3, 2, 4)
-    shares, shown = np.full(24, 1 / 24), []
-    for _ in range(1500):
-        counted = []
-        for size, epsilon in zip(sizes, noise, strict=True):
-            noisy = rng.multinomial(size, shares) + rng.laplace(0, 1 / epsilon, 24)
-            counted.append(noisy.reshape(shape).sum(axis=(0, 1)) / size)
-        shown.append(np.abs(counted[1] - counted[0]).sum() / 2)
-    alike = np.broadcast_to(16 * np.array(sizes)[:, None, None, None] // 24, (2, *shape)).astype(np.int64)
-    evidence = RegionCounts(alike, sizes, noise, 0.02, "label", certified=False)
-    assert _by_chance(evidence, Attacker.ALONE) == pytest.approx(np.mean(shown), rel=0.08)
-
-
-def test_nothing_is_said_where_what_was_asked_for_is_stated(veil):
-    evidence = replace(veil.mechanism.evidence, asked=0.5)
-    assert outlook(evidence, leading(evidence)) is None
 
 
 def test_the_leading_attacker_is_the_one_that_was_asked_about(veil):

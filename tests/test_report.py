@@ -22,7 +22,7 @@ from scoreveil.audit.report.charts.marks import Line, Text
 from scoreveil.audit.report.charts.panel import NARROW, WIDE, Axis, Frame, lay_out
 from scoreveil.audit.report.charts.svg import svg
 from scoreveil.audit.report.gate import gate, parse_limit
-from scoreveil.audit.report.tables import Table, TableCell, compact
+from scoreveil.audit.report.table import Table, TableCell, compact
 from scoreveil.audit.report.verdict import LABEL, excess, leaks, verdict
 from scoreveil.audit.report.wording import interval, number, percent, seconds
 from scoreveil.audit.study.metrics import auc

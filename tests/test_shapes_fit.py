@@ -8,9 +8,9 @@ import pytest
 
 from scoreveil import Veil, fit
 from scoreveil.cli import main
+from scoreveil.files.records import read_sides
 from scoreveil.fitting import cost as costs
 from scoreveil.fitting.cost import cost
-from scoreveil.fitting.records import read_sides
 from scoreveil.keyed import KeyedVeil
 from scoreveil.mechanisms.per_label import PerLabel
 from scoreveil.shapes import ManyLabels, MoreAxes, OneColumn, TopK

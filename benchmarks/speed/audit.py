@@ -25,9 +25,10 @@ import numpy as np
 
 from experiments.data import benchmarks
 from experiments.paper.reproduction import PROFILES, ClassifierCache, parts_of
+from scoreveil.arrays import Floats
 from scoreveil.audit import cache
 from scoreveil.audit.attacks import ATTACKS, COMPARISONS
-from scoreveil.audit.data.records import Floats, Membership, Records
+from scoreveil.audit.data.records import Membership, Records
 from scoreveil.audit.study.membership import Bench
 from scoreveil.audit.study.results import Setting, setting_name
 from scoreveil.audit.study.risk import risk

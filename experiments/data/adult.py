@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from scoreveil.arrays import Floats
 from scoreveil.audit.data.images import Images
-from scoreveil.audit.data.records import Floats
 
 FILES = ("adult.data", "adult.test")
 CLASS_NAMES = ("<=50K", ">50K")

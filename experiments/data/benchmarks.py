@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from experiments.data import adult
+from scoreveil.arrays import Integers
 from scoreveil.audit import cache
 from scoreveil.audit.data.images import SIDE, Bytes, Images, Pixels, from_pictures, unit
-from scoreveil.audit.data.records import Integers
 
 DIGITS = tuple("0123456789")
 CLOTHES = ("t-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")

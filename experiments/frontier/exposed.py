@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from scoreveil.arrays import Floats, Integers
 from scoreveil.audit.attacks import COMPARISONS, likelihood
-from scoreveil.audit.data.records import Bools, Defense, Floats, Integers, Records
+from scoreveil.audit.data.records import Bools, Defense, Records
 from scoreveil.audit.study.metrics import membership_metrics
 from scoreveil.audit.study.results import MembershipMetrics
 

@@ -6,7 +6,8 @@ from typing import Any
 from experiments.paper.printed import PrintedRow
 from scoreveil.audit.report.charts.marks import Sheet
 from scoreveil.audit.report.charts.panel import Axis, Panel, Series, sheet
-from scoreveil.audit.report.figures import Rows, compared_by, picture_rows
+from scoreveil.audit.report.figures import compared_by
+from scoreveil.audit.report.pictures import Rows, picture_rows
 from scoreveil.audit.report.wording import number, percent, setting_in_words, words
 from scoreveil.audit.study.results import VEIL, DefenseResult, InversionResult, Setting, Study, best, shared
 

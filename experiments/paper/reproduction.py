@@ -22,9 +22,10 @@ from experiments.classifier import ImageClassifier
 from experiments.data import benchmarks
 from experiments.data.parts import Parts, five_way_split, split
 from experiments.recipes import Recipe
+from scoreveil.arrays import Floats, Integers
 from scoreveil.audit import attacks, cache
 from scoreveil.audit.data.images import Images
-from scoreveil.audit.data.records import Floats, Integers, Membership, Records
+from scoreveil.audit.data.records import Membership, Records
 from scoreveil.audit.defenses import DEFENSES, timed
 from scoreveil.audit.networks.inverter import InversionSettings
 from scoreveil.audit.networks.training import TrainSettings

@@ -10,8 +10,9 @@ from torch import nn
 from experiments.data.parts import split
 from experiments.recipes.interface import Lesson, Recipe, learning, of_records, plain_network
 from experiments.recipes.linear import OnFeatures, minimiser
+from scoreveil.arrays import Floats
 from scoreveil.audit.data.images import Images
-from scoreveil.audit.data.records import Bools, Floats
+from scoreveil.audit.data.records import Bools
 from scoreveil.audit.networks.training import TrainingRun, evaluate, tensor
 
 

@@ -12,8 +12,8 @@ import torch
 from scipy.optimize import minimize
 from torch import nn
 
+from scoreveil.arrays import Floats, Integers
 from scoreveil.audit.data.images import Pixels
-from scoreveil.audit.data.records import Floats, Integers
 from scoreveil.audit.networks.training import evaluate, seeded
 
 FILTERS, KERNEL, GRID = 64, 5, 4

@@ -22,7 +22,8 @@ import numpy as np
 
 from experiments.data.benchmarks import load
 from scoreveil import __version__, atomic
-from scoreveil.audit.data.records import Floats, Integers, Records
+from scoreveil.arrays import Floats, Integers
+from scoreveil.audit.data.records import Records
 from scoreveil.audit.report.gate import gate
 from scoreveil.audit.report.verdict import verdict
 from scoreveil.audit.study import run as study

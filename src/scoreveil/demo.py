@@ -74,8 +74,8 @@ def run(step: Callable[[str], None] = lambda name: None) -> Demo:
     step(f"Training a forest on {LEARNED} handwritten digits")
     scores = forest()
     step(f"Fitting veils to these and {HELD_OUT:,} other digits")
+    from scoreveil.files.records import Scored
     from scoreveil.fitting import cost, fit
-    from scoreveil.fitting.records import Scored
 
     known = Scored(scores.reference, scores.reference_labels)
     records = (known.scores, known.labels, scores.members, scores.member_labels)

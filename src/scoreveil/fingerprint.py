@@ -25,8 +25,6 @@ SMALLEST, LARGEST = 1e-6, 1e30  # sizes told apart
 BLOCK = 1 << 15  # numbers processed at a time
 MISSING = ("None", "<NA>", "NaT")
 
-Rows = NDArray[Any]
-
 
 class Fingerprints:
     """Fingerprints under one secret; those of another secret or context are independent."""

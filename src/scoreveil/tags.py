@@ -2,14 +2,11 @@
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from scoreveil.arrays import Rows
 from scoreveil.mechanisms import messages
-
-Rows = NDArray[Any]
 
 
 def magnitude_tags(vectors: Rows) -> Rows:

@@ -26,7 +26,9 @@ command line render. Start at `study/run.py`: a plan, a subject, and what is fou
                   canaries.py    coins in one training run           asking.py      these three, where wanted
                   many_labels.py each label, and all together
     report/       verdict.py     what follows, and which ε to take   page.py        one HTML file
-                  figures.py     frontier, ROC, sweeps               tables.py      the tables of the page
+                  figures.py     frontier, ROC, sweeps               pictures.py    ... and what was redrawn
+                  table.py       what every table is                 tables.py      those of a study
+                  region_tables.py, cost_tables.py    those of a fitted veil, for pages and terminals
                   wording.py     names and numbers for people        charts/        panels as SVG
                   gate.py        whether a release may go on         pdf.py         a page, printed
                   fitted.py      the page of `scoreveil fit`         summary.py     a few lines for a notebook

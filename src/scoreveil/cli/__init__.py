@@ -2,7 +2,7 @@
 
     protect.py    protect                  options.py    options that several commands share
     choose.py     tune, guarantee          terminal.py   where output, errors and progress go
-    fit.py        fit, show, verify
+    fit.py        fit                      show.py       show, verify
     audit.py      audit                    serve.py      serve, config
     demo.py       demo                     ledger.py     ledger
 
@@ -24,10 +24,11 @@ try:
     from scoreveil.cli.audit import audit
     from scoreveil.cli.choose import guarantee, tune
     from scoreveil.cli.demo import demo
-    from scoreveil.cli.fit import fit, show, verify
+    from scoreveil.cli.fit import fit
     from scoreveil.cli.ledger import ledger
     from scoreveil.cli.protect import protect
     from scoreveil.cli.serve import config_app, serve
+    from scoreveil.cli.show import show, verify
 except ModuleNotFoundError as error:
     if str(error.name).partition(".")[0] not in ("typer", "rich"):
         raise

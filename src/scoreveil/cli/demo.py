@@ -11,9 +11,10 @@ import typer
 from rich.table import Table
 
 from scoreveil import atomic
+from scoreveil.audit.report import region_tables
 from scoreveil.audit.report.charts import regions as chart
 from scoreveil.cli.audit import attack_digits
-from scoreveil.cli.fit import regions_table
+from scoreveil.cli.tables import shown as shown_table
 from scoreveil.cli.terminal import err, out, program
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def demo(
     picture = _write(shown, folder)
     _print_leaks(shown, demonstration.LEARNED)
     for region_map in chart.read(shown.veil):
-        out.print(regions_table(region_map))
+        out.print(shown_table(region_tables.regions(region_map)))
     _print_promise(shown, picture, demonstration.EPSILON)
     out.print(*_decision(shown), sep="\n")
     out.print(f"\nMeasured just now, in {seconds:.1f} s. Next, with these scores or your own:\n")

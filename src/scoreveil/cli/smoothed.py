@@ -1,24 +1,29 @@
 """`scoreveil fit --model`: scores of a model that is asked here, smoothed where that helps."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from rich.table import Table
 
+from scoreveil.cli.tables import shown
 from scoreveil.cli.terminal import err, out
 from scoreveil.extras import needs
 from scoreveil.smoothing import Smoothing, smoothed_scores
 
-if TYPE_CHECKING:
-    from scoreveil.fitting.neighbours import Trial
-
 
 def scores_of(
-    model: str, member_data: Path | None, nonmember_data: Path | None, smoothing: str, **settings: Any
-) -> tuple[dict[str, Any], Smoothing | None]:
-    """The scores and labels that `fit` takes, and their smoothing; "auto" attacks the model and shows what it found."""
+    model: str,
+    member_data: Path | None,
+    nonmember_data: Path | None,
+    smoothing: str,
+    advantage: float,
+    beyond: str,
+    regions: int | None,
+) -> tuple[tuple[Any, Any, Any, Any], Smoothing | None]:
+    """Scores and labels of both sides, as `read_both` takes them, and their smoothing.
+
+    Smoothing "auto" attacks the model behind veils that are fitted with these settings, and shows what that found.
+    """
     if member_data is None or nonmember_data is None:
         missing = "--member-data" if member_data is None else "--nonmember-data"
         raise ValueError(f"--model needs --member-data and --nonmember-data; {missing} is missing.")
@@ -26,14 +31,15 @@ def scores_of(
         from scoreveil.audit.study.subjects import load_predict
         from scoreveil.cli.audit import read_data
     predict = load_predict(model)
-    (inside, inside_labels), (outside, outside_labels) = read_data(member_data), read_data(nonmember_data)
-    used = _chosen(predict, (inside, inside_labels), (outside, outside_labels), smoothing, settings)
+    members, others = read_data(member_data), read_data(nonmember_data)
+    settings: dict[str, Any] = {"advantage": advantage, "beyond": beyond}
+    settings |= {} if regions is None else {"regions": regions}
+    used = _chosen(predict, members, others, smoothing, settings)
     with err.status("Asking the model …"):
-        scores = [
-            np.asarray(predict(x)) if used is None else smoothed_scores(predict, x, used) for x in (outside, inside)
-        ]
-    names = ("nonmembers", "nonmember_labels", "members", "member_labels")
-    return dict(zip(names, (scores[0], outside_labels, scores[1], inside_labels), strict=True)), used
+        outside, inside = (
+            np.asarray(predict(x)) if used is None else smoothed_scores(predict, x, used) for x, _ in (others, members)
+        )
+    return (outside, others[1], inside, members[1]), used
 
 
 def _chosen(predict: Any, members: Any, others: Any, smoothing: str, settings: dict[str, Any]) -> Smoothing | None:
@@ -44,25 +50,13 @@ def _chosen(predict: Any, members: Any, others: Any, smoothing: str, settings: d
             return Smoothing(scale=float(smoothing), typical=others[0])
         except ValueError:
             raise ValueError(f"Expected --smoothing none, auto or a scale such as 0.3, got {smoothing}.") from None
+    from scoreveil.audit.report import cost_tables
     from scoreveil.fitting import neighbours
 
-    made = Smoothing(typical=others[0])
+    plain = Smoothing(typical=others[0])
     with err.status("Attacking the model at several scales …"):
-        trials = neighbours.tried(predict, members, others, made, **settings)
-    show(trials)
+        trials = neighbours.tried(predict, members, others, plain, **settings)
+    out.print(shown(cost_tables.smoothing(trials), "Who asks around a record, behind the fitted veil"))
+    out.print(f"{neighbours.words(trials)}\n", soft_wrap=True)
     scale = neighbours.least(trials)
-    return None if scale is None else Smoothing.restored({**made.settings(), "scale": scale})
-
-
-def show(trials: "Sequence[Trial]") -> None:
-    """What each scale leaves of the attack and of the confidence, and which is taken."""
-    from scoreveil.fitting.neighbours import words
-
-    table = Table(title="Who asks around a record, behind the fitted veil", title_justify="left")
-    for name in ("smoothing", "AUC of the attack", "AUC of labels alone", "AUROC of the confidence"):
-        table.add_column(name, justify="left" if name == "smoothing" else "right")
-    for trial in trials:
-        scale = "none" if trial.scale is None else f"{trial.scale:g}"
-        table.add_row(scale, *(f"{value:.3f}" for value in (trial.attack, trial.labels, trial.useful)))
-    out.print(table)
-    out.print(f"{words(trials)}\n", soft_wrap=True)
+    return None if scale is None else plain.replaced(scale=scale)

@@ -21,13 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoreveil import atomic
+from scoreveil.arrays import Rows
 from scoreveil.files.arrays import NpyFile, NpzFile
 from scoreveil.files.cleaning import Cleaning, OnBadRow, cleaned, refuse_leaks, shape_of
 from scoreveil.files.compression import CODECS, suffixes
 from scoreveil.files.json_lines import JsonLinesFile
 from scoreveil.files.output import behind, checked_target, refuse_existing
 from scoreveil.files.parquet import ParquetFile
-from scoreveil.files.score_file import BadRows, Faults, Rows, ScoreFile, Write, unreadable
+from scoreveil.files.score_file import BadRows, Faults, ScoreFile, Write, unreadable
 from scoreveil.files.text import CsvFile
 from scoreveil.mechanisms import loading
 from scoreveil.mechanisms.scores import NEGATIVE, NO_SUM

@@ -14,17 +14,8 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from scoreveil.files.score_file import (
-    BATCH_BYTES,
-    Batch,
-    Floats,
-    Rows,
-    ScoreFile,
-    Write,
-    batch_rows,
-    selected,
-    unreadable,
-)
+from scoreveil.arrays import Floats, Rows
+from scoreveil.files.score_file import BATCH_BYTES, Batch, ScoreFile, Write, batch_rows, selected, unreadable
 from scoreveil.mechanisms.scores import check_layout
 from scoreveil.tables import listed
 from scoreveil.tables.raw_columns import ENTRIES, OtherColumn, entry_name

@@ -12,7 +12,8 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from scoreveil.files.score_file import COUNTED, BadRows, Batch, Faults, Rows, ScoreFile, selected
+from scoreveil.arrays import Rows
+from scoreveil.files.score_file import COUNTED, BadRows, Batch, Faults, ScoreFile, selected
 from scoreveil.mechanisms.ordering import rank
 from scoreveil.mechanisms.scores import BadRow
 from scoreveil.shapes import VECTORS, OneColumn, Shape, is_descending, scaled

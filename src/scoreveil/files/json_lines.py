@@ -18,8 +18,9 @@ from typing import IO, Any
 
 import numpy as np
 
+from scoreveil.arrays import Rows
 from scoreveil.files import compression
-from scoreveil.files.score_file import Batch, Rows, ScoreFile, Write, selected
+from scoreveil.files.score_file import Batch, ScoreFile, Write, selected
 from scoreveil.mechanisms.scores import BadRow
 from scoreveil.shapes import as_columns, read_pairs
 from scoreveil.tables import listed

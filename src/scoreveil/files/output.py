@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from scoreveil.arrays import Rows
 from scoreveil.files.compression import suffixes
-from scoreveil.files.score_file import Rows, Write
+from scoreveil.files.score_file import Write
 
 MOST_BEHIND = 4  # batches that wait to be written
 

@@ -12,8 +12,9 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scoreveil.arrays import Rows
 from scoreveil.extras import needs
-from scoreveil.files.score_file import Batch, Rows, ScoreFile, Write, batch_rows, selected, unreadable
+from scoreveil.files.score_file import Batch, ScoreFile, Write, batch_rows, selected, unreadable
 from scoreveil.tables import listed
 from scoreveil.tables.frames import without_metadata
 from scoreveil.tables.raw_columns import ENTRIES, LOOKED_AT, OtherColumn, columns_within

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoreveil.arrays import Floats as Floats
+from scoreveil.arrays import Rows
 from scoreveil.mechanisms.scores import NEGATIVE, NO_SUM
 from scoreveil.tables import listed
 from scoreveil.tables.raw_columns import LOOKED_AT, OtherColumn, columns_within
 
-Rows = NDArray[Any]
 Faults = list[tuple[int, str]]  # (row number, what was expected and what came)
 
 BATCH_BYTES = 1 << 24  # read at a time

@@ -15,9 +15,10 @@ from typing import IO
 
 import numpy as np
 
+from scoreveil.arrays import Rows
 from scoreveil.files import compression
 from scoreveil.files.compression import Text
-from scoreveil.files.score_file import Batch, Rows, ScoreFile, Write, selected
+from scoreveil.files.score_file import Batch, ScoreFile, Write, selected
 from scoreveil.tables import listed
 
 READ_BYTES = 1 << 22  # a cell takes many times its bytes as a Python object

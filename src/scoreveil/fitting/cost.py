@@ -2,8 +2,8 @@
 
     from scoreveil.fitting.cost import cost
 
-    report = cost(nonmembers=out, nonmember_labels=y_out, members=inn, member_labels=y_in)
-    print(report)
+    measured = cost(nonmembers=out, nonmember_labels=y_out, members=inn, member_labels=y_in)
+    measured.nll["veiled"], measured.nll["label"]
 
 Four ways to answer stand beside each other: raw scores; raw scores after temperature scaling, since calibration is not
 the veil's own merit; the veil; and the label with a constant confidence. Each is fitted on all folds but one, and
@@ -25,8 +25,9 @@ from numpy.typing import NDArray
 
 from scoreveil.arrays import Floats, Integers
 from scoreveil.extras import needs
+from scoreveil.files.records import Scored, Source
 from scoreveil.fitting import fit
-from scoreveil.fitting.records import Scored, read_both
+from scoreveil.fitting.records import read_both
 from scoreveil.shapes import VECTORS
 from scoreveil.veil import Veil
 
@@ -62,9 +63,6 @@ class Measure:
     low: float
     high: float
 
-    def __str__(self) -> str:
-        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
-
 
 @dataclass(frozen=True)
 class Group:
@@ -80,15 +78,10 @@ OF_LABEL = ("useful", "nll", "ece", "leak")  # what is measured of each of many 
 
 @dataclass(frozen=True)
 class LabelCost:
-    """What each way of answering is worth for one of many labels; figures by way, as in `Cost`.
+    """What each way of answering is worth for one of many labels; figures by way, as in `Cost`."""
 
-    Attributes:
-        label: Its name, or its number.
-        share: How often it is yes.
-    """
-
-    label: str
-    share: float
+    label: str  # its name, or its number
+    share: float  # how often it is yes
     useful: dict[str, float]
     nll: dict[str, float]
     ece: dict[str, float]
@@ -119,31 +112,23 @@ class Cost:
     reliability: dict[str, tuple[Group, ...]]
     labels: tuple[LabelCost, ...] = ()
 
-    def __str__(self) -> str:
-        lines = [f"{'':8}" + "".join(f"{way:>24}" for way in WAYS)]
-        for name in MEASURES:
-            found = getattr(self, name)
-            if found:
-                lines.append(f"{name:8}" + "".join(f"{found[way]!s:>24}" for way in WAYS))
-        return "\n".join(lines)
-
 
 def cost(
-    nonmembers: Any,
-    nonmember_labels: Any,
-    members: Any = None,
-    member_labels: Any = None,
+    nonmembers: Source,
+    nonmember_labels: Source,
+    members: Source = None,
+    member_labels: Source = None,
     *,
     rng: np.random.Generator | None = None,
     **options: Any,
 ) -> Cost:
-    """Measure what a veil fitted on such records costs, by cross-fitting.
+    """Measure what a veil fitted on such records costs, by cross-fitting; takes what `fit` takes.
 
     Args:
-        nonmembers: As for `fit`; at least two records for each fold.
-        nonmember_labels: As for `fit`; they are needed to say what an answer is worth.
-        members: As for `fit`.
-        member_labels: As for `fit`.
+        nonmembers: At least two records for each fold.
+        nonmember_labels: They are needed to say what an answer is worth.
+        members: Without them, what tells members from others is not measured.
+        member_labels: Likewise of those who know the true class.
         rng: A numpy Generator for folds, draws and resamples.
         options: The other arguments of `fit`.
 
@@ -174,42 +159,31 @@ class Answers:
 def cross_fitted(
     others: Scored, members: Scored | None, rng: np.random.Generator, veil: Veil | None = None, **options: Any
 ) -> Answers:
-    """Answers about each fold of the records, by ways that are fitted on the others.
+    """Answers about each fold of the records, by ways that are fitted on the other folds.
 
-    Args:
-        others: Records that were not trained on.
-        members: Records that were.
-        rng: For folds and draws.
-        veil: A fitted one, that answers about all of them in place of veils that are fitted here.
-        options: Arguments of `fit`.
+    Where a fitted veil is given, it answers about all of them in place of veils that are fitted here.
     """
     fewest = min(others.records, others.records if members is None else members.records)
     if fewest < 2 * FOLDS:
         raise ValueError(f"Expected at least {2 * FOLDS} records of each side to measure on, got {fewest}.")
-    folds, member_folds = _folds(others, rng), _folds(members, rng)
+    folds, member_folds = (rng.permutation(0 if side is None else side.records) % FOLDS for side in (others, members))
     to_others, to_members = dict[str, Floats](), dict[str, Floats]()
     for number in range(FOLDS):
-        fold, member_fold = folds == number, member_folds == number
-        known = None if members is None else members.take(~member_fold)
-        for way, answer in _ways(others.take(~fold), known, rng, veil, options):
-            _put(to_others.setdefault(way, np.empty_like(others.scores)), others, fold, answer)
-            if members is not None:
-                _put(to_members.setdefault(way, np.empty_like(members.scores)), members, member_fold, answer)
+        sides = [(others, folds == number, to_others)]
+        known = None
+        if members is not None:
+            sides.append((members, member_folds == number, to_members))
+            known = members.take(member_folds != number)
+        for way, answer in _ways(others.take(folds != number), known, rng, veil, options):
+            for records, fold, answers in sides:
+                there = answers.setdefault(way, np.empty_like(records.scores))
+                there[np.repeat(fold, records.releases)] = answer(records.take(fold))
     return Answers(others, members, to_others, to_members, folds, member_folds)
-
-
-def _put(answers: Floats, records: Scored, fold: NDArray[np.bool_], answer: Way) -> None:
-    answers[np.repeat(fold, records.releases)] = answer(records.take(fold))
 
 
 def cost_of(answers: Answers, rng: np.random.Generator) -> Cost:
     """What each way of answering is worth."""
     return _Measured(answers).cost(rng)
-
-
-def _folds(side: Scored | None, rng: np.random.Generator) -> Integers:
-    """The fold of each record."""
-    return np.asarray(rng.permutation(0 if side is None else side.records) % FOLDS)
 
 
 def confidence(records: Scored, answers: Floats) -> Floats:
@@ -221,11 +195,10 @@ def _ways(
     others: Scored, members: Scored | None, rng: np.random.Generator, veil: Veil | None, options: dict[str, Any]
 ) -> Iterator[tuple[str, Way]]:
     """Each way to answer, fitted on these records; without labels the first two."""
-    inside = (None, None) if members is None else members.given
     if veil is None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # who fits the veil itself is told
-            veil = fit(*others.given, *inside, rng=rng, **{**options, "force": True})
+            veil = fit(others, members=members, rng=rng, **{**options, "force": True})
     drawing = Veil(veil.mechanism, shape=veil.shape, rng=rng)
     yield "raw", lambda asked: asked.said
     yield "veiled", lambda asked: asked.shape.said(asked_quietly(drawing, asked.given[0]))
@@ -244,15 +217,13 @@ def asked_quietly(veil: Veil, scores: Floats) -> Floats:
 def _tempered(others: Scored) -> Way:
     """Temperature scaling, of many labels each by itself."""
     labels = others.labels_each
-    truth = others.labels
-    assert truth is not None
-    ways = [tempered(Scored(others.said[i::labels], truth[i::labels])) for i in range(labels)]
+    ways = [tempered(Scored(others.said[i::labels], others.true_labels[i::labels])) for i in range(labels)]
 
     def answer(asked: Scored) -> Floats:
-        made = np.empty_like(asked.said)
+        answers = np.empty_like(asked.said)
         for i, way in enumerate(ways):
-            made[i::labels] = way(asked.said[i::labels])
-        return made
+            answers[i::labels] = way(asked.said[i::labels])
+        return answers
 
     return answer
 
@@ -262,8 +233,7 @@ def tempered(others: Scored) -> Answer:
 
     A forest's scores may be 0, of which no T makes anything: something is added to all, the best of a few.
     """
-    assert others.labels is not None
-    labels = others.labels[:, None]
+    labels = others.true_labels[:, None]
 
     def scaled(scores: Floats, floor: float, log_temperature: float) -> Floats:
         logits = np.log(scores + floor) / np.exp(log_temperature)
@@ -274,13 +244,9 @@ def tempered(others: Scored) -> Answer:
         right = np.take_along_axis(scaled(others.scores, floor, log_temperature), labels, axis=1)
         return float(-np.log(np.maximum(right, SMALLEST)).mean())
 
-    tried = [
-        (found.fun, floor, float(found.x))
-        for floor in FLOORS
-        for found in [minimize_scalar(loss, bounds=(-3.0, 4.0), args=(floor,), method="bounded")]
-    ]
-    _, floor, best = min(tried)
-    return lambda scores: scaled(scores, floor, best)
+    solved = {floor: minimize_scalar(loss, bounds=(-3.0, 4.0), args=(floor,), method="bounded") for floor in FLOORS}
+    floor = min(FLOORS, key=lambda tried: float(solved[tried].fun))
+    return lambda scores: scaled(scores, floor, float(solved[floor].x))
 
 
 def label_with_constant_confidence(others: Scored) -> Answer:
@@ -290,9 +256,9 @@ def label_with_constant_confidence(others: Scored) -> Answer:
     rate = max(rate, (1 + 1e-6) / k)  # a little above the others, so that the label stays
 
     def answer(scores: Floats) -> Floats:
-        made = np.full(scores.shape, (1 - rate) / (k - 1))
-        np.put_along_axis(made, scores.argmax(axis=1)[:, None], rate, axis=1)
-        return made
+        answers = np.full(scores.shape, (1 - rate) / (k - 1))
+        np.put_along_axis(answers, scores.argmax(axis=1)[:, None], rate, axis=1)
+        return answers
 
     return answer
 
@@ -407,40 +373,38 @@ class _Measured:
     """Answers of every way, and what they are worth."""
 
     def __init__(self, answers: Answers) -> None:
-        others, members, made = answers.others, answers.members, answers.to_others
-        assert others.labels is not None
-        self.others, self.right, self.truth = others, others.is_right, others.labels
-        self.confidence = {way: confidence(others, each) for way, each in made.items()}
+        others, members, said = answers.others, answers.members, answers.to_others
+        self.others, self.right, self.truth = others, others.is_right, others.true_labels
+        self.confidence = {way: confidence(others, scores) for way, scores in said.items()}
         self.of_members = {}
         if members is not None:
-            self.of_members = {way: confidence(members, each) for way, each in answers.to_members.items()}
-        self.folds, self.member_folds = (
-            np.repeat(each, others.releases) for each in (answers.folds, answers.member_folds)
-        )
+            self.of_members = {way: confidence(members, scores) for way, scores in answers.to_members.items()}
+        self.folds = np.repeat(answers.folds, others.releases)
+        self.member_folds = np.repeat(answers.member_folds, others.releases)
         # it differs by fold, lower where the fold does better: a ranking must not see that
         alone, groups = self.confidence["label"], alike(others)
         constant = np.bincount(groups, alone) / np.maximum(np.bincount(groups), 1)
         self.confidence["label"] = constant[groups]
         if members is not None:
             self.of_members["label"] = constant[alike(members)]
-        self.losses = {way: log_loss(each, self.truth) for way, each in made.items()}
-        self.briers = {way: brier(each, self.truth) for way, each in made.items()}
+        self.losses = {way: log_loss(scores, self.truth) for way, scores in said.items()}
+        self.briers = {way: brier(scores, self.truth) for way, scores in said.items()}
 
     def figures(self, these: Integers, members: Integers | None) -> dict[tuple[str, str], float]:
         """Every measure of every way, over these releases."""
-        found = {}
+        figures = {}
         for way in WAYS:
             sure, correct = self.confidence[way][these], self.right[these]
-            found["useful", way] = auroc_by_fold(sure, correct, self.folds[these])
-            found["aurc", way] = aurc(sure, correct)
-            found["nll", way] = float(self.losses[way][these].mean())
-            found["brier", way] = float(self.briers[way][these].mean())
-            found["ece", way] = calibration_error(sure, correct)
+            figures["useful", way] = auroc_by_fold(sure, correct, self.folds[these])
+            figures["aurc", way] = aurc(sure, correct)
+            figures["nll", way] = float(self.losses[way][these].mean())
+            figures["brier", way] = float(self.briers[way][these].mean())
+            figures["ece", way] = calibration_error(sure, correct)
             if members is not None:
                 both = np.concatenate([self.of_members[way][members], sure])
                 numbers = np.concatenate([self.member_folds[members], self.folds[these]])
-                found["leak", way] = auroc_by_fold(both, np.arange(len(both)) < len(members), numbers)
-        return found
+                figures["leak", way] = auroc_by_fold(both, np.arange(len(both)) < len(members), numbers)
+        return figures
 
     def cost(self, rng: np.random.Generator) -> Cost:
         releases, n, m = self.others.releases, len(self.folds), len(self.member_folds)
@@ -455,26 +419,20 @@ class _Measured:
         tail = (1 - LEVEL) / 2
 
         def measure(name: str) -> dict[str, Measure]:
-            found = {}
+            measures = {}
             for way in WAYS if (name, "raw") in whole else ():
-                low, high = np.quantile([each[name, way] for each in redrawn], (tail, 1 - tail))
+                low, high = np.quantile([figures[name, way] for figures in redrawn], (tail, 1 - tail))
                 value = whole[name, way]  # an ECE grows with resampling, which repeats records
-                found[way] = Measure(value, min(float(low), value), max(float(high), value))
-            return found
+                measures[way] = Measure(value, min(float(low), value), max(float(high), value))
+            return measures
 
-        figures_of = {name: measure(name) for name in MEASURES}
         groups = {way: reliability(self.confidence[way], self.right) for way in WAYS}
-        labels = self._by_label() if self.others.shape.has_labels else ()
-        return Cost(**figures_of, reliability=groups, labels=labels)
+        labels = tuple(map(self._of_label, range(releases))) if self.others.shape.has_labels else ()
+        return Cost(**{name: measure(name) for name in MEASURES}, reliability=groups, labels=labels)
 
-    def _by_label(self) -> tuple[LabelCost, ...]:
-        releases, found = self.others.releases, []
-        for label in range(releases):
-            these, members = (np.arange(label, len(each), releases) for each in (self.folds, self.member_folds))
-            all_of_it = self.figures(these, members if len(members) else None)
-            figures = {
-                name: {way: all_of_it[name, way] for way in WAYS if (name, way) in all_of_it} for name in OF_LABEL
-            }
-            name = self.others.names[label] if self.others.names else str(label)
-            found.append(LabelCost(name, float(self.truth[these].mean()), **figures))
-        return tuple(found)
+    def _of_label(self, label: int) -> LabelCost:
+        these, members = (np.arange(label, len(side), self.others.releases) for side in (self.folds, self.member_folds))
+        every = self.figures(these, members if len(members) else None)
+        figures = {name: {way: every[name, way] for way in WAYS if (name, way) in every} for name in OF_LABEL}
+        name = self.others.names[label] if self.others.names else str(label)
+        return LabelCost(name, float(self.truth[these].mean()), **figures)

@@ -69,27 +69,16 @@ class Excess(Bounded):
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """What a decision rests on.
+    """What a decision rests on."""
 
-    Attributes:
-        leak: Of the raw scores, beyond the label; None without members.
-        veiled: The same behind the veil.
-        worth: How far the veil's log-loss is below that of the label with a constant confidence; None without labels.
-        confidences: How many different ones the veil announces for one label, at most.
-        epsilon: Of the veil; None where it has none.
-        records: How many members and nonmembers it was measured on.
-        in_sample: Whether the veil that was given may have been fitted on these records.
-        smoothed: Whether the veil is for smoothed scores: these take the place of raw ones.
-    """
-
-    leak: Excess | None
-    veiled: Excess | None
-    worth: Bounded | None
-    confidences: int
-    epsilon: float | None
-    records: tuple[int, int]
-    in_sample: bool = False
-    smoothed: bool = False
+    leak: Excess | None  # of the raw scores, beyond the label; None without members
+    veiled: Excess | None  # the same behind the veil
+    worth: Bounded | None  # how far its log-loss is below that of the label, constant; None without labels
+    confidences: int  # how many different ones the veil announces for one label, at most
+    epsilon: float | None  # of the veil
+    records: tuple[int, int]  # members and nonmembers that it was measured on
+    in_sample: bool = False  # whether the veil that was given may have been fitted on these records
+    smoothed: bool = False  # whether the veil is for smoothed scores: these take the place of raw ones
 
     def joined(self, leak: Excess | None, veiled: Excess | None) -> "Evidence":
         """With what other attacks found on the raw scores, and behind the veil."""
@@ -176,8 +165,8 @@ def _why_not(evidence: Evidence) -> str:
     return f"the confidence of {veil} is not clearly worth more than a label"
 
 
-def _span(found: Bounded) -> str:
-    return f"{_figure(found.value)} ({_figure(found.low)} to {_figure(found.high)})"
+def _span(bounded: Bounded) -> str:
+    return f"{_figure(bounded.value)} ({_figure(bounded.low)} to {_figure(bounded.high)})"
 
 
 def _figure(value: float) -> str:

@@ -34,10 +34,6 @@ class Estimates:
     right: Floats  # (2, bins): joint shares of right answers, of others and members
     wrong: Floats
 
-    @property
-    def accuracy(self) -> float:
-        return float(self.right[0].sum())
-
 
 def estimate(others: Floats, members: Floats | None, grid: Grid, noise: float) -> Estimates:
     """What to solve for.

@@ -22,10 +22,11 @@ from numpy.typing import NDArray
 
 from scoreveil.arrays import Floats, Integers
 from scoreveil.extras import needs
+from scoreveil.files.records import Scored, Source
 from scoreveil.fitting.cost import Answers, confidence, cross_fitted, log_loss
 from scoreveil.fitting.decision import Bounded, Evidence, Excess
-from scoreveil.fitting.records import Scored, read_both
-from scoreveil.mechanisms.promises import RegionCounts as Counts
+from scoreveil.fitting.records import read_both
+from scoreveil.mechanisms.promises import RegionCounts
 from scoreveil.shapes import VECTORS
 from scoreveil.veil import Veil
 
@@ -41,25 +42,18 @@ PRIOR = 5.0  # records' worth of "as often among members as among others"
 
 def evidence(
     veil: Veil,
-    nonmembers: Any,
-    nonmember_labels: Any = None,
-    members: Any = None,
-    member_labels: Any = None,
+    nonmembers: Source,
+    nonmember_labels: Source = None,
+    members: Source = None,
+    member_labels: Source = None,
     *,
     held_out: bool = False,
     **options: Any,
 ) -> Evidence:
-    """What there is to go by on these records, which are given as for `fit`.
+    """What there is to go by about a veil on these records, which are given as for `fit`.
 
-    Args:
-        veil: The one that would be taken.
-        nonmembers: As for `fit`.
-        nonmember_labels: As for `fit`.
-        members: As for `fit`.
-        member_labels: As for `fit`.
-        held_out: Whether the veil was not fitted on these records: then it is measured itself, and not by veils that
-            are fitted on four fifths of them each.
-        options: The other arguments that the veil was fitted with.
+    The options are the other arguments that it was fitted with. One that was not fitted on these records (`held_out`)
+    is measured itself, and not by veils that are fitted on four fifths of them each.
     """
     others, inside, _ = read_both(
         nonmembers, nonmember_labels, members, member_labels, shape=options.get("shape", VECTORS)
@@ -85,28 +79,27 @@ def evidence_of(answers: Answers, veil: Veil, beyond: str = "label") -> Evidence
 
 def may_be_fitted_on(veil: Veil, members: int, nonmembers: int) -> bool:
     """Whether a veil was fitted on as many records as these."""
-    counted = (each.evidence for each in veil.mechanism.maps)
-    return any(each is not None and each.sizes == (nonmembers, members) for each in counted)
+    counted = (part.evidence for part in veil.mechanism.maps)
+    return any(counts is not None and counts.sizes == (nonmembers, members) for counts in counted)
 
 
 def options_of(veil: Veil) -> dict[str, Any]:
     """What a veil was fitted with, as far as its file says: arguments of `fit`."""
-    counts: Counts | None = next((each.evidence for each in veil.mechanism.maps if each.evidence is not None), None)
+    counts: RegionCounts | None = next((part.evidence for part in veil.mechanism.maps if part.evidence), None)
     asked = {} if counts is None else {"advantage": float(counts.asked), "beyond": counts.beyond}
     return {**asked, "epsilon": None if np.isinf(veil.epsilon) else float(veil.epsilon), "shape": veil.shape}
 
 
 def confidences(veil: Veil) -> int:
     """How many different ones a fitted veil announces for one label, at most."""
-    rows = (row for each in veil.mechanism.maps for row in (each.announced if not each.is_constant else [[0.0]]))
+    rows = (row for part in veil.mechanism.maps for row in (part.announced if not part.is_constant else [[0.0]]))
     return max(len(np.unique(row)) for row in rows)
 
 
 def _worth(answers: Answers) -> Bounded:
     """How far the veil's log-loss is below that of the label alone, over records."""
     others = answers.others
-    assert others.labels is not None
-    alone, veiled = (log_loss(answers.to_others[way], others.labels) for way in ("label", "veiled"))
+    alone, veiled = (log_loss(answers.to_others[way], others.true_labels) for way in ("label", "veiled"))
     gain = (alone - veiled).reshape(-1, others.releases).mean(axis=1)
     reach = NormalDist().inv_cdf(1 - ERROR / 2) * float(gain.std(ddof=1)) / len(gain) ** 0.5
     return Bounded(float(gain.mean()), float(gain.mean()) - reach, float(gain.mean()) + reach)
@@ -134,21 +127,20 @@ def leak(answers: Answers, way: str, beyond: str = "label") -> Excess:
     parts = others.labels_each
     knowledge = [True] if is_labelled and beyond == "correctness" else [False, True] if is_labelled else [False]
     tests = parts * len(knowledge)
-    found = []
+    gains = []
     for knows_truth in knowledge:
         inside = _sides(members, answers.to_members[way], answers.member_folds, parts, knows_truth)
         outside = _sides(others, answers.to_others[way], answers.folds, parts, knows_truth)
-        found += [_excess(*pair, tests) for pair in zip(inside, outside, strict=True)]
-    return Excess(*(max(getattr(each, name) for each in found) for name in ("value", "low", "high")))
+        gains += [_excess(*pair, tests) for pair in zip(inside, outside, strict=True)]
+    return Excess(*(max(getattr(gain, name) for gain in gains) for name in ("value", "low", "high")))
 
 
 def _sides(records: Scored, said: Floats, folds: Integers, parts: int, knows_truth: bool) -> Iterator[_Side]:
     """All answers; of many labels those about each."""
     announced, right = confidence(records, said), np.zeros(len(records), dtype=np.int64)
     if knows_truth:
-        assert records.labels is not None
         right = records.is_right.astype(np.int64)
-        announced = np.take_along_axis(said, records.labels[:, None], axis=1)[:, 0]
+        announced = np.take_along_axis(said, records.true_labels[:, None], axis=1)[:, 0]
     announced = np.round(announced, 9)  # what differs by rounding alone is the same
     record = np.repeat(np.arange(records.records), records.releases)
     for part in range(parts):
@@ -161,7 +153,7 @@ def _excess(members: _Side, others: _Side, tests: int) -> Excess:
     """The AUC of an attack on the confidence, above that of the label and above guessing."""
     with_it, alone = _attacked(members, others)
     attack, floor = _placements(*with_it), _placements(*alone)
-    chance = tuple(np.full_like(each, 0.5) for each in attack)
+    chance = tuple(np.full_like(values, 0.5) for values in attack)
     reach = NormalDist().inv_cdf(1 - ERROR / 2 / tests)  # half of the error is left for the attacks of an audit
     above = []
     for level in (floor, chance):
@@ -170,7 +162,7 @@ def _excess(members: _Side, others: _Side, tests: int) -> Excess:
             for mine, its, side in zip(attack, level, (members, others), strict=True)
         ]
         value = float(attack[0].mean() - level[0].mean())
-        error = sum(float(each.var(ddof=1)) / len(each) for each in gained) ** 0.5
+        error = sum(float(values.var(ddof=1)) / len(values) for values in gained) ** 0.5
         above.append((value, value - reach * error, value + reach * error))
     return Excess(*(min(ends) for ends in zip(*above, strict=True)))
 
@@ -212,7 +204,7 @@ def _quantiles(announced: Floats) -> Floats:
     return np.asarray(np.quantile(announced, np.arange(1, bins) / bins))
 
 
-def _ratio(members: NDArray[Any], others: NDArray[Any]) -> Floats:
+def _ratio(members: Floats | Integers, others: Floats | Integers) -> Floats:
     return np.asarray((members + PRIOR) / (others + PRIOR), dtype=np.float64)
 
 

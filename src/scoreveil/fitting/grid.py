@@ -39,11 +39,6 @@ class Grid:
         return STEPS * (len(self.strips) + 1)
 
     @property
-    def edges(self) -> Floats:
-        """Where the second and later steps of the top score begin: (STEPS - 1,)."""
-        return self.fine_edges[PARTS - 1 :: PARTS]
-
-    @property
     def fine_edges(self) -> Floats:
         low, high = -math.log(self.classes - 1), math.log((1 - NEAREST) / NEAREST)
         return np.asarray(1 / (1 + np.exp(-np.linspace(low, high, STEPS * PARTS + 1)[1:-1])))

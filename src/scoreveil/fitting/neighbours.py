@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scoreveil.arrays import Floats
+from scoreveil.arrays import Floats, Integers
 from scoreveil.extras import needs
 from scoreveil.fitting import fit
 from scoreveil.fitting.cost import auroc
 from scoreveil.smoothing import Smoothing, smoothed_scores
+from scoreveil.smoothing.forms import Inputs
 
-Predict = Callable[[Any], Any]
+Predict = Callable[[Inputs], Any]
 
 QUESTIONS = 32  # beside the one about the record itself
 ATTACKER = 0.3  # scale of the attacker's own noise
@@ -33,10 +34,10 @@ class Asked:
     """A model, records that it was trained on, as many others, and their true classes as numbers."""
 
     predict: Predict
-    members: Any
-    member_labels: NDArray[Any]
-    others: Any
-    other_labels: NDArray[Any]
+    members: Inputs
+    member_labels: Integers
+    others: Inputs
+    other_labels: Integers
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Trial:
         return self.attack - self.labels
 
 
-def neighbour_attack(answers: Sequence[Floats], truth: NDArray[Any], is_member: NDArray[np.bool_]) -> float:
+def neighbour_attack(answers: Sequence[Floats], truth: Integers, is_member: NDArray[np.bool_]) -> float:
     """AUC of trees that see each record's answer, those about its neighbours, and the true class.
 
     Args:
@@ -63,19 +64,19 @@ def neighbour_attack(answers: Sequence[Floats], truth: NDArray[Any], is_member: 
     """
     with needs("sklearn"):
         from sklearn.ensemble import HistGradientBoostingClassifier
-    of_truth = np.stack([np.take_along_axis(each, truth[:, None], axis=1)[:, 0] for each in answers])
+    of_truth = np.stack([np.take_along_axis(scores, truth[:, None], axis=1)[:, 0] for scores in answers])
     around = of_truth[1:] if len(of_truth) > 1 else of_truth
     seen = np.column_stack([
         answers[0], truth, of_truth[0], around.mean(axis=0), of_truth[0] - around.mean(axis=0), around.std(axis=0),
         np.sort(around, axis=0)[:: max(1, len(around) // 4)].T,
     ])  # fmt: skip
     order = np.random.default_rng(0).permutation(len(truth))
-    found = []
+    aucs = []
     for learned, tested in ((order[::2], order[1::2]), (order[1::2], order[::2])):
         trees = HistGradientBoostingClassifier(max_iter=80, max_depth=4, random_state=0)
         sure = trees.fit(seen[learned], is_member[learned]).predict_proba(seen[tested])[:, 1]
-        found.append(auroc(sure[is_member[tested]], sure[~is_member[tested]]))
-    return float(np.mean(found))
+        aucs.append(auroc(sure[is_member[tested]], sure[~is_member[tested]]))
+    return float(np.mean(aucs))
 
 
 def try_scales(models: Sequence[Asked], smoothing: Smoothing, seed: int = 0, **settings: Any) -> tuple[Trial, ...]:
@@ -87,27 +88,26 @@ def try_scales(models: Sequence[Asked], smoothing: Smoothing, seed: int = 0, **s
         seed: Of the attacker's noise, and of what is held out.
         settings: For `fit`.
     """
-    plain = smoothing.settings()
-    attacker = Smoothing.restored({**plain, "copies": QUESTIONS, "scale": ATTACKER, "seed": seed})
-    truth = np.concatenate([np.concatenate([each.member_labels, each.other_labels]) for each in models])
-    sizes = [(len(each.member_labels), len(each.other_labels)) for each in models]
+    attacker = smoothing.replaced(copies=QUESTIONS, scale=ATTACKER, seed=seed)
+    truth = np.concatenate([np.concatenate([model.member_labels, model.other_labels]) for model in models])
+    sizes = [(len(model.member_labels), len(model.other_labels)) for model in models]
     is_member = np.concatenate([np.arange(inside + outside) < inside for inside, outside in sizes])
 
     def asked(scale: float | None) -> list[Floats]:
         """Scores of all records, and of each of their neighbours."""
-        used = None if scale is None else Smoothing.restored({**plain, "scale": scale})
+        used = None if scale is None else smoothing.replaced(scale=scale)
         parts = []
-        for each in models:
+        for model in models:
             answers = []
-            for records in (each.members, each.others):
-                for_records = [_scores(each.predict, records, used)]
-                copies = _scores(each.predict, attacker.around(records), used)
+            for records in (model.members, model.others):
+                for_records = [_scores(model.predict, records, used)]
+                copies = _scores(model.predict, attacker.around(records), used)
                 answers.append([*for_records, *np.split(copies, QUESTIONS)])
             parts.append([np.concatenate(pair) for pair in zip(*answers, strict=True)])
-        return [np.concatenate(each) for each in zip(*parts, strict=True)]
+        return [np.concatenate(part) for part in zip(*parts, strict=True)]
 
     raw = asked(None)
-    labels = neighbour_attack([np.eye(each.shape[1])[each.argmax(axis=1)] for each in raw], truth, is_member)
+    labels = neighbour_attack([np.eye(scores.shape[1])[scores.argmax(axis=1)] for scores in raw], truth, is_member)
     trials = []
     for scale in (None, *SCALES):
         answers = raw if scale is None else asked(scale)
@@ -118,8 +118,8 @@ def try_scales(models: Sequence[Asked], smoothing: Smoothing, seed: int = 0, **s
 
 def tried(
     predict: Predict,
-    members: tuple[Any, Any],
-    others: tuple[Any, Any],
+    members: tuple[Inputs, NDArray[Any]],
+    others: tuple[Inputs, NDArray[Any]],
     smoothing: Smoothing,
     records: int = MOST_RECORDS,
     **settings: Any,
@@ -143,24 +143,24 @@ def least(trials: Sequence[Trial]) -> float | None:
 def words(trials: Sequence[Trial]) -> str:
     """What follows from the trials, in two sentences."""
     scale, plain = least(trials), trials[0]
-    found = (
+    sentence = (
         f"Who asks {QUESTIONS} more times around a record finds members with an AUC of {plain.attack:.2f} through the "
         f"fitted veil, and of {plain.labels:.2f} from labels alone."
     )
     if scale is None and plain.beyond_labels <= WITHIN:
-        return f"{found} Smoothing would gain nothing."
+        return f"{sentence} Smoothing would gain nothing."
     if scale is None:
-        return f"{found} No smoothing tried brings that to within {WITHIN:g} of labels at no cost to the confidence."
+        return f"{sentence} No smoothing tried brings that to within {WITHIN:g} of labels at no cost to the confidence."
     taken = next(trial for trial in trials if trial.scale == scale)
-    return f"{found} Smoothing at scale {scale:g} brings it to {taken.attack:.2f}."
+    return f"{sentence} Smoothing at scale {scale:g} brings it to {taken.attack:.2f}."
 
 
-def _scores(predict: Predict, records: Any, smoothing: Smoothing | None) -> Floats:
+def _scores(predict: Predict, records: Inputs, smoothing: Smoothing | None) -> Floats:
     return np.asarray(predict(records) if smoothing is None else smoothed_scores(predict, records, smoothing))
 
 
 def _behind_veils(
-    answers: list[Floats], truth: NDArray[Any], is_member: NDArray[np.bool_], seed: int, settings: dict[str, Any]
+    answers: list[Floats], truth: Integers, is_member: NDArray[np.bool_], seed: int, settings: dict[str, Any]
 ) -> tuple[float, float]:
     """The attack on half of the records behind a veil fitted on the other half, and in turn; what is left there."""
     rng = np.random.default_rng(seed)
@@ -169,7 +169,7 @@ def _behind_veils(
     for known in (halves, ~halves):
         sides = [(answers[0][known & side], truth[known & side]) for side in (~is_member, is_member)]
         veil = fit(*sides[0], *sides[1], **settings, force=True, rng=rng)
-        shown = [veil(each[~known]) for each in answers]
+        shown = [veil(scores[~known]) for scores in answers]
         attacks.append(neighbour_attack(shown, truth[~known], is_member[~known]))
         others = ~is_member[~known]
         sure, right = shown[0].max(axis=1)[others], (shown[0].argmax(axis=1) == truth[~known])[others]

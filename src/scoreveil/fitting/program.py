@@ -87,12 +87,12 @@ def best_map(
         heaviest = max(shared, key=lambda b: float(shares[b]))
         tried = []
         for answer in np.flatnonzero(solution.table[heaviest] > SHARED).tolist():
-            found = problem.solve({**fixed, heaviest: answer})
-            if found is not None:
-                tried.append((found.value, answer, found))
+            solved = problem.solve({**fixed, heaviest: answer})
+            if solved is not None:
+                tried.append((solved.value, answer, solved))
         if not tried:  # no answer that the bin was shared by can have it alone
             return problem.constant(), problem.constant().value - relaxed.value
-        _, fixed[heaviest], solution = min(tried, key=lambda each: each[:2])
+        _, fixed[heaviest], solution = min(tried, key=lambda candidate: candidate[:2])
 
 
 class _Problem:
@@ -101,28 +101,20 @@ class _Problem:
     def __init__(self, shares: Floats, rates: Floats, confidences: Floats, attackers: Sequence[Attacker]) -> None:
         self.shares, self.rates, self.confidences = shares, rates, confidences
         bins, answers = self.size = len(shares), len(confidences)
-        entries = bins * answers
-        gaps = [len(attacker.weights) * answers for attacker in attackers]
-        total = entries + sum(gaps)
-        rows, limits, before = [], [], entries
-        for attacker, count in zip(attackers, gaps, strict=True):
-            told = sparse.kron(sparse.csr_matrix(attacker.weights), sparse.identity(answers))
-            gap = sparse.csr_matrix(
-                (np.ones(count), (np.arange(count), np.arange(before - entries, before - entries + count))),
-                shape=(count, total - entries),
-            )
-            rows += [sparse.hstack([told, -gap]), sparse.hstack([-told, -gap])]
-            together = np.zeros(total)
-            together[before : before + count] = 1
-            rows.append(sparse.csr_matrix(together))
-            limits += [np.zeros(2 * count), np.array([2 * attacker.allowance])]
-            before += count
-        self.upper = sparse.vstack(rows).tocsr() if rows else None
-        self.limit = np.concatenate(limits) if limits else None
-        self.sums = sparse.csr_matrix(
-            (np.ones(entries), (np.repeat(np.arange(bins), answers), np.arange(entries))), shape=(bins, total)
-        )
-        self.objective = np.concatenate([cost(shares, rates, confidences).ravel(), np.zeros(total - entries)])
+        self.upper = self.limit = None
+        gaps = 0
+        if attackers:
+            each = [
+                sparse.kron(sparse.csr_matrix(attacker.weights), sparse.identity(answers)) for attacker in attackers
+            ]
+            seen = sparse.vstack(each)
+            gaps = seen.shape[0]
+            together = sparse.block_diag([np.ones((1, part.shape[0])) for part in each])
+            bound = sparse.identity(gaps)  # |…| is at most a number beside it; these sum to at most what is allowed
+            self.upper = sparse.bmat([[seen, -bound], [-seen, -bound], [None, together]]).tocsr()
+            self.limit = np.concatenate([np.zeros(2 * gaps), [2 * one.allowance for one in attackers]])
+        self.sums = _sums(bins, answers, gaps)
+        self.objective = np.concatenate([cost(shares, rates, confidences).ravel(), np.zeros(gaps)])
 
     def solve(self, fixed: dict[int, int]) -> Solution | None:
         """A corner; None where fixing these bins leaves none."""
@@ -148,22 +140,20 @@ class _Problem:
         return Solution(table, float(cost_of_answer.min()))
 
 
+def _sums(rows: int, columns: int, others: int) -> "sparse.csr_matrix":
+    """What sums up each row of a table, whose entries stand before so many other variables."""
+    return sparse.hstack([sparse.kron(sparse.identity(rows), np.ones((1, columns))), sparse.csr_matrix((rows, others))])
+
+
 def best_table(shares: Floats, rates: Floats, epsilon: float) -> Integers:
     """The table of ε: for each region the chances of announcing each, in units of 2^-32, within e^ε exactly."""
     regions = len(shares)
     epsilon = min(epsilon, MOST_EPSILON)
     entries, top = regions * regions, math.exp(epsilon * (1 - 1e-9))
     of_answer = sparse.kron(np.ones((regions, 1)), sparse.identity(regions))
-    upper = sparse.vstack(
-        [
-            sparse.hstack([sparse.identity(entries), -top * of_answer]),
-            sparse.hstack([-sparse.identity(entries), of_answer]),
-        ]
-    ).tocsr()
-    sums = sparse.csr_matrix(
-        (np.ones(entries), (np.repeat(np.arange(regions), regions), np.arange(entries))),
-        shape=(regions, entries + regions),
-    )
+    own = sparse.identity(entries)
+    upper = sparse.bmat([[own, -top * of_answer], [-own, of_answer]]).tocsr()
+    sums = _sums(regions, regions, regions)
     objective = np.concatenate([cost(shares, rates, rates).ravel(), np.zeros(regions)])
     solved = linprog(objective, upper, np.zeros(2 * entries), sums, np.ones(regions), method="highs")
     if solved.status:

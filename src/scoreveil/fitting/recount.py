@@ -1,4 +1,4 @@
-"""What a fitted veil gives away on given records, beside what it states; and how many records would state less.
+"""What a fitted veil gives away on given records, beside what it states.
 
     from scoreveil.fitting.recount import recount
 
@@ -12,28 +12,22 @@ stay as they were chosen: for the lower end on one half of the records, to be tr
 favours them; for the upper end on all records.
 """
 
-import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from scoreveil.arrays import Floats, Integers
-from scoreveil.fitting.records import Scored, read_both
-from scoreveil.mechanisms.per_label import PerLabel
+from scoreveil.files.records import Scored, Source
+from scoreveil.fitting.records import read_both
 from scoreveil.mechanisms.promises import Attacker, as_seen
-from scoreveil.mechanisms.promises import RegionCounts as Evidence
 from scoreveil.mechanisms.regions import Regions
 from scoreveil.veil import Veil
 
 RESAMPLES, LEVEL = 1000, 0.95
-ROUND = (0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3)  # advantages that a person may want stated
-ROOM = 0.1  # what a certified statement may add to what was asked for, and still say something
-FACTORS = (2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 100)
 
 
 class Verdict(Enum):
@@ -47,23 +41,14 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Recount:
-    """The advantage of one attacker on given records.
+    """The advantage of one attacker on given records."""
 
-    Attributes:
-        attacker: What it sees beside the confidence.
-        found: The advantage on these records; by chance it is larger than that of their population.
-        low: The lower end of the 95 % bootstrap interval.
-        high: The upper end.
-        stated: What the veil states for new records; None where it states nothing.
-        label: Which of many labels it is about; None where a record has one answer.
-    """
-
-    attacker: Attacker
-    found: float
-    low: float
+    attacker: Attacker  # what it sees beside the confidence
+    found: float  # on these records; by chance it is larger than that of their population
+    low: float  # from here to `high` is the 95 % bootstrap interval
     high: float
-    stated: float | None
-    label: int | None = None
+    stated: float | None  # for new records; None where the veil states nothing
+    label: int | None = None  # of many labels
 
     @property
     def verdict(self) -> Verdict:
@@ -76,10 +61,10 @@ class Recount:
 
 def recount(
     veil: Veil,
-    nonmembers: Any,
-    nonmember_labels: Any = None,
-    members: Any = None,
-    member_labels: Any = None,
+    nonmembers: Source,
+    nonmember_labels: Source = None,
+    members: Source = None,
+    member_labels: Source = None,
     *,
     columns: str | None = None,
     rng: np.random.Generator | None = None,
@@ -89,7 +74,7 @@ def recount(
     Args:
         veil: A fitted one; its shape says how scores are served.
         nonmembers: Scores of records that the model was not trained on.
-        nonmember_labels: Their true classes: then also attackers who know whether a label is right.
+        nonmember_labels: With them and member_labels, also attackers who know whether a label is right.
         members: Scores of records that it was trained on.
         member_labels: Their true classes.
         columns: As for `fit`.
@@ -101,20 +86,20 @@ def recount(
     Raises:
         ValueError: The veil is not a fitted one, or these are not records of its model.
     """
-    if not isinstance(veil.mechanism, (Regions, PerLabel)):
+    maps = veil.mechanism.maps
+    if not maps:
         raise ValueError(f"Expected a fitted veil, got one of the {veil.mechanism.name} mechanism.")
     if members is None:
         raise ValueError("Expected scores of members too: what tells them from nonmembers is counted on both.")
     others, inside, _ = read_both(nonmembers, nonmember_labels, members, member_labels, columns, veil.shape)
     assert inside is not None, "it was given"
-    rng = rng or np.random.default_rng(0)
-    if isinstance(veil.mechanism, Regions):
-        return tuple(_counted(veil.mechanism, others, inside, None, rng))
-    maps = veil.mechanism.maps
-    if others.releases != len(maps):
+    has_labels, rng = veil.shape.has_labels, rng or np.random.default_rng(0)
+    if has_labels and others.releases != len(maps):
         raise ValueError(f"This veil was fitted for {len(maps)} labels; these scores have {others.releases}.")
     sides = zip(maps, others.by_label(), inside.by_label(), strict=True)
-    return tuple(each for label, side in enumerate(sides) for each in _counted(*side, label, rng))
+    return tuple(
+        one for i, side in enumerate(sides) for one in _counted(*side, label=i if has_labels else None, rng=rng)
+    )
 
 
 def _counted(
@@ -130,18 +115,18 @@ def _counted(
     known = (Attacker.ALONE, Attacker.CORRECTNESS) if evidence is None else evidence.attackers
     is_certified = evidence is not None and evidence.certified
     cells = [_cells(mechanism, side, shape).reshape(side.records, side.releases) for side in (others, members)]
-    halves = [np.array_split(each[rng.permutation(len(each))], 2) for each in cells]
+    halves = [np.array_split(side[rng.permutation(len(side))], 2) for side in cells]
     whole, first, second = (_Counts.of(part, shape, rng) for part in (cells, *zip(*halves, strict=True)))
     for attacker in known:
         if attacker in (Attacker.CORRECTNESS, Attacker.LABEL_AND_CORRECTNESS) and not is_labelled:
             continue
         gained = partial(advantage, attacker=attacker, is_certified=is_certified, tells_label=tells_label)
-        found = float(gained(whole.once))
+        on_these = float(gained(whole.once))
         tried = (gained(second.often, chosen_on=first.once) + gained(first.often, chosen_on=second.once)) / 2
         best = gained(whole.often, chosen_on=whole.once)
         low, high = float(np.quantile(tried, (1 - LEVEL) / 2)), float(np.quantile(best, (1 + LEVEL) / 2))
         stated = None if evidence is None else evidence.stated(attacker)
-        yield Recount(attacker, found, min(max(low, 0.0), found), max(high, found), stated, label)
+        yield Recount(attacker, on_these, min(max(low, 0.0), on_these), max(high, on_these), stated, label)
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +140,7 @@ class _Counts:
     def of(cls, sides: Sequence[Integers], shape: tuple[int, int, int], rng: np.random.Generator) -> "_Counts":
         size = math.prod(shape)
         counts = [np.bincount(cells.ravel(), minlength=size) / cells.shape[1] for cells in sides]
-        often = [_resampled(cells, each, rng) for cells, each in zip(sides, counts, strict=True)]
+        often = [_resampled(cells, once, rng) for cells, once in zip(sides, counts, strict=True)]
         return cls(np.stack(counts).reshape(2, *shape), np.stack(often, axis=1).reshape(RESAMPLES, 2, *shape))
 
 
@@ -175,13 +160,13 @@ def _resampled(cells: Integers, counts: Floats, rng: np.random.Generator) -> Flo
     if releases == 1:
         return np.asarray(rng.multinomial(records, counts / counts.sum(), RESAMPLES), dtype=np.float64)
     drawn = (cells[rng.integers(0, records, records)].ravel() for _ in range(RESAMPLES))
-    return np.asarray([np.bincount(each, minlength=len(counts)) / releases for each in drawn])
+    return np.asarray([np.bincount(sample, minlength=len(counts)) / releases for sample in drawn])
 
 
 def advantage(
     counts: Floats, attacker: Attacker, is_certified: bool, tells_label: bool, chosen_on: Floats | None = None
 ) -> Floats:
-    """What `Evidence.shown` computes exactly, of many counts (…, side, label, wrong or right, region) at once.
+    """What `RegionCounts.shown` computes exactly, of many counts (…, side, label, wrong or right, region) at once.
 
     A certified veil states what the confidence adds to the best attack without it; another one states a bound of that.
 
@@ -211,68 +196,3 @@ def _gaps(seen: Floats) -> tuple[Floats, Floats, Floats]:
     within = np.minimum(of_others, of_members) * (members / of_members - others / of_others)
     own = np.abs(of_members - of_others).sum(axis=(-2, -1)) / 2
     return np.asarray(members - others), np.asarray(within), np.asarray(own)
-
-
-# What more records would state
-
-
-def leading(evidence: Evidence) -> Attacker:
-    """The attacker whom the asked advantage is about, as far as the counts can say something about it."""
-    wanted = {
-        "label": (Attacker.LABEL, Attacker.ALONE),
-        "correctness": (Attacker.LABEL_AND_CORRECTNESS, Attacker.CORRECTNESS, Attacker.ALONE),
-    }
-    return next(attacker for attacker in wanted[evidence.beyond] if attacker in evidence.attackers)
-
-
-def shortage(evidence: Evidence) -> str | None:
-    """What to say first where so few records were held back that what is stated of them says next to nothing."""
-    if not evidence.certified:
-        return None
-    attacker, wanted, more = leading(evidence), evidence.asked + ROOM, evidence
-    (others, members), least = evidence.sizes, min(evidence.sizes)
-    while more.shortfall(attacker) > wanted:
-        least = math.ceil(1.05 * least)
-        more = dataclasses.replace(more, sizes=(max(others, least), max(members, least)))
-    if more is evidence:
-        return None
-    return (
-        f"{members:,} members and {others:,} others were held back, too few to certify anything: about "
-        f"{float(f'{least:.1e}'):,.0f} of each would do."
-    )
-
-
-def outlook(evidence: Evidence, attacker: Attacker) -> tuple[int, float] | None:
-    """About how many times the records would state how little: a factor, and an advantage that is nearer to what was
-    asked for. None where no factor up to 100 would.
-
-    With more records, less is added for what counts may hide, and what chance and noise show of itself falls; what is
-    beyond that stays.
-    """
-    stated, asked = evidence.stated(attacker), evidence.asked
-    if stated <= asked:
-        return None
-    wanted = [value for value in ROUND if asked < value <= 0.6 * stated][-1:]
-    for target in (*wanted, round((asked + stated) / 2, 3)):
-        for factor in FACTORS:
-            if _stated_with(evidence, attacker, factor) <= target < stated:
-                return factor, target
-    return None
-
-
-def _stated_with(evidence: Evidence, attacker: Attacker, factor: int) -> float:
-    """What as many times the records would state."""
-    sizes = evidence.sizes[0] * factor, evidence.sizes[1] * factor
-    more = dataclasses.replace(evidence, counts=evidence.counts * factor, sizes=sizes)
-    excess = max(float(more.shown(attacker)) - evidence.asked, 0.0)
-    return more.stated(attacker) - min(excess, _by_chance(evidence, attacker)) * (1 - 1 / math.sqrt(factor))
-
-
-def _by_chance(evidence: Evidence, attacker: Attacker) -> float:
-    """About what counts of two sides that are alike would show: half the mean size of each cell's error."""
-    groups = evidence.groups(attacker)
-    summed = evidence.counts[0].size / groups[0].size  # cells whose noise adds up
-    variance = np.zeros(groups.shape[1:])
-    for counts, n, noise in zip(np.maximum(groups, 0), evidence.sizes, evidence.noise, strict=True):
-        variance += counts / max(int(counts.sum()), 1) / n + summed * 2 / (noise * n) ** 2
-    return float(np.sqrt(2 / math.pi * variance).sum() / 2)

@@ -99,14 +99,9 @@ def counted(cells: Integers, shape: tuple[int, ...], weights: Floats | None = No
     return np.bincount(cells.ravel(), weights=whole.ravel(), minlength=size).astype(np.int64).reshape(shape)
 
 
-def clipped(noisy: Floats, batch: int = 0) -> Floats:
-    """The nearest histogram without negative cells that has the same total, or 1 where that is below 1.
-
-    `batch`: how many of the first dimensions count histograms.
-    """
-    rows = noisy.reshape(*noisy.shape[:batch], -1)
-    total = np.maximum(rows.sum(axis=-1, keepdims=True), 1.0)
-    descending = np.flip(np.sort(rows, axis=-1), axis=-1)
-    excess = (np.cumsum(descending, axis=-1) - total) / np.arange(1, rows.shape[-1] + 1)
-    last = (descending > excess).sum(axis=-1, keepdims=True) - 1  # they are the first ones
-    return np.asarray(np.maximum(rows - np.take_along_axis(excess, last, axis=-1), 0.0)).reshape(noisy.shape)
+def clipped(noisy: Floats) -> Floats:
+    """The nearest histogram without negative cells that has the same total, or 1 where that is below 1."""
+    descending = np.sort(noisy, axis=None)[::-1]
+    excess = (np.cumsum(descending) - max(float(noisy.sum()), 1.0)) / np.arange(1, noisy.size + 1)
+    last = (descending > excess).sum() - 1  # they are the first ones
+    return np.asarray(np.maximum(noisy - excess[last], 0.0))

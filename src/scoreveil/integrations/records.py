@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, Unpack
 
 import numpy as np
-from numpy.typing import NDArray
 
 from scoreveil import record_bytes
+from scoreveil.arrays import Rows
 from scoreveil.keyed import KeyedVeil
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.mechanism import Mechanism
@@ -20,8 +20,6 @@ from scoreveil.mechanisms.scores import ROUNDED, SUM_TOLERANCE
 from scoreveil.shapes import Shape
 from scoreveil.smoothing import averaged
 from scoreveil.veil import Veil, VeilOptions
-
-Rows = NDArray[Any]
 
 # different ones, before they are taken for probabilities and not for logits that look so by chance
 MIN_ROWS = 4  # that sum to 1 about as nearly as half precision can

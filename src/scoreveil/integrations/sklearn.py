@@ -261,9 +261,7 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
                 wanted = "a veil with shape=ManyLabels()" if several else "a veil for score vectors"
                 raise ValueError(f"Expected {wanted} for these labels, got one with shape={veil.shape!r}.")
             return veil if veil.is_keyed and self.secret is None else _sticky(veil, self._secret())
-        fitting.check_settings(
-            self.advantage, cast(float | None, self.epsilon), self.beyond, self.regions, self.certify
-        )
+        fitting.Settings(self.advantage, cast(float | None, self.epsilon), self.beyond, self.regions, self.certify)
         if self.certify is not None and not _is_frozen(_opened(self.estimator)):
             raise ValueError(
                 "certify needs a FrozenEstimator and its members: out-of-fold scores come from several classifiers, "
@@ -291,7 +289,7 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         settings: dict[str, Any] = {"advantage": self.advantage, "beyond": self.beyond, "regions": self.regions}
         self.smoothing_trials_ = try_scales(asked, start, **settings)
         scale = least(self.smoothing_trials_)
-        return None if scale is None else Smoothing.restored({**start.settings(), "scale": scale})
+        return None if scale is None else start.replaced(scale=scale)
 
     def _fitted_veil(
         self, sides: out_of_fold.Sides, several: bool, noise: KeyedDraws, force: bool, smoothing: Smoothing | None

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from scoreveil.arrays import Rows
 from scoreveil.mechanisms.scores import BadRow
-from scoreveil.shapes.shape import Rows
 
 Pair = tuple[Any, float]
 

@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoreveil.arrays import Floats as Floats
+from scoreveil.arrays import Rows
 from scoreveil.mechanisms.scores import Array, BadRow, check_rows, is_floating, to_numpy
-
-Rows = NDArray[Any]
 
 PIECE = 1 << 16  # scores of vectors that are made at a time: what stays in a processor's cache
 CHECKED = 256  # rows that are looked through at a time, once some are bad

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scoreveil.arrays import Floats, Rows
 from scoreveil.mechanisms.ordering import rank, restore, unrank
 from scoreveil.mechanisms.scores import SUM_TOLERANCE, BadRow
-from scoreveil.shapes.shape import PIECE, Floats, Rows, Shape
+from scoreveil.shapes.shape import PIECE, Shape
 
 RANKED = 5  # rows in descending order from which on it is no accident
 LEAST_PIECE = 2048  # records at a time, however wide they are

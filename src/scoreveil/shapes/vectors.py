@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from scoreveil.arrays import Floats, Rows
 from scoreveil.mechanisms import scores as vector
 from scoreveil.mechanisms.scores import Array, BadRow
-from scoreveil.shapes.shape import Floats, Rows, Shape
+from scoreveil.shapes.shape import Shape
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scoreveil.arrays import Floats, Rows
 from scoreveil.mechanisms.scores import SUM_TOLERANCE, BadRow
-from scoreveil.shapes.shape import Floats, Rows, Shape
+from scoreveil.shapes.shape import Shape
 
 BELOW_HALF = float(np.nextafter(0.5, 0))
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from scoreveil.arrays import Rows
 from scoreveil.mechanisms.scores import BadRow
 from scoreveil.tables import listed
 from scoreveil.tables.raw_columns import (
@@ -22,8 +22,6 @@ from scoreveil.tables.raw_columns import (
     warn_of_order,
     would_stay,
 )
-
-Rows = NDArray[Any]
 
 
 def veiled(

@@ -18,7 +18,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from scoreveil.audit.data.records import Bools, Floats, Integers
+from scoreveil.arrays import Floats, Integers
+from scoreveil.audit.data.records import Bools
 
 LabelOf = Callable[[Floats], Integers]  # inputs (n, …) to labels
 

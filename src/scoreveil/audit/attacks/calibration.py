@@ -7,9 +7,10 @@ rule; online, with shadows that saw the record too, it sorts records as RMIA doe
 
 import numpy as np
 
+from scoreveil.arrays import Floats, Integers
 from scoreveil.audit.attacks.features import SMALLEST_FLOAT, at
 from scoreveil.audit.attacks.likelihood import Ensemble, mean_of_either, mean_over
-from scoreveil.audit.data.records import Floats, Integers, Records
+from scoreveil.audit.data.records import Records
 
 SCALE = 1 / 3  # of BASE offline: how much of the shadows' loss is left for members (its authors' default)
 

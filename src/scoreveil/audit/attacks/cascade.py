@@ -17,9 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import t as student
 
+from scoreveil.arrays import Floats, Integers
 from scoreveil.audit.attacks.features import log_odds
 from scoreveil.audit.attacks.likelihood import Ensemble, gaussians, log_density
-from scoreveil.audit.data.records import Bools, Floats, Integers, Records
+from scoreveil.audit.data.records import Bools, Records
 
 CHANCE = 0.01  # that a record without a companion is given one
 ROUNDS = 3

@@ -6,8 +6,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from scoreveil.arrays import Floats, Integers
 from scoreveil.audit.attacks.interface import Features
-from scoreveil.audit.data.records import Floats, Integers, Membership, Records
+from scoreveil.audit.data.records import Membership, Records
 
 Read = Callable[[Records], Floats]
 Number = TypeVar("Number", np.float64, np.int64)

@@ -6,7 +6,8 @@ from typing import Literal
 
 import numpy as np
 
-from scoreveil.audit.data.records import Floats, Membership, Records
+from scoreveil.arrays import Floats
+from scoreveil.audit.data.records import Membership, Records
 
 Scorer = Callable[[Records], Floats]  # one number for each record: the higher, the more likely a member
 Features = Literal["scores", "standardised", "log_ratios"]

@@ -6,9 +6,10 @@ Rare cells are drawn towards a coarser table.
 
 import numpy as np
 
+from scoreveil.arrays import Floats, Integers
 from scoreveil.audit.attacks.features import balancing_weights
 from scoreveil.audit.attacks.interface import Features, Scorer
-from scoreveil.audit.data.records import Floats, Integers, Membership, Records
+from scoreveil.audit.data.records import Membership, Records
 
 STRENGTH = 20.0  # the coarser table counts as much as this many records
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from scoreveil.arrays import Floats, Integers
 from scoreveil.audit.attacks.features import SMALLEST_FLOAT, at, log_odds
-from scoreveil.audit.data.records import Bools, Floats, Integers, Records
+from scoreveil.audit.data.records import Bools, Records
 
 ENOUGH_SHADOWS = 64  # with fewer on a side, one variance for all records is better than one for each (Carlini et al.)
 

@@ -8,10 +8,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+from scoreveil.arrays import Floats, Integers
 from scoreveil.audit.attacks import labels, thresholds, trees
 from scoreveil.audit.attacks.features import SMALLEST_FLOAT
 from scoreveil.audit.attacks.interface import Attack, Features, Fit, Scorer
-from scoreveil.audit.data.records import Floats, Integers, Membership, Records
+from scoreveil.audit.data.records import Membership, Records
 
 
 def _log_odds(records: Records) -> Floats:

@@ -11,9 +11,10 @@ import numba
 import numpy as np
 from scipy.special import expit
 
+from scoreveil.arrays import Floats, Integers
 from scoreveil.audit.attacks.features import balancing_weights, descending, log_ratios, reader
 from scoreveil.audit.attacks.interface import Features, Scorer
-from scoreveil.audit.data.records import Floats, Integers, Membership, Records
+from scoreveil.audit.data.records import Membership, Records
 from scoreveil.mechanisms.kernels.common import options
 
 HIDDEN, EPOCHS, BATCH, STEP, L2 = 64, 50, 10, 1e-2, 1e-6

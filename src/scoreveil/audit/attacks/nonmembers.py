@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingRegressor
 
+from scoreveil.arrays import Floats, Integers
 from scoreveil.audit.attacks.features import SMALLEST_FLOAT, balancing_weights
 from scoreveil.audit.attacks.interface import Features, Fit, Scorer
 from scoreveil.audit.attacks.thresholds import Signal, threshold
 from scoreveil.audit.attacks.trees import Columns, one_thread
-from scoreveil.audit.data.records import Floats, Integers, Membership, Records
+from scoreveil.audit.data.records import Membership, Records
 
 Level = Callable[[Floats, Integers, Records], Floats]  # signals, classes and records to how far above the others
 Learn = Callable[[Floats, Integers, Records, int], Level]  # the same of non-members, and a seed, to that

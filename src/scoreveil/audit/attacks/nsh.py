@@ -18,9 +18,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from scoreveil.arrays import Floats
 from scoreveil.audit.attacks.features import at, balancing_weights, log_ratios, logarithms, reader
 from scoreveil.audit.attacks.interface import Features, Scorer
-from scoreveil.audit.data.records import Floats, Membership, Records
+from scoreveil.audit.data.records import Membership, Records
 
 SCORES, LABEL, JOINT = (1024, 512, 64), (512, 64), (256, 64, 1)
 DEVIATION, STEP, EPOCHS, BATCH = 0.1, 1e-3, 50, 128

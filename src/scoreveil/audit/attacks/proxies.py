@@ -7,9 +7,10 @@ most like it as proxies. Here, without pictures: records of the class that shado
 
 import numpy as np
 
+from scoreveil.arrays import Floats, Integers
 from scoreveil.audit.attacks.features import log_odds
 from scoreveil.audit.attacks.likelihood import Ensemble, gaussians, log_density
-from scoreveil.audit.data.records import Bools, Floats, Integers, Records
+from scoreveil.audit.data.records import Bools, Records
 
 PROXIES = 20
 LEAST_VARIANCE = 1e-9  # constant scores differ by rounding

@@ -11,9 +11,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from scoreveil.arrays import Floats, Integers
 from scoreveil.audit.attacks.features import SMALLEST_FLOAT, at, balancing_weights, log_odds
 from scoreveil.audit.attacks.interface import Features, Fit, Scorer
-from scoreveil.audit.data.records import Bools, Floats, Integers, Membership, Records
+from scoreveil.audit.data.records import Bools, Membership, Records
 
 Signal = Callable[[Records], Floats]  # the higher, the more likely a member
 CLEARLY = 3.0  # standard errors

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from scoreveil.arrays import Floats
 from scoreveil.audit.attacks.features import at, descending, log_odds, log_ratios, logarithms, ranks
 from scoreveil.audit.attacks.interface import Features, Fit, Scorer
-from scoreveil.audit.data.records import Floats, Membership, Records
+from scoreveil.audit.data.records import Membership, Records
 
 Columns = NDArray[np.float32]  # trees read float32; everything fine-grained is a logarithm by then
 

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scoreveil.audit.data.records import Bools, Integers
+from scoreveil.arrays import Integers
+from scoreveil.audit.data.records import Bools
 
 Pixels = NDArray[np.float32]
 Bytes = NDArray[np.uint8]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from scoreveil.audit.data.records import Floats, Integers
+from scoreveil.arrays import Floats, Integers
 
 CLASS = "y"  # the column of the classes
 

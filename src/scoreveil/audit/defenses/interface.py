@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Literal
 
-from scoreveil.audit.data.records import Defense, Floats, Membership, Records
+from scoreveil.arrays import Floats
+from scoreveil.audit.data.records import Defense, Membership, Records
 from scoreveil.veil import Veil
 
 

@@ -17,7 +17,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from scoreveil.audit.data.records import Defense, Floats, Integers, Records
+from scoreveil.arrays import Floats, Integers
+from scoreveil.audit.data.records import Defense, Records
 from scoreveil.audit.defenses.interface import Given
 from scoreveil.audit.defenses.simple import one_hot
 from scoreveil.audit.defenses.sticky import sticky_uniforms

@@ -25,7 +25,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from scoreveil.audit.data.records import Defense, Floats, Membership
+from scoreveil.arrays import Floats
+from scoreveil.audit.data.records import Defense, Membership
 from scoreveil.audit.defenses.interface import Given
 from scoreveil.audit.defenses.sticky import sticky_uniforms
 from scoreveil.audit.networks.training import seeded, tensor, using

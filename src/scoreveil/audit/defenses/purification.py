@@ -19,7 +19,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from scoreveil.audit.data.records import Defense, Floats
+from scoreveil.arrays import Floats
+from scoreveil.audit.data.records import Defense
 from scoreveil.audit.defenses.interface import Given
 from scoreveil.audit.networks.training import seeded, tensor, using
 

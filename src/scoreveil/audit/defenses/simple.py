@@ -8,10 +8,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from scoreveil.audit.data.records import Defense, Floats, Integers
+from scoreveil.arrays import Floats, Integers
+from scoreveil.audit.data.records import Defense
 from scoreveil.audit.defenses.interface import Given
+from scoreveil.files.records import Scored
 from scoreveil.fitting import cost
-from scoreveil.fitting.records import Scored
 from scoreveil.mechanisms.ordering import rank, restore, unrank
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from scoreveil.audit.data.records import Floats
+from scoreveil.arrays import Floats
 from scoreveil.randomness import KeyedDraws
 
 

@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from torch import nn
 
+from scoreveil.arrays import Floats
 from scoreveil.audit import cache
 from scoreveil.audit.data.images import Images, Pixels
-from scoreveil.audit.data.records import Floats
 from scoreveil.audit.networks.training import Progress, Shape, TrainingRun, TrainSettings, device, evaluate, tensor
 from scoreveil.mechanisms.ordering import rank
 

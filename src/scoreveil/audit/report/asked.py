@@ -1,16 +1,19 @@
 """What attacks found that asked the model itself: a sentence, a table and a caption for each that was run."""
 
 from dataclasses import dataclass
-from functools import partial
+from typing import Literal
 
 from scoreveil.audit.attacks.boundary import QUESTIONS
-from scoreveil.audit.report.tables import SETTING, Table, TableCell
-from scoreveil.audit.report.wording import NOTHING, attack, interval, number, percent, setting_in_words, words
+from scoreveil.audit.report import cost_tables
+from scoreveil.audit.report.table import Table, TableCell, count, epsilon, share, spanned, table, word, yes
+from scoreveil.audit.report.tables import SETTING, of_settings, setting_cells
+from scoreveil.audit.report.wording import NOTHING, attack, interval, number, percent, setting_in_words
 from scoreveil.audit.study.attributes import ASKED
-from scoreveil.audit.study.results import UNDEFENDED, AttributeResult, Proved, Setting, Study
+from scoreveil.audit.study.results import UNDEFENDED, AttributeResult, CanaryResult, Proved, Setting, Study
 from scoreveil.fitting import neighbours as around
 
-short = partial(number, digits=3)
+# by setting, whether the answer is seen, and side
+BySide = dict[tuple[Setting, bool, Literal["members", "nonmembers"]], AttributeResult]
 
 
 @dataclass(frozen=True)
@@ -25,118 +28,58 @@ class Part:
 
 def parts(study: Study) -> list[Part]:
     """One for each attack that was run."""
-    made = (
-        (study.boundary, boundary),
-        (study.smoothing, neighbours),
-        (study.attributes, attributes),
-        (study.canaries, canaries),
-    )
-    return [make(study) for found, make in made if found]
+    return [boundary(study)] * bool(study.boundary) + _beside_boundary(study)
 
 
 def sentences(study: Study) -> list[str]:
     """Of all but the boundary: what that says stands in the verdict."""
-    made = ((study.smoothing, neighbours), (study.attributes, attributes), (study.canaries, canaries))
-    return [make(study).sentence for found, make in made if found]
+    return [part.sentence for part in _beside_boundary(study)]
 
 
-def _setting(setting: Setting) -> tuple[TableCell, TableCell]:
-    name, epsilon = words(setting[0]), setting[1]
-    return TableCell(name, name), TableCell(NOTHING if epsilon is None else f"{epsilon:g}", epsilon)
-
-
-def _cell(value: float, low: float, high: float, signed: bool = False) -> TableCell:
-    """A share with its interval below."""
-    shown = [f"{'+' if signed and one > 0 else ''}{short(one)}" for one in (value, low, high)]
-    return TableCell(shown[0], value, f"{shown[1]} to {shown[2]}" if signed else f"{shown[1]}–{shown[2]}")
-
-
-# Labels alone
+def _beside_boundary(study: Study) -> list[Part]:
+    makers = (study.smoothing, neighbours), (study.attributes, attributes), (study.canaries, canaries)
+    return [make(study) for results, make in makers if results]
 
 
 def boundary(study: Study) -> Part:
-    columns = (
-        ("attack", "by how far a record is from where the label changes"),
-        ("knows the label", "whether the attacker is given the true labels"),
-        ("AUC", "area under the ROC curve, with its 95 % interval; .5 is guessing"),
-        ("accuracy", "on as many members as non-members"),
-        ("records", "members, and as many non-members"),
-    )
-    rows = tuple(
-        (
-            TableCell(attack(r), attack(r)),
-            TableCell(*["yes" if r.knows_label else "no"] * 2),
-            _cell(r.auc, r.auc_low, r.auc_high),
-            TableCell(percent(r.accuracy), r.accuracy),
-            TableCell(f"{r.members:,}", float(r.members)),
-        )
-        for r in study.boundary
+    """Labels alone."""
+    shown = table(
+        "Asked for labels alone",
+        study.boundary,
+        [
+            ("attack", "by how far a record is from where the label changes", lambda r: word(attack(r))),
+            ("knows the label", "whether the attacker is given the true labels", lambda r: yes(r.knows_label)),
+            (
+                "AUC",
+                "area under the ROC curve, with its 95 % interval; .5 is guessing",
+                lambda r: spanned(r.auc, r.auc_low, r.auc_high),
+            ),
+            ("accuracy", "on as many members as non-members", lambda r: share(r.accuracy)),
+            ("records", "members, and as many non-members", lambda r: count(r.members)),
+        ],
     )
     sentence = (
         "How deep inside its label does a record lie? Training pushes the boundary away from members. It is found by "
         f"asking for labels alone, up to {QUESTIONS:,} times a record, so no veil that keeps the label can stop it."
     )
     caption = "Where this is surely above what one label gives, it is the floor that scores are compared with."
-    return Part("Asked for labels alone", sentence, Table("Asked for labels alone", columns, rows), caption)
-
-
-# Around a record
+    return Part(shown.name, sentence, shown, caption)
 
 
 def neighbours(study: Study) -> Part:
-    columns = (
-        ("smoothing", "how far copies of a record lie from it, in standard deviations of each column"),
-        ("attack", "AUC of who asks around a record and knows its label, behind the fitted veil; .5 is guessing"),
-        ("labels alone", "AUC of the same attack on labels"),
-        ("AUROC", "of the announced confidence: how well it tells right answers from wrong ones"),
-    )
-    rows = tuple(
-        (
-            TableCell(NOTHING if trial.scale is None else f"{trial.scale:g}", trial.scale),
-            *(TableCell(short(value), value) for value in (trial.attack, trial.labels, trial.useful)),
-        )
-        for trial in study.smoothing
-    )
+    """Around a record."""
+    shown = cost_tables.smoothing(study.smoothing)
     caption = "Smoothing promises nothing by itself; it takes away what a model knows at a record and not beside it."
-    title = "Asked around a record"
-    return Part(title, around.words(study.smoothing), Table(title, columns, rows), caption)
+    return Part(shown.name, around.words(study.smoothing), shown, caption)
 
 
 # A sensitive column
 
 
 def attributes(study: Study) -> Part:
-    found = {(r.setting, r.sees_answer, r.side): r for r in study.attributes}
+    by_side: BySide = {(r.setting, r.sees_answer, r.side): r for r in study.attributes}
     first = study.attributes[0]
-    each = (
-        ("members", "how often the value is inferred of records that were trained on, with its 95 % interval"),
-        ("gain", "above what is guessed from the other columns without the model"),
-        ("non-members", "the same of records that were not trained on"),
-        ("gain", "likewise"),
-        (
-            "by training on it",
-            "how far members gain more than non-members: what the model adds by having seen a record",
-        ),
-    )
-    columns = (
-        *SETTING,
-        ("sees the answer", "whether the attacker has the model's answer about the true record"),
-        *each,
-    )
-    rows = []
-    for setting, sees in dict.fromkeys((r.setting, r.sees_answer) for r in study.attributes):
-        inside, outside = found[setting, sees, "members"], found[setting, sees, "nonmembers"]
-        cells = [
-            cell
-            for r in (inside, outside)
-            for cell in (
-                _cell(r.success, r.success_low, r.success_high),
-                _cell(r.gain, r.gain_low, r.gain_high, signed=True),
-            )
-        ]
-        answer = TableCell(*["yes" if sees else "no"] * 2)
-        rows.append((*_setting(setting), answer, *cells, _cell(*added(inside, outside), signed=True)))
-    inside, outside = (found[first.setting, False, side] for side in ("members", "nonmembers"))
+    inside, outside = (by_side[first.setting, False, side] for side in ("members", "nonmembers"))
     value, low, high = added(inside, outside)
     undefended = interval(inside.success, inside.success_low, inside.success_high, percent)
     sentence = (
@@ -152,8 +95,28 @@ def attributes(study: Study) -> Part:
         "record can look which value gives the same one; that takes no training on the record. Each value is asked "
         f"about {ASKED} times where answers are drawn anew."
     )
-    name = f"Inferring {first.column}"
-    return Part("A sensitive column", sentence, Table(name, columns, tuple(rows)), caption)
+    return Part("A sensitive column", sentence, _attribute_table(f"Inferring {first.column}", by_side), caption)
+
+
+def _attribute_table(name: str, by_side: BySide) -> Table:
+    columns = (
+        *((heading, meaning) for heading, meaning, _ in SETTING),
+        ("sees the answer", "whether the attacker has the model's answer about the true record"),
+        ("members", "how often the value is inferred of records that were trained on, with its 95 % interval"),
+        ("gain", "above what is guessed from the other columns without the model"),
+        ("non-members", "the same of records that were not trained on"),
+        ("gain", "likewise"),
+        ("by training on it", "how far members gain more than non-members: what having seen a record adds"),
+    )
+    rows = []
+    for setting, sees in dict.fromkeys((setting, sees) for setting, sees, _ in by_side):
+        sides = [by_side[setting, sees, side] for side in ("members", "nonmembers")]
+        cells = [*setting_cells(setting), yes(sees)]
+        for r in sides:
+            cells += [spanned(r.success, r.success_low, r.success_high)]
+            cells += [spanned(r.gain, r.gain_low, r.gain_high, is_signed=True)]
+        rows.append((*cells, spanned(*added(*sides), is_signed=True)))
+    return Table(name, columns, tuple(rows))
 
 
 def _model(setting: Setting) -> str:
@@ -175,28 +138,33 @@ def added(inside: AttributeResult, outside: AttributeResult) -> tuple[float, flo
 
 
 def canaries(study: Study) -> Part:
-    columns = (
-        *SETTING,
-        ("promised ε", "beyond the label, for one answer"),
-        ("proved beyond the label", "the ε that the guesses prove with 95 % confidence, given the predicted label"),
-        ("proved in all", "the ε of training, label and scores together, which a veil does not promise"),
-    )
-    rows = tuple(
+    shown = of_settings(
+        "The ε that canaries prove",
+        study.canaries,
         (
-            *_setting(r.setting),
-            TableCell(NOTHING if r.promised is None else f"{r.promised:g}", r.promised),
-            _proved(r.beyond_label),
-            _proved(r.in_all),
-        )
-        for r in study.canaries
+            ("promised ε", "beyond the label, for one answer", lambda r: epsilon(r.promised)),
+            (
+                "proved beyond the label",
+                "the ε that the guesses prove with 95 % confidence, given the predicted label",
+                lambda r: _proved(r.beyond_label),
+            ),
+            (
+                "proved in all",
+                "the ε of training, label and scores together, which a veil does not promise",
+                lambda r: _proved(r.in_all),
+            ),
+        ),
     )
-    first = study.canaries[0]
-    broken = [
-        f"{number(r.beyond_label.epsilon)} behind {setting_in_words(r.setting)}, which promises {r.promised:g}"
-        for r in study.canaries
-        if r.beyond_label and r.promised is not None and r.beyond_label.epsilon > r.promised
-    ]
-    kept = any(r.promised is not None for r in study.canaries)
+    caption = (
+        "One model was trained by the architecture given: this is about that way of training, not about one model. "
+        "What a veil promises is about answers with the same label, so beyond the label only those canaries count "
+        "whose label tells nothing of the coin. In small type: right guesses, and of how many canaries."
+    )
+    return Part("Canaries", _canary_sentence(study.canaries), shown, caption)
+
+
+def _canary_sentence(results: tuple[CanaryResult, ...]) -> str:
+    first = results[0]
     sentence = (
         f"Of {first.canaries:,} canaries, each trained on by the toss of a coin, an attacker guesses "
         f"{first.in_all.right} of {first.in_all.guesses} rightly from {_model(first.setting)}: training and answer "
@@ -204,19 +172,19 @@ def canaries(study: Study) -> Part:
     )
     if first.beyond_label is not None:
         sentence += f" Beyond the label, at least {number(first.beyond_label.epsilon)} is proved."
+    broken = [
+        f"{number(r.beyond_label.epsilon)} behind {setting_in_words(r.setting)}, which promises {r.promised:g}"
+        for r in results
+        if r.beyond_label and r.promised is not None and r.beyond_label.epsilon > r.promised
+    ]
     if broken:
         sentence += f" More is proved than promised: {'; '.join(broken)}. Try another seed; if it stays, report it."
-    elif kept:
+    elif any(r.promised is not None for r in results):
         sentence += " Behind no veil is more proved than it promises."
-    caption = (
-        "One model was trained by the architecture given: this is about that way of training, not about one model. "
-        "What a veil promises is about answers with the same label, so beyond the label only those canaries count "
-        "whose label tells nothing of the coin. In small type: right guesses, and of how many canaries."
-    )
-    return Part("Canaries", sentence, Table("The ε that canaries prove", columns, rows), caption)
+    return sentence
 
 
-def _proved(found: Proved | None) -> TableCell:
-    if found is None:
+def _proved(proved: Proved | None) -> TableCell:
+    if proved is None:
         return TableCell(NOTHING)
-    return TableCell(number(found.epsilon), found.epsilon, f"{found.right}/{found.guesses} of {found.canaries:,}")
+    return TableCell(number(proved.epsilon), proved.epsilon, f"{proved.right}/{proved.guesses} of {proved.canaries:,}")

@@ -10,11 +10,11 @@ import numpy as np
 
 from scoreveil.audit.data.records import Bools
 from scoreveil.audit.report import records, vulnerability
-from scoreveil.audit.report.tables import Table, TableCell
+from scoreveil.audit.report.table import Table, TableCell, count, epsilon, figure, share, table, word
 from scoreveil.audit.report.verdict import AuditVerdict, broken_promises
-from scoreveil.audit.report.wording import NOTHING, attack_name, interval, number, percent, setting_in_words, words
+from scoreveil.audit.report.wording import NOTHING, attack_name, interval, number, setting_in_words, words
 from scoreveil.audit.study import metrics
-from scoreveil.audit.study.results import Setting, Study
+from scoreveil.audit.study.results import DefenseResult, Setting, Study
 from scoreveil.audit.study.risk import POOL, RecordRisks, Risk
 
 PRIVATE = records.NAMES  # for their owner alone
@@ -34,23 +34,23 @@ def content(study: Study, verdict: AuditVerdict, risks: RecordRisks | None) -> d
 
 def files(study: Study, verdict: AuditVerdict, risks: RecordRisks | None) -> dict[str, bytes]:
     """The files beside the report, by name."""
-    found = {"vulnerability.json": vulnerability.to_json(study, verdict, risks).encode()}
-    return found if risks is None else found | records.files(risks)
+    summary = {"vulnerability.json": vulnerability.to_json(study, verdict, risks).encode()}
+    return summary if risks is None else summary | records.files(risks)
 
 
 def most_exposed(risks: RecordRisks) -> Table:
     """The members that an attacker would be surest of; those with the same risk stand in one row."""
-    right = _right(risks)
+    right, before = _right(risks), risks.undefended
     alike: dict[TableCell, list[int]] = {}
     for i in map(int, risks.most_exposed()):
-        alike.setdefault(_risk(risks.undefended, i), []).append(i)
+        value, low, high = (float(v[i]) for v in (before.value, before.low, before.high))
+        alike.setdefault(TableCell(number(value), value, f"{number(low)}–{number(high)}"), []).append(i)
     rows = []
     for risk, members in alike.items():
-        named = ", ".join(str(risks.rows[i]) for i in members)
         known = NOTHING if right is None else f"{int(right[members].sum())} of {len(members)}"
-        cells = [TableCell(named, named), TableCell(known, known)]
+        cells = [word(", ".join(str(risks.rows[i]) for i in members)), word(known)]
         others = [*([risks.veiled] if risks.veiled else []), risks.label]
-        rows.append((risk, *cells, *(_range(each, members) for each in others)))
+        rows.append((risk, *cells, *(_range(other, members) for other in others)))
     how = "the probability of membership that a good attacker would state after one answer, with its interval"
     headings = [
         ("risk", f"without a defense: {how}; .5 is a guess"),
@@ -88,11 +88,6 @@ def _behind(risks: RecordRisks) -> str:
     return f"behind {setting_in_words(risks.setting)}" if risks.setting else ""
 
 
-def _risk(risk: Risk, i: int) -> TableCell:
-    span = f"{number(float(risk.low[i]))}–{number(float(risk.high[i]))}"
-    return TableCell(number(float(risk.value[i])), float(risk.value[i]), span)
-
-
 def _right(risks: RecordRisks) -> Bools | None:
     sides = risks.given.members, risks.given.nonmembers
     return None if any(r.labels is None for r in sides) else np.concatenate([r.is_right for r in sides])
@@ -101,64 +96,61 @@ def _right(risks: RecordRisks) -> Bools | None:
 def by_class(risks: RecordRisks) -> Table:
     """How well members can be told from others within each class."""
     label, truth, right = risks.given.records.predicted, risks.given.truth, _right(risks)
-    rows = []
-    for c in np.unique(label):
-        inside, outside = (label == c) & truth, (label == c) & ~truth
-        counts = [TableCell(f"{n.sum():,}", float(n.sum())) for n in (inside, outside)]
-        shares = [_share(right, side) for side in (inside, outside)]
-        enough = min(inside.sum(), outside.sum()) >= FEWEST
-        kinds = [risks.undefended, *([risks.veiled] if risks.veiled else [])]
-        aucs = [_auc(risk, inside | outside, truth) if enough else TableCell("too few") for risk in kinds]
-        rows.append((TableCell(f"{c}", float(c)), *counts, *shares, *aucs))
-    told = "told apart within the class: AUC, with its 95 % interval; .5 is guessing"
-    headings = [
-        ("class", "the released label"),
-        ("members", ""),
-        ("non-members", ""),
-        ("right, members", "how often the label is right"),
-        ("right, non-members", "how often the label is right"),
-        ("AUC", f"without a defense, {told}; at least {FEWEST} on each side"),
-        *([(f"AUC {_behind(risks)}", "the same behind what is recommended")] if risks.veiled else []),
+
+    def one_side(of_members: bool, c: int) -> Bools:
+        return np.asarray((label == c) & (truth == of_members))
+
+    def rate(of_members: bool, c: int) -> TableCell:
+        side = one_side(of_members, c)
+        return share(None if right is None or not side.any() else float(right[side].mean()))
+
+    def auc(risk: Risk, c: int) -> TableCell:
+        there = label == c
+        if min((there & truth).sum(), (there & ~truth).sum()) < FEWEST:
+            return TableCell("too few")
+        value, low, high = metrics.auc(truth[there], risk.after_one[there])
+        return TableCell(interval(value, low, high), value)
+
+    meaning = "told apart within the class: AUC, with its 95 % interval; .5 is guessing"
+    columns = [
+        ("class", "the released label", lambda c: TableCell(f"{c}", float(c))),
+        ("members", "", lambda c: count(int(one_side(True, c).sum()))),
+        ("non-members", "", lambda c: count(int(one_side(False, c).sum()))),
+        ("right, members", "how often the label is right", lambda c: rate(True, c)),
+        ("right, non-members", "how often the label is right", lambda c: rate(False, c)),
+        ("AUC", f"without a defense, {meaning}; at least {FEWEST} on each side", lambda c: auc(risks.undefended, c)),
     ]
-    return Table("Class by class", tuple(headings), tuple(rows))
-
-
-def _share(right: Bools | None, side: Bools) -> TableCell:
-    if right is None or not side.any():
-        return TableCell(NOTHING)
-    return TableCell(percent(float(right[side].mean())), float(right[side].mean()))
-
-
-def _auc(risk: Risk, there: Bools, truth: Bools) -> TableCell:
-    value, low, high = metrics.auc(truth[there], risk.after_one[there])
-    return TableCell(interval(value, low, high), value)
+    if risks.veiled is not None:
+        veiled = risks.veiled
+        columns.append((f"AUC {_behind(risks)}", "the same behind what is recommended", lambda c: auc(veiled, c)))
+    return table("Class by class", np.unique(label).tolist(), columns)
 
 
 def promises(study: Study, recommended: Setting | None) -> Table | None:
     """The ε that attacks prove beside the one that is promised; None where nothing is promised."""
-    found = [d for d in study.defenses if d.promised_epsilon is not None]
-    if not found:
+    promising = [d for d in study.defenses if d.promised_epsilon is not None]
+    if not promising:
         return None
-    rows = []
-    for one in found:
-        says = (
-            "too few to tell" if one.proved_epsilon is None else "BROKEN" if one.breaks_promise else "not contradicted"
-        )
-        proved = TableCell(number(one.proved_epsilon), one.proved_epsilon)
-        promised = TableCell(f"{one.promised_epsilon:g}", one.promised_epsilon)
-        rows.append((TableCell(*[words(one.defense)] * 2), promised, proved, TableCell(says, says)))
-    settings = [one.setting for one in found]
-    return Table(
+    settings = [one.setting for one in promising]
+    odds = "one answer is at most e^ε times as likely for one record as for another with the same label"
+    return table(
         "What is promised, and what attacks prove",
-        (
-            ("defense", ""),
+        promising,
+        [
+            ("defense", "", lambda one: word(words(one.defense))),
+            ("promised ε", odds, lambda one: epsilon(one.promised_epsilon)),
             (
-                "promised ε",
-                "one answer is at most e^ε times as likely for one record as for another with the same label",
+                "proved ε",
+                "a lower bound at 99.9 %: no smaller ε would allow what attacks found",
+                lambda one: figure(one.proved_epsilon, 2),
             ),
-            ("proved ε", "a lower bound at 99.9 %: no smaller ε would allow what attacks found"),
-            ("promise", "broken where more is proved than promised"),
-        ),
-        tuple(rows),
+            ("promise", "broken where more is proved than promised", _outcome),
+        ],
         settings.index(recommended) if recommended in settings else None,
     )
+
+
+def _outcome(one: DefenseResult) -> TableCell:
+    if one.proved_epsilon is None:
+        return word("too few to tell")
+    return word("BROKEN" if one.breaks_promise else "not contradicted")

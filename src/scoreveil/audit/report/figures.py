@@ -6,15 +6,16 @@ the attacks that were run on all of them, and `compared_by` says which these are
 """
 
 import math
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import cycle
+from typing import NamedTuple
 
 import numpy as np
 
+from scoreveil.audit.report import pictures
 from scoreveil.audit.report.charts.bars import Bar, Column, Row, bars
-from scoreveil.audit.report.charts.marks import Mark, PictureMark, Sheet, Text
+from scoreveil.audit.report.charts.marks import Sheet
 from scoreveil.audit.report.charts.panel import SHAPES, TONES, Axis, Panel, Series, sheet
 from scoreveil.audit.report.verdict import AuditVerdict, Leak, knowledge, leaks, readable, ways_to_answer
 from scoreveil.audit.report.wording import attack, attack_list, interval, number, percent, setting_in_words, words
@@ -25,7 +26,6 @@ from scoreveil.audit.study.results import (
     UNDEFENDED,
     VEIL,
     AttackResult,
-    InversionResult,
     Setting,
     Study,
     best,
@@ -43,18 +43,25 @@ LEAST_RATE = 1e-3  # where the axes of a log-log ROC start at the lowest
 FEWEST_SWEPT = 3  # settings of a defense that make a curve over ε
 MOST_CURVES = 5
 KEY, PLAIN_KEY = "members found at 1 % false positives", "the best attack at each rate"
-TILE, GAP, NAMES = 56, 6, 250  # pixels of a reconstruction, between two, and for the name of a row
 
-Rows = list[tuple[str, str, tuple[str, ...]]]  # the name of a row of pictures, what was measured, data URIs
-Spot = tuple[float, str, tuple[float, float] | None]  # a value, what it says on hover, its interval
-Measured = Callable[[Setting], Spot | None]
+ATTACKERS = {False: "Attacker has the scores alone", True: "Attacker knows the true label"}
+
+Measured = Callable[[Setting], "Spot | None"]
+
+
+class Spot(NamedTuple):
+    """Where a setting stands on an axis."""
+
+    value: float
+    tip: str = ""
+    span: tuple[float, float] | None = None
 
 
 def settings(study: Study) -> list[Setting]:
     """Every defense and ε that was attacked, in the order of the study, the most revealing first within a defense."""
     order = {name: i for i, name in reversed(list(enumerate(r.defense for r in study.results)))}
-    found = {r.setting for r in study.results}
-    return sorted(found, key=lambda s: (order[s[0]], -(s[1] or math.inf)))
+    attacked = {r.setting for r in study.results}
+    return sorted(attacked, key=lambda s: (order[s[0]], -(s[1] or math.inf)))
 
 
 def compared_by(study: Study) -> list[str]:
@@ -76,23 +83,23 @@ def looks(study: Study) -> dict[str, tuple[str, str]]:
     """Tone and marker of each defense: colours for those that take an ε, grey with its own shape for a single point."""
     free = cycle([t for t in TONES if t not in KNOWN_TONES.values()])
     shapes = cycle(SHAPES[1:])
-    found = {}
+    by_name = {}
     for name, group in _by_defense(study).items():
         swept = any(epsilon is not None for _, epsilon in group)
         tone = KNOWN_TONES.get(name) or (next(free) if swept else "muted")
-        found[name] = tone, ("circle" if swept or name == "none" else next(shapes))
-    return found
+        by_name[name] = tone, ("circle" if swept or name == "none" else next(shapes))
+    return by_name
 
 
 def _leak(study: Study, told: bool) -> Measured:
     """The AUC of the best attack on a setting."""
 
     def measured(one: Setting) -> Spot | None:
-        found = best(study, one, told=told)
-        if found is None:
+        top = best(study, one, told=told)
+        if top is None:
             return None
-        span = found.auc_low, found.auc_high
-        return found.auc, f"AUC {interval(found.auc, *span)}, by {attack(found)}", span
+        span = top.auc_low, top.auc_high
+        return Spot(top.auc, f"AUC {interval(top.auc, *span)}, by {attack(top)}", span)
 
     return measured
 
@@ -103,38 +110,36 @@ def _cost(study: Study, field: str, label: str) -> Measured:
 
     def measured(one: Setting) -> Spot | None:
         value = values.get(one)
-        return None if value is None else (value, f"{label.partition(':')[0]} {number(value, 3)}", None)
+        return None if value is None else Spot(value, f"{label.partition(':')[0]} {number(value, 3)}")
 
     return measured
 
 
 def _epsilon(one: Setting) -> Spot | None:
-    return None if one[1] is None else (one[1], "", None)
+    return None if one[1] is None else Spot(one[1])
 
 
 def _series(study: Study, across: Measured, up: Measured, only: Iterable[str] | None = None) -> tuple[Series, ...]:
     """A line for each defense through its settings, with ε at its ends; of `only` some, with whiskers."""
-    found, style = [], looks(study)
+    lines, style = [], looks(study)
     for name, group in _by_defense(study).items():
         spots = [(one, x, y) for one in group if (x := across(one)) and (y := up(one))]
         if not spots or (only is not None and name not in only):
             continue
         ends = (0, len(spots) - 1) if len(spots) > 1 and only is None else ()
-        found.append(
+        lines.append(
             Series(
                 words(name),
-                tuple((x[0], y[0]) for _, x, y in spots),
+                tuple((x.value, y.value) for _, x, y in spots),
                 *style[name],
-                tips=tuple(f"{setting_in_words(one)}: {y[1]}" + (f". {x[1]}" if x[1] else "") for one, x, y in spots),
+                tips=tuple(
+                    f"{setting_in_words(one)}: {y.tip}" + (f". {x.tip}" if x.tip else "") for one, x, y in spots
+                ),
                 tags=tuple(f"ε {one[1]:g}" if i in ends and one[1] else "" for i, (one, _, _) in enumerate(spots)),
-                whiskers=tuple(y[2] for _, _, y in spots if y[2] and only is not None),
+                whiskers=tuple(y.span for _, _, y in spots if y.span and only is not None),
             )
         )
-    return tuple(found)
-
-
-def _attacker(told: bool) -> str:
-    return "attacker knows the true label" if told else "attacker has the scores alone"
+    return tuple(lines)
 
 
 def _auc_axis(values: Sequence[float]) -> Axis:
@@ -147,10 +152,10 @@ def _auc_axis(values: Sequence[float]) -> Axis:
 def _floors(study: Study, told: bool) -> tuple[tuple[str, float], ...]:
     """What the label alone gives; and the ranking alone, where that is visibly more."""
     label, ranking = floor(study, told), best(study, UNDEFENDED, told=told, reads="ranking")
-    found = [(f"label alone: {number(label.auc)}", label.auc)] if label else []
+    levels = [(f"label alone: {number(label.auc)}", label.auc)] if label else []
     if ranking and (label is None or ranking.auc - label.auc > 0.008):
-        found.append((f"ranking alone: {number(ranking.auc)}", ranking.auc))
-    return tuple(found)
+        levels.append((f"ranking alone: {number(ranking.auc)}", ranking.auc))
+    return tuple(levels)
 
 
 # At a glance
@@ -160,15 +165,15 @@ def glance(study: Study, verdict: AuditVerdict) -> tuple[Sheet, Sheet]:
     """What the attacker who learns most finds, and what the confidence is worth: undefended, behind what is
     recommended, and from the label alone. A wide drawing, and one for telephones."""
     worst = _worst(study, verdict)
-    veiled = [verdict.recommended] if verdict.recommended not in (None, LABEL) else []
     rows = [_row(study, "raw scores", "c1", UNDEFENDED, worst.best)]
-    for one in veiled:
-        found = next(leak for leak in leaks(study, one, verdict.compared) if leak.told == worst.told)
-        rows.append(_row(study, setting_in_words(one), "c0", one, found.best))
-    is_useful = any(row.bars[1] for row in rows)
-    lowest = floor(study, worst.told)
-    leak = None if lowest is None else Bar(lowest.auc, (lowest.auc_low, lowest.auc_high))
-    rows.append(Row("label alone", "muted", (leak, Bar(CHANCE) if is_useful else None)))
+    taken = verdict.recommended
+    if taken is not None and taken != LABEL:
+        behind = next(leak for leak in leaks(study, taken, verdict.compared) if leak.told == worst.told)
+        rows.append(_row(study, setting_in_words(taken), "c0", taken, behind.best))
+    is_useful, lowest = any(row.bars[1] for row in rows), floor(study, worst.told)
+    rows.append(
+        Row("label alone", "muted", (None if lowest is None else _bar(lowest), Bar(CHANCE) if is_useful else None))
+    )
     who = "if the attacker knows the true label" if worst.told else "if the attacker has the scores alone"
     columns = [
         Column("What an attack finds", f"AUC of the best attack {who}", ("guessing", "certainty")),
@@ -183,10 +188,13 @@ def _worst(study: Study, verdict: AuditVerdict) -> Leak:
     return max(leaks(study, UNDEFENDED, verdict.compared), key=lambda leak: leak.excess)
 
 
-def _row(study: Study, name: str, tone: str, one: Setting, found: AttackResult) -> Row:
+def _row(study: Study, name: str, tone: str, one: Setting, top: AttackResult) -> Row:
     useful = study.costs[one].auroc_of_confidence if one in study.costs else None
-    leak = Bar(found.auc, (found.auc_low, found.auc_high))
-    return Row(name, tone, (leak, None if useful is None else Bar(useful)))
+    return Row(name, tone, (_bar(top), None if useful is None else Bar(useful)))
+
+
+def _bar(result: AttackResult) -> Bar:
+    return Bar(result.auc, (result.auc_low, result.auc_high))
 
 
 # The frontier
@@ -206,9 +214,8 @@ def frontier(study: Study) -> list[Panel]:
             start = min(CHANCE if is_known else 0.0, *xs)
             end = max(start + 0.05, *xs)  # an axis has a length, even where no confidence tells anything
             across = Axis(label, (start, end + 0.05 * (end - start)))
-            title = _attacker(told)
             up = _auc_axis([*ys, *(y for _, y in floors)])
-            panels.append(Panel(title[0].upper() + title[1:], across, up, series, floors))
+            panels.append(Panel(ATTACKERS[told], across, up, series, floors))
     return panels
 
 
@@ -227,21 +234,20 @@ def roc(study: Study, verdict: AuditVerdict) -> list[Panel]:
         series = []
         free = iter([t for t in TONES if t not in {look[0] for look in style.values()}] + list(TONES))
         for one in selected(study, verdict):
-            found = [r for r in study.results if r.setting == one and (told or not r.knows_label)]
-            if found:
+            results = [r for r in study.results if r.setting == one and (told or not r.knows_label)]
+            if results:
                 tone = style[one[0]][0]
                 dash = "" if one in (UNDEFENDED, verdict.recommended) else "6 3"
                 name = setting_in_words(one)
-                series.append(_curve(found, least, name, next(free) if tone == "muted" else tone, dash))
+                series.append(_curve(results, least, name, next(free) if tone == "muted" else tone, dash))
         label = floor(everything, told)
         series += [_curve([label], least, "label alone", "ink", "2 3")] if label else []
         series = [s for s in series if len(s.points) > 1]
         if series:
             rates = Axis("false positive rate", (least, 1.0), log=True)
             hits = Axis("true positive rate", (least, 1.0), log=True)
-            title = _attacker(told)
             key = KEY if any(readable(r, "tpr_at_1pct") for r in study.results) else PLAIN_KEY
-            panels.append(Panel(title[0].upper() + title[1:], rates, hits, tuple(series), diagonal=True, key=key))
+            panels.append(Panel(ATTACKERS[told], rates, hits, tuple(series), diagonal=True, key=key))
     return panels
 
 
@@ -291,8 +297,7 @@ def sweeps(study: Study) -> list[Panel]:
         if undefended is not None:
             floors = (*floors, (f"undefended: {number(undefended.auc)}", undefended.auc))
         seen = [y for s in series for ends in s.whiskers for y in ends] + [level for _, level in floors]
-        title = _attacker(told)
-        panels.append(Panel(title[0].upper() + title[1:], across, _auc_axis(seen), series, floors))
+        panels.append(Panel(ATTACKERS[told], across, _auc_axis(seen), series, floors))
     return panels
 
 
@@ -315,7 +320,7 @@ def worth(study: Study, verdict: AuditVerdict) -> list[Panel]:
     if not shown:
         return []
     # temperature scaling hardly changes which answers are surest
-    ranked = [each for each in shown if each[2].setting != TEMPERED]
+    ranked = [way for way in shown if way[2].setting != TEMPERED]
     lines = tuple(Series(name, cost.risk_coverage, tone, shape="") for name, tone, cost in ranked)
     most = max((y for s in lines for _, y in s.points), default=0.0)
     rates = Axis("error rate among them (lower is better)", (0.0, 1.07 * most or 0.05))
@@ -351,51 +356,15 @@ def reliability(shown: Sequence[tuple[str, str, Sequence[Group]]]) -> Panel:
     return Panel("Reliability", Axis("announced", axis), Axis("how often it is right", axis), (straight, *series))
 
 
-# Reconstructions
-
-
-def reconstructions(study: Study) -> Rows:
-    """Rows of pictures: originals first, then the best attack per setting."""
-    shown = [i for i in study.inversions if i.pictures]
-    if not shown or not study.originals:
-        return []
-    nearest: dict[tuple[Setting, str], InversionResult] = {}
-    for i in sorted(shown, key=lambda i: i.mse):
-        # the paper's own attacker is shown only where no other was tried; a floor is a row of its own
-        if i.form != "paper" or not any(j.setting == i.setting for j in shown if j != i):
-            nearest.setdefault((i.setting, i.features if i.form == "floor" else ""), i)
-    rows: Rows = [("originals", "", study.originals)]
-    for i in sorted(nearest.values(), key=lambda i: (i.form == "floor", shown.index(i))):
-        name = f"{words(i.features)} alone (floor)" if i.form == "floor" else setting_in_words(i.setting)
-        rows.append((name, f"MSE {number(i.mse, 3)}, nearest original right {percent(i.nearest_original)}", i.pictures))
-    for uri in (uri for _, _, pictures in rows for uri in pictures):
-        if not re.fullmatch(r"data:image/(png|webp);base64,[A-Za-z0-9+/]+=*", uri):
-            raise ValueError(f"Expected pictures as PNG or WebP data URIs, got {uri[:40]!r}.")
-    return rows
-
-
-def picture_rows(rows: Rows) -> Sheet:
-    """Rows of pictures, each with its name and what was measured."""
-    marks: list[Mark] = []
-    for i, (name, measured, pictures) in enumerate(rows):
-        top = GAP + i * (TILE + GAP)
-        marks.append(Text((12, top + TILE / 2 - (2 if measured else -4)), name, "ink", size=13, bold=True))
-        marks += [Text((12, top + TILE / 2 + 15), measured, size=11)] if measured else []
-        marks += [PictureMark((NAMES + j * (TILE + GAP), top), TILE, uri) for j, uri in enumerate(pictures)]
-    most = max(len(pictures) for _, _, pictures in rows)
-    width, height = NAMES + most * (TILE + GAP) + GAP, GAP + len(rows) * (TILE + GAP)
-    return Sheet("Pictures rebuilt from scores", width, height, tuple(marks))
+# All of them
 
 
 def sheets(study: Study, verdict: AuditVerdict) -> dict[str, Sheet]:
     """Every figure there is, by the name of its file."""
-    panels = {
-        "frontier": frontier(study),
-        "roc": roc(study, verdict),
-        "sweeps": sweeps(study),
-        "worth": worth(study, verdict),
-    }
-    said = compared_by(study)
-    found = {name: sheet(group, () if name == "worth" else said) for name, group in panels.items() if group}
-    rows = reconstructions(study)
-    return {**found, "reconstructions": picture_rows(rows)} if rows else found
+    panels = {"frontier": frontier(study), "roc": roc(study, verdict), "sweeps": sweeps(study)}
+    drawings = {name: sheet(group, compared_by(study)) for name, group in panels.items() if group}
+    if confidence := worth(study, verdict):
+        drawings["worth"] = sheet(confidence)
+    if rows := pictures.reconstructions(study):
+        drawings["reconstructions"] = pictures.picture_rows(rows)
+    return drawings

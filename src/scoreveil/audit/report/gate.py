@@ -63,7 +63,7 @@ def gate(study: Study, setting: Setting, *, fail_over: str = "", fail_unless_und
     Raises:
         ValueError: A limit cannot be read, the setting was not studied, or there are too few non-members for the limit.
     """
-    found = []
+    answers = []
     for text, surely in ((fail_over, False), (fail_unless_under, True)):
         if not text:
             continue
@@ -78,13 +78,13 @@ def gate(study: Study, setting: Setting, *, fail_over: str = "", fail_unless_und
             passes, end = low <= limit.most, f"lower bound {ends[0]}"
             what = "it is not shown that an attack passes" if passes else "an attack surely passes"
         says = f"Gate {'open' if passes else 'shut'}: on {where} {what} {limit.written} (best attack {reaches}, 95 % "
-        found.append(Gate(passes, f"{says}{end}).{'' if passes else _out_of_reach(study, limit)}"))
-    return tuple(found)
+        answers.append(Gate(passes, f"{says}{end}).{'' if passes else _out_of_reach(study, limit)}"))
+    return tuple(answers)
 
 
 def _out_of_reach(study: Study, limit: Limit) -> str:
     """Said where the label alone passes the limit: then no veil can keep it."""
-    alone = max((each.auc for told in (False, True) for each in floors(study, told)), default=0.0)
+    alone = max((level.auc for told in (False, True) for level in floors(study, told)), default=0.0)
     if limit.measure != "auc" or alone <= limit.most:
         return ""
     return f" The label alone gives {number(alone, 3)}: no defense that keeps the label opens this gate."
@@ -100,8 +100,8 @@ def bounds(study: Study, setting: Setting, measure: Measure) -> tuple[float, flo
         raise ValueError(f"Expected a setting of the study ({known}), got {setting_name(setting)}.")
     enough = [r for r in there if readable(r, measure)]
     check_enough(measure, max(r.nonmembers for r in there))
-    each = [(float(getattr(r, measure)), *_ends(r, measure, len(enough))) for r in enough]
-    return max(v for v, _, _ in each), max(low for _, low, _ in each), max(high for _, _, high in each)
+    ends = [(float(getattr(r, measure)), *_ends(r, measure, len(enough))) for r in enough]
+    return max(v for v, _, _ in ends), max(low for _, low, _ in ends), max(high for _, _, high in ends)
 
 
 def _ends(result: AttackResult, measure: Measure, attacks: int) -> tuple[float, float]:
@@ -110,7 +110,7 @@ def _ends(result: AttackResult, measure: Measure, attacks: int) -> tuple[float, 
     if measure == "auc":
         error = deviation(result)
         return max(0.0, value - quantile(attacks) * error), min(1.0, value + quantile(1) * error)
-    found = round(value * members)
-    low = float(beta.ppf(ERROR / attacks, found, members - found + 1)) if found else 0.0
-    high = float(beta.ppf(1 - ERROR, found + 1, members - found)) if found < members else 1.0
+    hits = round(value * members)
+    low = float(beta.ppf(ERROR / attacks, hits, members - hits + 1)) if hits else 0.0
+    high = float(beta.ppf(1 - ERROR, hits + 1, members - hits)) if hits < members else 1.0
     return min(low, value), max(high, value)

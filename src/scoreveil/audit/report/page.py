@@ -6,21 +6,21 @@ write(study, Path("audit"))          # audit/report.html, results.json, figures/
 
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import jinja2
 from markupsafe import Markup
 
 from scoreveil import atomic
-from scoreveil.audit.report import asked, evidence, figures, tables
+from scoreveil.audit.report import asked, evidence, figures, pictures, region_tables, tables
 from scoreveil.audit.report.charts import regions
 from scoreveil.audit.report.charts.marks import Sheet
 from scoreveil.audit.report.charts.panel import NARROW, Panel, sheet
 from scoreveil.audit.report.charts.regions import MOST_LABELS
 from scoreveil.audit.report.charts.svg import svg
 from scoreveil.audit.report.pdf import Printer
+from scoreveil.audit.report.table import compact
 from scoreveil.audit.report.verdict import AuditVerdict, enough
 from scoreveil.audit.report.verdict import verdict as judge
 from scoreveil.audit.report.wording import NOTHING
@@ -52,10 +52,10 @@ def html(study: Study, verdict: AuditVerdict, risks: RecordRisks | None = None, 
         glance=both_widths(*figures.glance(study, verdict)),
         notes=[note for note in study.notes if not note.startswith(LEFT_OUT)],
         left_out=[note for note in study.notes if note.startswith(LEFT_OUT)],
-        maps=[(each.name, tables.regions(each)) for each in maps],
+        maps=[(it.name, region_tables.regions(it)) for it in maps],
         compared=figures.compared_by(study),
         leak_drawn=drawn(figures.of_worst(study, verdict)),
-        reconstructions=figures.reconstructions(study),
+        reconstructions=pictures.reconstructions(study),
         inversions=tables.inversions(study) if study.inversions else None,
         worth=tables.worth(study, verdict),
         worth_drawn=drawn(figures.worth(study, verdict)),
@@ -70,14 +70,14 @@ def html(study: Study, verdict: AuditVerdict, risks: RecordRisks | None = None, 
     )
 
 
-def rendered(template: str, **content: Any) -> str:
+def rendered(template: str, **content: object) -> str:
     """A page of `templates`. Names come from users: everything but our own SVG is escaped."""
     loader = jinja2.PackageLoader("scoreveil.audit.report", "templates")
     templates = jinja2.Environment(
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     templates.filters["unbroken"] = unbroken
-    templates.filters["compact"] = tables.compact
+    templates.filters["compact"] = compact
     return templates.get_template(template).render(**content)
 
 
@@ -105,7 +105,7 @@ def advice(study: Study, verdict: AuditVerdict) -> str:
     return "No fitted veil was studied, so there is no advice on what to do."
 
 
-def made(meta: dict[str, Any], above: str = "") -> list[tuple[str, str]]:
+def made(meta: Mapping[str, object], above: str = "") -> list[tuple[str, str]]:
     """`meta` as lines: nested names joined by a dot."""
     lines = []
     for key, value in meta.items():
@@ -131,33 +131,52 @@ def write(
     These are report.html, results.json, vulnerability.json and the figures; with risks also records.csv and .parquet,
     with a printer also report.pdf. With the veil that is recommended, fitted, its regions stand in the report.
 
-    All are rendered and written beside their places before the first is put there; report.html comes last. Other
-    files in the folder are left alone.
-
     Returns:
         The path of the report.
     """
-    verdict, files = judge(study), dict[str, bytes]()
+    verdict, files = judge(study), dict[str, str | bytes]()
     for name, drawing in figures.sheets(study, verdict).items():
-        files[f"figures/{name}.svg"] = svg(drawing, alone=True).encode()
-    files["results.json"] = to_json(study).encode()
+        files[f"figures/{name}.svg"] = svg(drawing, alone=True)
+    files["results.json"] = to_json(study)
     files |= evidence.files(study, verdict, risks)
-    page = html(study, verdict, risks, veil)
-    if printer is not None:
-        files["report.pdf"] = printer(page)
-    files["report.html"] = page.encode()
+    private = {*evidence.PRIVATE, *(NAMING_MEMBERS if risks is not None else ())}
+    stale = ["report.pdf", *(f"figures/{name}.svg" for name in FIGURES), *evidence.PRIVATE]
+    return put(folder, html(study, verdict, risks, veil), files, printer, private, stale)
+
+
+def put(
+    folder: Path,
+    page: str,
+    files: Mapping[str, str | bytes],
+    printer: Printer | None = None,
+    private: Collection[str] = (),
+    stale: Iterable[str] = (),
+) -> Path:
+    """Write a page as report.html, what stands beside it, and with a printer report.pdf.
+
+    All is rendered and written beside its place before the first file is put there; report.html comes last.
+
+    Args:
+        folder: Where to; other files there are left alone.
+        page: The page.
+        files: What stands beside it, by name.
+        printer: What prints the page.
+        private: Names of those that are for their owner alone.
+        stale: Names of those of an earlier report that do not stay, where they are not written anew.
+
+    Returns:
+        The path of the page.
+    """
+    every = {**files, **({} if printer is None else {"report.pdf": printer(page)}), "report.html": page}
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".report.") as waiting:
-        for name, content in files.items():
-            place = Path(waiting, name)
-            place.parent.mkdir(exist_ok=True)
-            names_members = name in evidence.PRIVATE or (risks is not None and name in NAMING_MEMBERS)
-            atomic.write(place, content, 0o600 if names_members else 0o666)
-        (folder / "figures").mkdir(exist_ok=True)
-        figure_files = (f"figures/{name}.svg" for name in FIGURES)
-        for stale in ("report.pdf", *figure_files, *evidence.PRIVATE):
-            if stale not in files:
-                (folder / stale).unlink(missing_ok=True)
-        for name in files:
+        for name, content in every.items():
+            Path(waiting, name).parent.mkdir(exist_ok=True)
+            atomic.write(Path(waiting, name), content, 0o600 if name in private else 0o666)
+        for name in stale:
+            if name not in every:
+                (folder / name).unlink(missing_ok=True)
+        for name in every:
+            (folder / name).parent.mkdir(exist_ok=True)
             os.replace(Path(waiting, name), folder / name)
     return folder / "report.html"

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from scoreveil.arrays import Floats
 from scoreveil.audit.report.wording import attack_name, setting_in_words
 from scoreveil.audit.study.risk import RecordRisks, Risk
 
@@ -39,7 +40,7 @@ def _nothing(count: int) -> Risk:
     return Risk(*[np.full(count, np.nan)] * 5)
 
 
-def _rounded(values: Any) -> list[float | None]:
+def _rounded(values: Floats) -> list[float | None]:
     return [None if np.isnan(v) else round(float(v), DIGITS) for v in values]
 
 
@@ -50,20 +51,20 @@ def files(risks: RecordRisks) -> dict[str, bytes]:
     lines = csv.writer(text, lineterminator="\n")
     lines.writerow(written)
     lines.writerows(zip(*(map(_in_text, column) for column in written.values()), strict=True))
-    found = {"records.csv": text.getvalue().encode()}
+    by_name = {"records.csv": text.getvalue().encode()}
     try:
         import pyarrow
         from pyarrow import parquet
     except ModuleNotFoundError:
-        return found
+        return by_name
     kinds = {"side": pyarrow.string(), "row": pyarrow.int64(), "class": pyarrow.int64(), "right": pyarrow.bool_()}
     schema = pyarrow.schema([(name, kinds.get(name, pyarrow.float64())) for name in written], metadata=about(risks))
     buffer = io.BytesIO()
     parquet.write_table(pyarrow.table(written, schema=schema), buffer)
-    return found | {"records.parquet": buffer.getvalue()}
+    return by_name | {"records.parquet": buffer.getvalue()}
 
 
-def _in_text(value: Any) -> str:
+def _in_text(value: object) -> str:
     return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -17,10 +17,10 @@ def html(study: Study, verdict: AuditVerdict) -> str:
         settings.append(verdict.recommended)
     undefended = leaks(study, UNDEFENDED, verdict.compared)
     known = [leak.told for leak in undefended]
-    head = _cells("th", ["", *(f"AUC, {'with' if told else 'without'} the true label" for told in known), "AUROC"])
+    heads = ["", *(f"AUC, {'with' if told else 'without'} the true label" for told in known), "AUROC"]
     rows = [_row(study, one, leaks(study, one, verdict.compared)) for one in settings]
-    rows.append(_cells("td", ["the label alone", *(_auc(leak.floor) for leak in undefended), number(CHANCE)]))
-    table = Markup("<table><tr>{}</tr>{}</table>").format(head, Markup("").join(_in("tr", row) for row in rows))
+    rows.append(["the label alone", *(_auc(leak.floor) for leak in undefended), number(CHANCE)])
+    table = _table(heads, rows)
     said = Markup("").join(_in("p", sentence) for sentence in verdict.sentences[1:])
     title = _in("p", _in("b", f"The scores: {outcome}."))
     kept = _in("p", "AUC: of the best attack; .50 is guessing. AUROC: what the confidence is worth.")
@@ -32,29 +32,27 @@ def html(study: Study, verdict: AuditVerdict) -> str:
 
 def of_labels(verdict: LabelsVerdict) -> str:
     """The same of many labels: the whole answer, and the labels, the worst first."""
-    heads = ["", "verdict", "AUC", "yes or no alone"]
     rows = [
-        _cells("td", [each.name, IN_A_WORD[each.excess.outcome], _auc(each.best), number(each.worst.floor_auc)])
-        for each in verdict.every
+        [one.name, IN_A_WORD[one.excess.outcome], _auc(one.best), number(one.worst.floor_auc)] for one in verdict.every
     ]
-    table = Markup("<table><tr>{}</tr>{}</table>").format(
-        _cells("th", heads), Markup("").join(_in("tr", row) for row in rows)
-    )
+    table = _table(["", "verdict", "AUC", "yes or no alone"], rows)
     said = Markup("").join(_in("p", sentence) for sentence in verdict.sentences)
     return str(Markup("<div>{}{}</div>").format(table, said))
 
 
-def _row(study: Study, setting: Setting, found: Iterable[Leak]) -> Markup:
+def _row(study: Study, setting: Setting, found: Iterable[Leak]) -> list[str]:
     worth = {cost.setting: cost.auroc_of_confidence for cost in study.defenses}.get(setting)
-    return _cells("td", [setting_in_words(setting), *(_auc(leak.best) for leak in found), number(worth)])
+    return [setting_in_words(setting), *(_auc(leak.best) for leak in found), number(worth)]
 
 
 def _auc(result: AttackResult | None) -> str:
     return NOTHING if result is None else interval(result.auc, result.auc_low, result.auc_high)
 
 
-def _cells(kind: str, texts: Iterable[str]) -> Markup:
-    return Markup("").join(_in(kind, text) for text in texts)
+def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> Markup:
+    lines = [Markup("").join(_in("th", head) for head in heads)]
+    lines += [Markup("").join(_in("td", text) for text in row) for row in rows]
+    return _in("table", Markup("").join(_in("tr", line) for line in lines))
 
 
 def _in(kind: str, content: str) -> Markup:

@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
-from scoreveil.audit.study.results import AttackResult, Setting
+if TYPE_CHECKING:  # numbers are worded where no study is read, and nothing of the audit is installed
+    from scoreveil.audit.study.results import AttackResult, Setting
 
 IN_WORDS = {
     "none": "no defense",
@@ -42,7 +44,7 @@ def words(name: str) -> str:
     return IN_WORDS.get(name) or re.sub(r"_+", " ", name).strip() or name
 
 
-def setting_in_words(setting: Setting) -> str:
+def setting_in_words(setting: "Setting") -> str:
     """`fitted veil, ε = 2`."""
     defense, epsilon = setting
     return words(defense) if epsilon is None else f"{words(defense)}, ε = {epsilon:g}"
@@ -53,7 +55,7 @@ def attack_name(name: str) -> str:
     return words(name.removesuffix("_known")) + (" + label" if name.endswith("_known") else "")
 
 
-def attack(result: AttackResult) -> str:
+def attack(result: "AttackResult") -> str:
     """`random forest on log-ratios, over repeated queries`."""
     name = attack_name(result.attack)
     if result.reads == "scores":
@@ -63,7 +65,7 @@ def attack(result: AttackResult) -> str:
     return name + (", over repeated queries" if result.form == "averaging" else "")
 
 
-def attack_list(results: Iterable[AttackResult]) -> str:
+def attack_list(results: "Iterable[AttackResult]") -> str:
     """The attacks, each named once, whether or not it is told the label, online or offline."""
     return ", ".join(dict.fromkeys(words(r.attack.removesuffix("_known")).partition(",")[0] for r in results))
 

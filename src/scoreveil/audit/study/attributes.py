@@ -30,7 +30,8 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.stats import beta
 
-from scoreveil.audit.data.records import Bools, Defense, Floats, Integers
+from scoreveil.arrays import Floats, Integers
+from scoreveil.audit.data.records import Bools, Defense
 from scoreveil.audit.defenses import DEFENSES, Given
 from scoreveil.audit.study.results import AttributeResult, Setting, Side
 from scoreveil.audit.study.shadows import Progress, silent

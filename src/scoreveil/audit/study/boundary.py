@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from scoreveil.arrays import Floats, Integers
 from scoreveil.audit.attacks.boundary import distances
-from scoreveil.audit.data.records import Bools, Floats, Integers
+from scoreveil.audit.data.records import Bools
 from scoreveil.audit.study import metrics
 from scoreveil.audit.study.results import AttackResult
 from scoreveil.audit.study.shadows import Progress, silent

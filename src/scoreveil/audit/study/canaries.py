@@ -30,7 +30,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from scoreveil.audit.data.records import Bools, Floats, Integers, Membership, Records
+from scoreveil.arrays import Floats, Integers
+from scoreveil.audit.data.records import Bools, Membership, Records
 from scoreveil.audit.defenses import DEFENSES, Given
 from scoreveil.audit.study.proved import CONFIDENCE, fair_within, one_run_epsilon
 from scoreveil.audit.study.results import CanaryResult, Proved, Setting

@@ -24,9 +24,9 @@ from scoreveil.audit.study.results import LABEL, UNDEFENDED, VEIL, AttackResult,
 from scoreveil.audit.study.run import StudyPlan, about
 from scoreveil.audit.study.shadows import Progress, silent
 from scoreveil.audit.study.subjects import Subject
+from scoreveil.files.records import Scored, read
 from scoreveil.fitting import cost
 from scoreveil.fitting.decision import Evidence
-from scoreveil.fitting.records import Scored, read
 from scoreveil.veil import Veil
 
 

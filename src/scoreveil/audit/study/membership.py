@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from scoreveil.arrays import Floats
 from scoreveil.audit import cache
 from scoreveil.audit.attacks import ATTACKS, COMPARISONS, likelihood
 from scoreveil.audit.attacks.interface import Attack, Features
-from scoreveil.audit.data.records import Bools, Defense, Floats, Membership, Records
+from scoreveil.audit.data.records import Bools, Defense, Membership, Records
 from scoreveil.audit.defenses import DEFENSES, Method, Timing, timed
 from scoreveil.audit.study import metrics
 from scoreveil.audit.study.promises import proof

@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import binomtest, rankdata
 from sklearn.metrics import roc_curve
 
-from scoreveil.audit.data.records import Bools, Floats, Integers, Records
+from scoreveil.arrays import Floats, Integers
+from scoreveil.audit.data.records import Bools, Records
 from scoreveil.audit.study.results import InversionMetrics, MembershipMetrics
 from scoreveil.fitting import cost
 from scoreveil.tuning import Norm, distances

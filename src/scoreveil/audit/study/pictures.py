@@ -8,8 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
+from scoreveil.arrays import Floats, Integers
 from scoreveil.audit.data.images import Images, Pixels
-from scoreveil.audit.data.records import Floats, Integers
 
 SHOWN = 10
 

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from scoreveil.arrays import Integers
 from scoreveil.audit.attacks import ATTACKS
 from scoreveil.audit.attacks.features import ranks
 from scoreveil.audit.attacks.interface import Attack
-from scoreveil.audit.data.records import Defense, Integers, Membership
+from scoreveil.audit.data.records import Defense, Membership
 from scoreveil.audit.defenses.interface import Kept
 from scoreveil.audit.study.proved import pairs, proved_epsilon
 

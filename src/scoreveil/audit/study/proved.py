@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import beta, binom
 
-from scoreveil.audit.data.records import Bools, Floats, Integers
+from scoreveil.arrays import Floats, Integers
+from scoreveil.audit.data.records import Bools
 
 CONFIDENCE = 0.95
 THRESHOLDS = 256  # that are tried on the half where one is chosen

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from scoreveil.arrays import Floats
 from scoreveil.audit import cache
-from scoreveil.audit.data.records import Floats
 from scoreveil.audit.defenses import DEFENSES
 from scoreveil.audit.networks import inverter as inversion
 from scoreveil.audit.networks.inverter import InversionSettings, Inverter

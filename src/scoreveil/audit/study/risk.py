@@ -26,9 +26,10 @@ import numpy as np
 from scipy.stats import beta, rankdata
 from sklearn.isotonic import isotonic_regression
 
+from scoreveil.arrays import Floats, Integers
 from scoreveil.audit.attacks import ATTACKS
 from scoreveil.audit.attacks.interface import Attack
-from scoreveil.audit.data.records import Bools, Floats, Integers, Membership
+from scoreveil.audit.data.records import Bools, Membership
 from scoreveil.audit.defenses import DEFENSES, Given
 from scoreveil.audit.study.results import LABEL, UNDEFENDED, Setting, Study
 

@@ -13,7 +13,8 @@ from functools import cached_property
 import joblib
 import numpy as np
 
-from scoreveil.audit.data.records import Bools, Floats, Integers, Records, digest
+from scoreveil.arrays import Floats, Integers
+from scoreveil.audit.data.records import Bools, Records, digest
 
 Progress = Callable[[str, int, int], None]  # what was done, how many steps are, of how many
 Train = Callable[[Integers, int], tuple[Floats, Floats]]

@@ -15,15 +15,17 @@ from typing import Any
 import numpy as np
 
 from scoreveil import onnx_session, storage
+from scoreveil.arrays import Floats, Integers
 from scoreveil.audit.data.images import Images, variants
-from scoreveil.audit.data.records import Floats, Integers, Membership, Records, joined
+from scoreveil.audit.data.records import Membership, Records, joined
 from scoreveil.audit.defenses.interface import Given
 from scoreveil.audit.defenses.ours import fitted_veil, studied_veil
 from scoreveil.audit.study.pictures import Pictures
 from scoreveil.audit.study.shadows import ManyShadows, Progress, many_shadows, silent
+from scoreveil.files.records import Scored, read, read_sides
 from scoreveil.fitting.decision import Evidence
 from scoreveil.fitting.evidence import evidence, may_be_fitted_on, options_of
-from scoreveil.fitting.records import Scored, doubts, read, read_sides
+from scoreveil.fitting.records import doubts
 from scoreveil.shapes import VECTORS, Shape
 from scoreveil.veil import Veil
 
@@ -158,7 +160,7 @@ def checked(name: str, scores: Any, labels: Any = None) -> Records:
 def from_given(
     given: Mapping[str, tuple[Any, Any]], columns: str | None = None, seed: int = 0, shape: Shape = VECTORS
 ) -> Subject:
-    """A subject from scores and labels of any kind, as `fitting.records` reads them.
+    """A subject from scores and labels of any kind, as `files.records` reads them.
 
     One column is attacked as the vectors that it stands for. Of many labels the records are what is served,
     (n, labels), with as many true labels.

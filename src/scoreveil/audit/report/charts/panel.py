@@ -49,10 +49,10 @@ class Axis:
             return [i * step for i in range(first, math.floor(high / step + 1e-9) + 1)]
         decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
         for leads in ((1,), (1, 3), (1, 2, 5)):
-            found = [lead * 10.0**d for d in decades for lead in leads if low * 0.999 <= lead * 10.0**d <= high * 1.001]
-            if len(found) >= 4:
+            ticks = [lead * 10.0**d for d in decades for lead in leads if low * 0.999 <= lead * 10.0**d <= high * 1.001]
+            if len(ticks) >= 4:
                 break
-        return found
+        return ticks
 
 
 @dataclass(frozen=True)

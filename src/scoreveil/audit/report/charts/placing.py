@@ -71,10 +71,10 @@ class Placer:
         texts: list[Boxes] = []
         marks: list[Mark] = []
         for wish in self.wishes:
-            found = self._place(wish, np.array(self.drawn).reshape(-1, 4), np.array(texts).reshape(-1, 4))
-            if found is None:
+            place = self._place(wish, np.array(self.drawn).reshape(-1, 4), np.array(texts).reshape(-1, 4))
+            if place is None:
                 continue
-            box, anchor, distance = found
+            box, anchor, distance = place
             texts.append(box)
             if distance > NEAR:
                 end = float(np.clip(anchor[0], box[0], box[2])), float(np.clip(anchor[1], box[1], box[3]))

@@ -16,7 +16,6 @@ from itertools import pairwise
 from scoreveil.audit.report.charts.marks import Line, Mark, Sheet, Text, shifted
 from scoreveil.audit.report.charts.placing import CHARACTER
 from scoreveil.audit.report.charts.svg import svg
-from scoreveil.mechanisms.per_label import PerLabel
 from scoreveil.mechanisms.region_words import RegionRow
 from scoreveil.mechanisms.regions import Regions
 from scoreveil.veil import Veil
@@ -36,44 +35,25 @@ LEAST_HEIGHT, MOST_HEIGHT = 130, 240  # of the plane
 
 @dataclass(frozen=True)
 class RegionMap:
-    """A map, and its regions as an answer shows them.
+    """A map, and its regions as an answer shows them."""
 
-    Attributes:
-        name: Of the label, where there are many.
-        mechanism: The map.
-        rows: Its regions, the least confident first.
-        answers: With ε, the confidences of each answer that it draws from; else of each region.
-        sides: Whose each of these confidences is, where the two labels have their own.
-    """
-
-    name: str
+    name: str  # of the label, where there are many
     mechanism: Regions
-    rows: tuple[RegionRow, ...]
-    answers: tuple[tuple[float, ...], ...]
-    sides: tuple[str, ...]
+    rows: tuple[RegionRow, ...]  # its regions, the least confident first
+    answers: tuple[tuple[float, ...], ...]  # with ε, the confidences of each answer it draws from; else of each region
+    sides: tuple[str, ...]  # whose each of these confidences is, where the two labels have their own
 
 
 def read(veil: Veil, names: Sequence[str] = ()) -> list[RegionMap]:
-    """The maps of a fitted veil.
-
-    Args:
-        veil: A fitted one.
-        names: Those of many labels, where they are known.
-
-    Raises:
-        ValueError: The veil is not a fitted one.
-    """
-    mechanism, shape = veil.mechanism, veil.shape
-    if isinstance(mechanism, PerLabel):
-        thresholds = shape.thresholds(len(mechanism.maps))
-        titles = names or [f"Label {i}" for i in range(len(mechanism.maps))]
-        every = zip(titles, mechanism.maps, thresholds, strict=True)
-        return [_readable(name, each, ("no", "yes"), threshold) for name, each, threshold in every]
-    if not isinstance(mechanism, Regions):
-        raise ValueError(f"Expected a fitted veil, got one of the {mechanism.name} mechanism.")
-    if shape.is_binary:
-        return [_readable("", mechanism, ("no", "yes"), *shape.thresholds())]
-    return [_readable("", mechanism, ("label 0", "label 1") if mechanism.classes == 2 else ())]
+    """The maps of a fitted veil; of many labels with these names. ValueError where it is not a fitted one."""
+    maps, shape = veil.mechanism.maps, veil.shape
+    if not maps:
+        raise ValueError(f"Expected a fitted veil, got one of the {veil.mechanism.name} mechanism.")
+    if not (shape.is_binary or shape.has_labels):
+        return [_readable("", maps[0], ("label 0", "label 1") if maps[0].classes == 2 else ())]
+    titles = names or ([f"Label {i}" for i in range(len(maps))] if shape.has_labels else [""])
+    every = zip(titles, maps, shape.thresholds(len(maps)), strict=True)
+    return [_readable(name, one, ("no", "yes"), threshold) for name, one, threshold in every]
 
 
 def _readable(name: str, mechanism: Regions, sides: tuple[str, ...], threshold: float = 0.5) -> RegionMap:
@@ -106,10 +86,10 @@ def sheet(it: RegionMap, narrow: bool = False) -> Sheet:
 def stacked(sheets: Sequence[Sheet]) -> Sheet:
     """Sheets below each other."""
     marks, down = list[Mark](), 0.0
-    for each in sheets:
-        marks += shifted(each.marks, 0.0, down)
-        down += each.height + 12
-    return Sheet("; ".join(each.title for each in sheets), max(each.width for each in sheets), down, tuple(marks))
+    for one in sheets:
+        marks += shifted(one.marks, 0.0, down)
+        down += one.height + 12
+    return Sheet("; ".join(one.title for one in sheets), max(one.width for one in sheets), down, tuple(marks))
 
 
 def tone(it: RegionMap, region: int) -> str:

@@ -30,11 +30,11 @@ def as_svg(mark: Mark) -> str:
             )
             return f'<polyline class="t-{tone}"{stroke} points="{_path(points)}"/>'
         case Dot((x, y), tone, shape, tip):
-            told = f"<title>{escape(tip)}</title>" if tip else ""
+            title = f"<title>{escape(tip)}</title>" if tip else ""
             drawn = f'<polygon points="{_path(outline((x, y), shape))}" class="rim"/>'
             if shape == "circle":
                 drawn = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4.5" class="rim"/>'
-            return f'<g class="dot t-{tone}">{told}<circle cx="{x:.1f}" cy="{y:.1f}" r="10" class="reach"/>{drawn}</g>'
+            return f'<g class="dot t-{tone}">{title}<circle cx="{x:.1f}" cy="{y:.1f}" r="10" class="reach"/>{drawn}</g>'
         case Text((x, y), text, tone, anchor, size, bold, turned):
             look = f' text-anchor="{anchor}"' if anchor != "start" else ""
             look += ' font-weight="600"' if bold else ""
