@@ -48,7 +48,7 @@ from experiments.data import benchmarks
 from gateway import BIN, ONE_THREAD, ROOT, Process, free_ports
 from scoreveil import Smoothing, Veil, fit
 from scoreveil.audit.study.metrics import auc
-from scoreveil.fitting.cost import auroc
+from scoreveil.fitting.metrics import auroc
 from smoothing import as_labels, models, table
 
 Floats = NDArray[np.float64]

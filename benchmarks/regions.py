@@ -31,7 +31,8 @@ from sklearn.preprocessing import StandardScaler
 
 import batches
 from scoreveil import Veil, fit
-from scoreveil.fitting.cost import auroc, label_with_constant_confidence, log_loss
+from scoreveil.fitting.cost import label_with_constant_confidence
+from scoreveil.fitting.metrics import auroc, log_loss
 from scoreveil.fitting.records import Scored
 from scoreveil.mechanisms import loading
 from scoreveil.mechanisms.regions import Regions

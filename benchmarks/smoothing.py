@@ -31,7 +31,7 @@ from sklearn.datasets import load_breast_cancer, load_digits, make_classificatio
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 
 from scoreveil import Smoothing, Veil, fit, smoothed_scores
-from scoreveil.fitting.cost import auroc
+from scoreveil.fitting.metrics import auroc
 from scoreveil.fitting.neighbours import QUESTIONS, neighbour_attack
 
 Floats = NDArray[np.float64]

@@ -28,7 +28,8 @@ from scoreveil.audit.data.records import Membership, Records
 from scoreveil.audit.report.charts.bars import Bar, Column, Row, bars
 from scoreveil.audit.report.charts.marks import Sheet
 from scoreveil.audit.report.charts.svg import svg
-from scoreveil.fitting.cost import asked_quietly, auroc, label_with_constant_confidence
+from scoreveil.fitting.cost import asked_quietly, label_with_constant_confidence
+from scoreveil.fitting.metrics import auroc
 from scoreveil.fitting.records import Scored
 
 Answer = Callable[[NDArray[np.float64]], NDArray[np.float64]]

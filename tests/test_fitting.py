@@ -14,8 +14,9 @@ from populations import Population
 from scoreveil import Veil, fit
 from scoreveil.accounting import advantage_after
 from scoreveil.fitting import _atoms, _joined_by, _Map, check_settings, constant_words
-from scoreveil.fitting.cost import auroc, label_with_constant_confidence, log_loss
+from scoreveil.fitting.cost import label_with_constant_confidence
 from scoreveil.fitting.estimates import label_tilts
+from scoreveil.fitting.metrics import auroc, log_loss
 from scoreveil.fitting.program import Attacker as Bounded
 from scoreveil.fitting.program import best_map, best_table
 from scoreveil.fitting.records import Scored

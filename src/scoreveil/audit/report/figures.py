@@ -33,7 +33,7 @@ from scoreveil.audit.study.results import (
     left_out,
     shared,
 )
-from scoreveil.fitting.cost import Group
+from scoreveil.fitting.metrics import Group
 
 # "optimal": rows of results that were made before regions
 KNOWN_TONES = {"none": "ink", VEIL: "c0", "optimal": "c0", "published": "c1"}

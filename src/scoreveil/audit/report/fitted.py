@@ -25,9 +25,10 @@ from scoreveil.audit.report.page import drawn, rendered
 from scoreveil.audit.report.pdf import Printer
 from scoreveil.audit.report.tables import Table, TableCell
 from scoreveil.audit.report.wording import NOTHING, number, percent
-from scoreveil.fitting.cost import MEASURES, OF_LABEL, WAYS, Cost, Group, LabelCost, Measure
+from scoreveil.fitting.cost import MEASURES, OF_LABEL, WAYS, Cost, LabelCost
 from scoreveil.fitting.decision import decide, sentences
 from scoreveil.fitting.frontier import Trial
+from scoreveil.fitting.metrics import Group, Measure
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.shapes import Shape
 from scoreveil.veil import Veil

@@ -24,7 +24,7 @@ from scoreveil.audit.study.results import LABEL, UNDEFENDED, VEIL, AttackResult,
 from scoreveil.audit.study.run import StudyPlan, about
 from scoreveil.audit.study.shadows import Progress, silent
 from scoreveil.audit.study.subjects import Subject
-from scoreveil.fitting import cost
+from scoreveil.fitting import cost, metrics
 from scoreveil.fitting.decision import Evidence
 from scoreveil.fitting.records import Scored, read
 from scoreveil.veil import Veil
@@ -185,10 +185,10 @@ def _worth(subject: Subject, answer: Defense | None, setting: Setting) -> list[W
 def _losses(asked: Scored, answers: Any) -> Any:
     """The log-loss of each record."""
     assert asked.labels is not None
-    return cost.log_loss(answers, asked.labels).reshape(-1, asked.releases).mean(axis=1)
+    return metrics.log_loss(answers, asked.labels).reshape(-1, asked.releases).mean(axis=1)
 
 
 def _measured(setting: Setting, asked: Scored, answers: Any) -> Worth:
     sure, right = cost.confidence(asked, answers), asked.is_right
-    useful, nll = cost.auroc(sure[right], sure[~right]), float(_losses(asked, answers).mean())
-    return Worth(setting, useful, nll, cost.calibration_error(sure, right))
+    useful, nll = metrics.auroc(sure[right], sure[~right]), float(_losses(asked, answers).mean())
+    return Worth(setting, useful, nll, metrics.calibration_error(sure, right))

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
-from scoreveil.fitting.cost import Group
-from scoreveil.fitting.cost import Measure as Figure
 from scoreveil.fitting.decision import Bounded, Evidence, Excess
+from scoreveil.fitting.metrics import Group
+from scoreveil.fitting.metrics import Measure as Figure
 from scoreveil.fitting.neighbours import Trial
 
 Setting = tuple[str, float | None]  # a defense and its ε
