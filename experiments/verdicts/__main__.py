@@ -24,10 +24,10 @@ from experiments.data.benchmarks import load
 from scoreveil import __version__, atomic
 from scoreveil.audit.data.records import Floats, Integers, Records
 from scoreveil.audit.report.gate import gate
-from scoreveil.audit.report.verdict import verdict
 from scoreveil.audit.study import run as study
 from scoreveil.audit.study.results import UNDEFENDED
 from scoreveil.audit.study.subjects import from_scores
+from scoreveil.audit.verdict import verdict
 from scoreveil.fitting.decision import LEAKS
 
 RESULTS = Path(__file__).resolve().parent / "results.json"

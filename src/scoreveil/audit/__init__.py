@@ -25,7 +25,8 @@ command line render. Start at `study/run.py`: a plan, a subject, and what is fou
                   boundary.py    the floor, by asking for labels     attributes.py  a column, inferred
                   canaries.py    coins in one training run           asking.py      these three, where wanted
                   many_labels.py each label, and all together
-    report/       verdict.py     what follows, and which ε to take   page.py        one HTML file
+    verdict.py    what follows from a study, and which ε to take
+    report/       sentences.py   the verdict in words                page.py        one HTML file
                   figures.py     frontier, ROC, sweeps               tables.py      the tables of the page
                   wording.py     names and numbers for people        charts/        panels as SVG
                   gate.py        whether a release may go on         pdf.py         a page, printed

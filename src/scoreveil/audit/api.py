@@ -12,8 +12,7 @@ from scoreveil.audit.report import many_labels as labels_report
 from scoreveil.audit.report import page, summary
 from scoreveil.audit.report.many_labels import LabelsVerdict
 from scoreveil.audit.report.pdf import Printer
-from scoreveil.audit.report.verdict import AuditVerdict
-from scoreveil.audit.report.verdict import verdict as judge
+from scoreveil.audit.report.sentences import sentences
 from scoreveil.audit.study import many_labels
 from scoreveil.audit.study import run as studies
 from scoreveil.audit.study.many_labels import LabelsStudy
@@ -21,6 +20,8 @@ from scoreveil.audit.study.results import VEIL, Setting, Study
 from scoreveil.audit.study.risk import RecordRisks, record_risks
 from scoreveil.audit.study.shadows import Progress, silent
 from scoreveil.audit.study.subjects import Subject, from_given
+from scoreveil.audit.verdict import AuditVerdict
+from scoreveil.audit.verdict import verdict as judge
 from scoreveil.fitting.decision import Advice, Outcome
 from scoreveil.fitting.evidence import may_be_fitted_on
 from scoreveil.shapes import VECTORS, Shape, said_beside
@@ -56,7 +57,7 @@ class Audit:
     @property
     def sentences(self) -> tuple[str, ...]:
         """The verdict in words."""
-        return self.verdict.sentences
+        return sentences(self.verdict)
 
     @property
     def recommended(self) -> Setting | None:

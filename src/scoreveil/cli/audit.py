@@ -113,11 +113,13 @@ def audit(
     try:
         from scoreveil.audit import api
         from scoreveil.audit.api import Audit
-        from scoreveil.audit.report import asked, gate, verdict
+        from scoreveil.audit.report import asked, gate
         from scoreveil.audit.report import pdf as printing
+        from scoreveil.audit.report.sentences import broken_promises, first_answer, sentences
         from scoreveil.audit.study import asking, subjects
         from scoreveil.audit.study import run as study
         from scoreveil.audit.study.results import Study
+        from scoreveil.audit.verdict import verdict
     except ModuleNotFoundError as error:
         message = f"An audit needs {error.name}: pip install 'scoreveil[audit]'."
         raise ModuleNotFoundError(message) from None
@@ -219,18 +221,18 @@ def audit(
         def first(so_far: "Study") -> None:
             with job.hidden():
                 after = duration(time.monotonic() - began)
-                typer.echo(f"First answer after {after}, by the quick attacks: {verdict.first_answer(so_far)}\n")
+                typer.echo(f"First answer after {after}, by the quick attacks: {first_answer(verdict(so_far))}\n")
 
         command = shlex.join(["scoreveil", *sys.argv[1:]])
         found = study.run(subject, plan, command, cache, job.step, first)
     found = replace(found, **extra)
-    said = verdict.verdict(found)
-    for line in (*(f"Note: {note}" for note in found.notes), *said.sentences, *asked.sentences(found)):
+    said = verdict(found)
+    for line in (*(f"Note: {note}" for note in found.notes), *sentences(said), *asked.sentences(found)):
         typer.echo(line)
     if folder is not None:
         _write(Audit(found, subject), folder, printer)
     shut = bool(limits) and not _gate(found, gated or said.recommended, fail_over, fail_unless_under)
-    broken = verdict.broken_promises(found)
+    broken = broken_promises(found)
     if broken:
         typer.echo(f"Gate shut: {len(broken)} of the settings tried break their promise, see above.")
     if shut or broken:

@@ -16,7 +16,6 @@ import numpy as np
 from scoreveil.audit.report.charts.bars import Bar, Column, Row, bars
 from scoreveil.audit.report.charts.marks import Mark, PictureMark, Sheet, Text
 from scoreveil.audit.report.charts.panel import SHAPES, TONES, Axis, Panel, Series, sheet
-from scoreveil.audit.report.verdict import AuditVerdict, Leak, knowledge, leaks, readable, ways_to_answer
 from scoreveil.audit.report.wording import attack, attack_list, interval, number, percent, setting_in_words, words
 from scoreveil.audit.study.results import (
     CHANCE,
@@ -33,6 +32,7 @@ from scoreveil.audit.study.results import (
     left_out,
     shared,
 )
+from scoreveil.audit.verdict import AuditVerdict, Leak, knowledge, leaks, readable, ways_to_answer
 from scoreveil.fitting.metrics import Group
 
 # "optimal": rows of results that were made before regions

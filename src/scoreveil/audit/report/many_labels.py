@@ -16,10 +16,10 @@ from scoreveil import atomic
 from scoreveil.audit.report.page import STATUS, made, rendered
 from scoreveil.audit.report.pdf import Printer
 from scoreveil.audit.report.tables import Table, TableCell
-from scoreveil.audit.report.verdict import Leak, excess, leaks, recommended, veils_tried
 from scoreveil.audit.report.wording import NOTHING, attack, interval, number, setting_in_words
 from scoreveil.audit.study.many_labels import LabelsStudy, Worth
 from scoreveil.audit.study.results import LABEL, UNDEFENDED, VEIL, AttackResult, Setting, Study
+from scoreveil.audit.verdict import Leak, excess, leaks, recommended, veils_tried
 from scoreveil.fitting.decision import (
     LEAKS,
     NO_MORE,

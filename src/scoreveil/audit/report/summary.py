@@ -5,9 +5,10 @@ from collections.abc import Iterable
 from markupsafe import Markup
 
 from scoreveil.audit.report.many_labels import IN_A_WORD, LabelsVerdict
-from scoreveil.audit.report.verdict import AuditVerdict, Leak, leaks
+from scoreveil.audit.report.sentences import sentences
 from scoreveil.audit.report.wording import NOTHING, interval, number, setting_in_words
 from scoreveil.audit.study.results import CHANCE, LABEL, UNDEFENDED, AttackResult, Setting, Study
+from scoreveil.audit.verdict import AuditVerdict, Leak, leaks
 
 
 def html(study: Study, verdict: AuditVerdict) -> str:
@@ -21,12 +22,10 @@ def html(study: Study, verdict: AuditVerdict) -> str:
     rows = [_row(study, one, leaks(study, one, verdict.compared)) for one in settings]
     rows.append(_cells("td", ["the label alone", *(_auc(leak.floor) for leak in undefended), number(CHANCE)]))
     table = Markup("<table><tr>{}</tr>{}</table>").format(head, Markup("").join(_in("tr", row) for row in rows))
-    said = Markup("").join(_in("p", sentence) for sentence in verdict.sentences[1:])
+    first, *others = (_in("p", sentence) for sentence in sentences(verdict))
     title = _in("p", _in("b", f"The scores: {outcome}."))
     kept = _in("p", "AUC: of the best attack; .50 is guessing. AUROC: what the confidence is worth.")
-    more = Markup("<details><summary>{}</summary>{}</details>").format(
-        "In words", _in("p", verdict.sentences[0]) + said
-    )
+    more = Markup("<details><summary>{}</summary>{}</details>").format("In words", first + Markup("").join(others))
     return str(Markup("<div>{}{}{}{}</div>").format(title, table, kept, more))
 
 

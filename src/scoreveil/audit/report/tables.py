@@ -8,7 +8,6 @@ from typing import Any
 
 from scoreveil.audit.report.charts.regions import RegionMap
 from scoreveil.audit.report.figures import settings
-from scoreveil.audit.report.verdict import AuditVerdict, Leak, knowledge, leaks, needed, readable, ways_to_answer
 from scoreveil.audit.report.wording import (
     NOTHING,
     attack,
@@ -20,6 +19,7 @@ from scoreveil.audit.report.wording import (
     words,
 )
 from scoreveil.audit.study.results import AttackResult, Measure, Setting, Study, best, shared
+from scoreveil.audit.verdict import AuditVerdict, Leak, knowledge, leaks, needed, readable, ways_to_answer
 
 short = partial(number, digits=3)
 
