@@ -111,8 +111,8 @@ def test_tables_tensors_and_names_give_the_same_numbers(found, sides):
     [
         ({"nonmember_labels": None}, "got none for nonmembers"),
         ({"members": None}, "Expected scores of members"),
-        ({"shadow_members": np.full((200, 3), 1 / 3)}, "both sides of a shadow"),
-        ({"shadow_member_labels": np.zeros(200)}, "shadow members, got their labels alone"),
+        ({"shadow": (np.full((200, 3), 1 / 3), None)}, "both sides of a shadow"),
+        ({"shadow": (None, None, np.zeros(200), None)}, "shadow members, got their labels alone"),
         ({"defenses": ("region",)}, "did you mean regions"),
         ({"members": pd.DataFrame({"a": [0.5] * 200, "b": [0.5] * 200, "c": ["x"] * 200})}, "columns= .*got 'c'"),
         ({"columns": "p_*"}, "these are an array"),

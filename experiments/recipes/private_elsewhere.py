@@ -12,9 +12,10 @@ from torch import nn
 
 from experiments.recipes.interface import DELTA, Lesson, Promise, Recipe, learning, of_records, plain_network
 from experiments.recipes.linear import STEEPEST, OnFeatures, minimiser
-from scoreveil.audit.data.images import Images, Pixels
+from scoreveil.audit.data.images import Images
 from scoreveil.audit.data.records import Floats, Integers
 from scoreveil.audit.networks.training import TrainingRun, TrainSettings, evaluate, tensor
+from scoreveil.files.pictures import Pixels
 
 
 def gaussian(epsilon: float, delta: float = DELTA) -> float:

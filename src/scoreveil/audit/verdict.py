@@ -191,8 +191,13 @@ def veils_tried(study: Study) -> list[Setting]:
 # The verdict
 
 
-def verdict(study: Study) -> AuditVerdict:
+def verdict(study: Study, labels: Sequence[Study] = ()) -> AuditVerdict:
     """What follows from a study.
+
+    Args:
+        study: The attacks, and the evidence of the veils that were tried.
+        labels: Where the study is of whole answers with many labels, those of each: the worst of them counts, and the
+            bounds of all hold together (Bonferroni).
 
     Raises:
         ValueError: Nothing was attacked undefended, so there is nothing to compare with.
@@ -203,17 +208,21 @@ def verdict(study: Study) -> AuditVerdict:
     if not undefended:
         there = ", ".join(sorted({r.defense for r in study.results})) or "no results"
         raise ValueError(f"Expected attacks on the undefended scores (defense 'none'), got {there}.")
-    attacks = excess(undefended, 1 + bool(study.evidence))
-    attacked = (one for one in study.evidence if (VEIL, one.epsilon) in tried)
-    evidence = preferred(tuple(_joined(one, attacks, study, compared) for one in attacked))
-    worst = attacks if evidence is None or evidence.leak is None else evidence.leak
-    return AuditVerdict(study, compared, undefended, worst, evidence)
 
+    def worst(setting: Setting, verdicts: int) -> Excess:
+        of_labels = (leaks(one, setting) for one in labels)
+        every = [leaks(study, setting, compared), *of_labels]
+        return max((excess(one, verdicts * len(every)) for one in every), key=lambda one: one.low)
 
-def _joined(evidence: Evidence, attacks: Excess, study: Study, among: Study) -> Evidence:
-    """The evidence about a veil, with what the attacks of the study found; half of the error is left for these."""
-    behind = leaks(study, (VEIL, evidence.epsilon), among)
-    return evidence.joined(attacks, excess(behind, 2))
+    attacks = worst(UNDEFENDED, 1 + bool(study.evidence))
+    # half of the error is left for the attacks, half for the evidence
+    evidence = preferred(
+        tuple(
+            one.joined(attacks, worst((VEIL, one.epsilon), 2)) for one in study.evidence if (VEIL, one.epsilon) in tried
+        )
+    )
+    decisive = attacks if evidence is None or evidence.leak is None else evidence.leak
+    return AuditVerdict(study, compared, undefended, decisive, evidence)
 
 
 def recommended(evidence: Evidence | None) -> Setting | None:

@@ -197,11 +197,12 @@ def fit(
             out.print(f"Report: {page}", soft_wrap=True)
     steps = [f"verify {target}", f"show {target} -o {target.with_suffix('.svg')}"]
     if inside is not None:
-        data = [("--model", model), ("--member-data", member_data), ("--nonmember-data", nonmember_data)]
+        data = [("--member-data", member_data), ("--nonmember-data", nonmember_data)]
         sides = zip(("--nonmembers", "--nonmember-labels", "--members", "--member-labels"), files, strict=True)
         said = [*data, *sides, ("--columns", columns), ("--shape", shape), ("--threshold", threshold)]
         words = [word for option, value in said if value is not None for word in (option, str(value))]
-        steps.append(shlex.join(["audit", "--veil", str(target), *words, *["--logits"] * logits]))
+        audit = ["audit", "scores"] if model is None else ["audit", "model", model]
+        steps.append(shlex.join([*audit, "--veil", str(target), *words, *["--logits"] * logits]))
     if decide(own.evidence) is not Advice.LABELS_ONLY:
         if used is None:
             steps.append(f"protect scores.csv -o safe.csv --veil {target}")

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from scoreveil.cli.terminal import err, out
 from scoreveil.extras import needs
+from scoreveil.files.inputs import read_inputs
 from scoreveil.smoothing import Smoothing, smoothed_scores
 
 if TYPE_CHECKING:
@@ -23,17 +24,16 @@ def scores_of(
         missing = "--member-data" if member_data is None else "--nonmember-data"
         raise ValueError(f"--model needs --member-data and --nonmember-data; {missing} is missing.")
     with needs("audit"):
-        from scoreveil.audit.study.subjects import load_predict
-        from scoreveil.cli.audit import read_data
+        from scoreveil.audit.study.models import load_predict
     predict = load_predict(model)
-    (inside, inside_labels), (outside, outside_labels) = read_data(member_data), read_data(nonmember_data)
-    used = _chosen(predict, (inside, inside_labels), (outside, outside_labels), smoothing, settings)
+    inside, outside = read_inputs(member_data), read_inputs(nonmember_data)
+    used = _chosen(predict, (inside.x, inside.y), (outside.x, outside.y), smoothing, settings)
     with err.status("Asking the model …"):
         scores = [
-            np.asarray(predict(x)) if used is None else smoothed_scores(predict, x, used) for x in (outside, inside)
+            np.asarray(predict(x)) if used is None else smoothed_scores(predict, x, used) for x in (outside.x, inside.x)
         ]
     names = ("nonmembers", "nonmember_labels", "members", "member_labels")
-    return dict(zip(names, (scores[0], outside_labels, scores[1], inside_labels), strict=True)), used
+    return dict(zip(names, (scores[0], outside.y, scores[1], inside.y), strict=True)), used
 
 
 def _chosen(predict: Any, members: Any, others: Any, smoothing: str, settings: dict[str, Any]) -> Smoothing | None:

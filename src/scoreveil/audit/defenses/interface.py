@@ -6,6 +6,7 @@ from time import perf_counter
 from typing import Literal
 
 from scoreveil.audit.data.records import Defense, Floats, Membership, Records
+from scoreveil.shapes import VECTORS, Shape
 from scoreveil.veil import Veil
 
 
@@ -18,6 +19,7 @@ class Given:
     epsilon    for the defenses that take one
     everyone   all members and non-members with their folds, where what is fitted answers about each fold apart
     veil       a fitted one that was given: the defense "regions" is this
+    shape      how the scores of everyone are served
     """
 
     known: Membership
@@ -26,6 +28,7 @@ class Given:
     epsilon: float | None = None
     everyone: Membership | None = None
     veil: Veil | None = None
+    shape: Shape = VECTORS
 
 
 Kept = Literal["label", "ranking"]

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from markupsafe import Markup
 
-from scoreveil.audit.report.many_labels import IN_A_WORD, LabelsVerdict
+from scoreveil.audit.report.many_labels import IN_A_WORD, Row
 from scoreveil.audit.report.sentences import sentences
 from scoreveil.audit.report.wording import NOTHING, interval, number, setting_in_words
 from scoreveil.audit.study.results import CHANCE, LABEL, UNDEFENDED, AttackResult, Setting, Study
@@ -29,18 +29,14 @@ def html(study: Study, verdict: AuditVerdict) -> str:
     return str(Markup("<div>{}{}{}{}</div>").format(title, table, kept, more))
 
 
-def of_labels(verdict: LabelsVerdict) -> str:
-    """The same of many labels: the whole answer, and the labels, the worst first."""
+def of_labels(rows: Iterable[Row], said: Iterable[str]) -> str:
+    """The same of many labels: whole answers, and the labels, the worst first."""
     heads = ["", "verdict", "AUC", "yes or no alone"]
-    rows = [
-        _cells("td", [each.name, IN_A_WORD[each.excess.outcome], _auc(each.best), number(each.worst.floor_auc)])
-        for each in verdict.every
-    ]
+    cells = [[row.name, IN_A_WORD[row.excess.outcome], row.auc, number(row.worst.floor_auc)] for row in rows]
     table = Markup("<table><tr>{}</tr>{}</table>").format(
-        _cells("th", heads), Markup("").join(_in("tr", row) for row in rows)
+        _cells("th", heads), Markup("").join(_in("tr", _cells("td", row)) for row in cells)
     )
-    said = Markup("").join(_in("p", sentence) for sentence in verdict.sentences)
-    return str(Markup("<div>{}{}</div>").format(table, said))
+    return str(Markup("<div>{}{}</div>").format(table, Markup("").join(_in("p", sentence) for sentence in said)))
 
 
 def _row(study: Study, setting: Setting, found: Iterable[Leak]) -> Markup:

@@ -32,9 +32,10 @@ from scipy.stats import beta
 
 from scoreveil.audit.data.records import Bools, Defense, Floats, Integers
 from scoreveil.audit.defenses import DEFENSES, Given
+from scoreveil.audit.study.models import Data, Predict, part
 from scoreveil.audit.study.results import AttributeResult, Setting, Side
 from scoreveil.audit.study.shadows import Progress, silent
-from scoreveil.audit.study.subjects import Data, Predict, checked, part
+from scoreveil.audit.study.subjects import checked
 
 MOST_VALUES = 16  # a column with more is cut into BINS
 BINS = 5

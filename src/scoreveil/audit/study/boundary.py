@@ -15,9 +15,9 @@ import numpy as np
 from scoreveil.audit.attacks.boundary import distances
 from scoreveil.audit.data.records import Bools, Floats, Integers
 from scoreveil.audit.study import metrics
+from scoreveil.audit.study.models import Data, Predict, part
 from scoreveil.audit.study.results import AttackResult
 from scoreveil.audit.study.shadows import Progress, silent
-from scoreveil.audit.study.subjects import Data, Predict, part
 
 GROUP = 50  # records between two reports of progress
 

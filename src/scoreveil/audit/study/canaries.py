@@ -32,10 +32,11 @@ import numpy as np
 
 from scoreveil.audit.data.records import Bools, Floats, Integers, Membership, Records
 from scoreveil.audit.defenses import DEFENSES, Given
+from scoreveil.audit.study.models import Data, Factory, part, trained
 from scoreveil.audit.study.proved import CONFIDENCE, fair_within, one_run_epsilon
 from scoreveil.audit.study.results import CanaryResult, Proved, Setting
 from scoreveil.audit.study.shadows import Progress, silent
-from scoreveil.audit.study.subjects import Data, Factory, checked, fitted, part
+from scoreveil.audit.study.subjects import checked
 
 FEWEST = 20
 NOTHING_BUT_THE_LABEL = ("label_only", "label_constant")
@@ -78,7 +79,7 @@ def release_canaries(
     inside = rng.random(count) < 0.5
     trained_on = [np.concatenate(both) for both in zip(members, part(canaries, np.flatnonzero(inside)), strict=True)]
     np.random.seed(seed)  # noqa: NPY002 - what a model of others draws from, if it takes no seed of ours
-    model = fitted(architecture, trained_on[0], trained_on[1])
+    model = trained(architecture, trained_on[0], trained_on[1])
     asked, known, reference = (
         checked(name, model.predict_proba(x), y)
         for name, (x, y) in (("canaries", canaries), ("members", members), ("reference", public))

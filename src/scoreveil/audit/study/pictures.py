@@ -8,8 +8,9 @@ from functools import cached_property
 
 import numpy as np
 
-from scoreveil.audit.data.images import Images, Pixels
+from scoreveil.audit.data.images import Images
 from scoreveil.audit.data.records import Floats, Integers
+from scoreveil.files.pictures import Pixels
 
 SHOWN = 10
 
