@@ -15,7 +15,7 @@ from scoreveil.audit.study.attributes import Column, infer_column
 from scoreveil.audit.study.boundary import boundary_floor
 from scoreveil.audit.study.canaries import release_canaries
 from scoreveil.audit.study.models import Data, Model, held_out
-from scoreveil.audit.study.results import AttackResult, Setting, kept_result
+from scoreveil.audit.study.results import AttackResult, Setting, restored
 from scoreveil.audit.study.shadows import Progress, silent
 from scoreveil.audit.study.subjects import Subject
 from scoreveil.files.inputs import column_number
@@ -93,7 +93,7 @@ def _column(model: Model, members: Data) -> Column:
 
 def _kept(name: str, make: Callable[[], tuple[AttackResult, ...]], directory: Path) -> tuple[AttackResult, ...]:
     kept = cache.kept_json("cells", name, lambda: {"rows": [asdict(row) for row in make()]}, directory)
-    return tuple(kept_result(row) for row in kept["rows"])
+    return tuple(restored(AttackResult, row) for row in kept["rows"])
 
 
 def _joined(one: Data, other: Data) -> Data:

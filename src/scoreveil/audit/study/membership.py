@@ -25,8 +25,7 @@ from scoreveil.audit.study.results import (
     Findings,
     Form,
     Setting,
-    kept_cost,
-    kept_result,
+    restored,
 )
 from scoreveil.audit.study.subjects import Subject
 from scoreveil.fitting import metrics
@@ -83,7 +82,7 @@ class Bench:
     def cost(self, setting: Setting, seen: "Seen | None" = None) -> DefenseResult:
         """What a defense costs. Kept as "costs", since rows that were kept as "defense" have no curves."""
         seen = seen or Seen(self.subject, setting, self.repeats, self.seed)
-        return kept_cost(self._kept({"costs": setting}, lambda: asdict(self._cost(seen))))
+        return restored(DefenseResult, self._kept({"costs": setting}, lambda: asdict(self._cost(seen))))
 
     @property
     def labelled(self) -> bool:
@@ -157,8 +156,7 @@ class Bench:
         return replace(cost, **self._kept({"proof": seen.setting}, lambda: asdict(make(seen.fresh, self.seed))))
 
     def _result(self, what: dict[str, Any], make: Callable[[], AttackResult]) -> AttackResult:
-        stored = self._kept(what, lambda: asdict(make()))
-        return kept_result(stored)
+        return restored(AttackResult, self._kept(what, lambda: asdict(make())))
 
     def _kept(self, what: dict[str, Any], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """A row from the disk, or made and put there."""
