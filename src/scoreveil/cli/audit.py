@@ -212,16 +212,7 @@ def _run(common: Common, **given: Any) -> None:
     elif common.pdf:
         raise ValueError("--pdf prints the report that -o writes: name a folder with -o.")
     printer, began = pdf.find() if common.pdf else None, time.monotonic()
-    names = _names(common.defenses)
-    given |= {
-        "veil": common.veil,
-        "epsilon": None if common.epsilon is None else _epsilons(common.epsilon),
-        "defenses": "all" if names == ("all",) else names,
-        "attacks": _names(common.attacks),
-        "limits": api.Limits(common.fail_over, common.fail_unless_under, common.setting),
-        **{name: getattr(common, name) for name in ("cache", "seed", "jobs")},
-        "command": shlex.join(["scoreveil", *sys.argv[1:]]),
-    }
+    given |= _settings(common) | {"limits": api.Limits(common.fail_over, common.fail_unless_under, common.setting)}
 
     def audited(force: bool) -> "Audit":
         with _engine(common.engine, common.jobs), progress_bar("Attacking") as job:
@@ -245,6 +236,21 @@ def _run(common: Common, **given: Any) -> None:
         typer.echo(gate.sentence)
     if not all(gate.passes for gate in found.gates):
         raise typer.Exit(3)
+
+
+def _settings(common: Common) -> dict[str, Any]:
+    """What `audit.run` takes of the options of both commands."""
+    names = _names(common.defenses)
+    return {
+        "veil": common.veil,
+        "epsilon": None if common.epsilon is None else _epsilons(common.epsilon),
+        "defenses": "all" if names == ("all",) else names,
+        "attacks": _names(common.attacks),
+        "cache": common.cache,
+        "seed": common.seed,
+        "jobs": common.jobs,
+        "command": shlex.join(["scoreveil", *sys.argv[1:]]),
+    }
 
 
 def _confirm(doubt: Exception) -> None:

@@ -39,15 +39,8 @@ def ask(
 ) -> dict[str, Any]:
     """What the questions that the model wants found, as fields of a `Study`.
 
-    Args:
-        model: What is asked, and what about.
-        members: Inputs that it was trained on, with their classes.
-        nonmembers: Inputs that it was not.
-        subject: The same model's scores, as `from_model` made them with the same seed.
-        settings: Defenses, each with its ε or None.
-        seed: Of samples, walks and coins.
-        directory: Where the boundary attack's results are kept, since they take long.
-        progress: Told about each step.
+    The subject has the same model's scores, as `from_model` made them with the same seed. The boundary attack's results
+    are kept in the directory, since they take long.
     """
     public, others, _ = held_out(nonmembers, np.random.default_rng(seed))
     quick, fields = [one for one in settings if one[0] not in TOO_SLOW], dict[str, Any]()

@@ -191,7 +191,7 @@ def run(
     progress: Progress = silent,
     first: Callable[[Study], None] | None = None,
 ) -> Study:
-    """Attack everything that the plan names.
+    """Attack everything that the plan names; the results are in its order.
 
     Args:
         subject: Whose scores are attacked.
@@ -199,11 +199,7 @@ def run(
         command: What the reader types to get the same results again.
         cache: A folder that keeps every trial, so that a study that is killed goes on where it stopped.
         progress: Told about each part that is done.
-        first: Is given what was found by the quick attacks on no defense and on the fitted veil, while the rest is
-            still to do.
-
-    Returns:
-        All results, in the order of the plan.
+        first: Is given what the quick attacks on no defense and on the fitted veil found, while the rest is to do.
     """
     if subject.reference.labels is None:
         plan = plan.without_labels()
