@@ -56,13 +56,7 @@ def release_canaries(
     """The ε that so many canaries, taken from the non-members, prove behind each setting.
 
     One model is trained, on the members and on half of the canaries; defenses are fitted on public records.
-
-    Raises:
-        ValueError: There are too few canaries, or too few records to take them from.
     """
-    if not MIN_CANARIES <= count <= len(nonmembers[1]):
-        there = f"{len(nonmembers[1]):,} non-members to take them from"
-        raise ValueError(f"Expected from {MIN_CANARIES} canaries to the {there}, got {count}.")
     rng = np.random.default_rng(seed)
     canaries, inside, wrong = _planted(members, nonmembers, count, rng)
     training = [np.concatenate(both) for both in zip(members, part(canaries, np.flatnonzero(inside)), strict=True)]
@@ -93,6 +87,9 @@ def release_canaries(
 
 def _planted(members: Data, nonmembers: Data, count: int, rng: np.random.Generator) -> tuple[Data, Bools, Bools]:
     """The canaries, which of them are put into the training set, and which have a wrong label."""
+    if not MIN_CANARIES <= count <= len(nonmembers[1]):
+        there = f"{len(nonmembers[1]):,} non-members to take them from"
+        raise ValueError(f"Expected from {MIN_CANARIES} canaries to the {there}, got {count}.")
     x, labels = part(nonmembers, rng.permutation(len(nonmembers[1]))[:count])
     classes = int(max(members[1].max(), labels.max())) + 1
     wrong = np.arange(count) % 2 == 0
