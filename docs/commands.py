@@ -33,9 +33,12 @@ def _command(name: str, command: Any) -> Iterator[str]:
     example = (command.epilog or "").removeprefix("Example: ")
     if example:
         yield f"```\n{example}\n```\n"
-    rows = [_row(each) for each in command.params if each.name != "help"]
-    if rows:
-        yield "\n".join(["| | |", "|---|---|", *rows]) + "\n"
+    panels = dict[str, list[str]]()
+    for param in command.params:
+        if param.name != "help":
+            panels.setdefault(getattr(param, "rich_help_panel", None) or "", []).append(_row(param))
+    for title, rows in panels.items():
+        yield "\n".join([*([f"**{title}**", ""] if title else []), "| | |", "|---|---|", *rows]) + "\n"
 
 
 def _row(param: Any) -> str:

@@ -29,7 +29,8 @@ from scoreveil.audit.report.charts.bars import Bar, Column, Row, bars
 from scoreveil.audit.report.charts.marks import Sheet
 from scoreveil.audit.report.charts.svg import svg
 from scoreveil.files.records import Scored
-from scoreveil.fitting.cost import asked_quietly, auroc, label_with_constant_confidence
+from scoreveil.fitting.cost import asked_quietly, label_with_constant_confidence
+from scoreveil.fitting.metrics import auroc
 
 Answer = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 

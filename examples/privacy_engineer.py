@@ -1,7 +1,7 @@
 """For privacy engineers: measure what leaks, count what ε promises, and gate a release.
 
-A forest learns half of scikit-learn's digits. Its scores go through `scoreveil audit`, as they would in a pipeline
-before a release: bare, the gate is shut; behind a fitted veil it opens.
+A forest learns half of scikit-learn's digits. Its scores go through `scoreveil audit scores`, as in a pipeline before
+a release: bare, the gate is shut; behind a fitted veil it opens.
 
     pip install 'scoreveil[audit,cli]'
     python examples/privacy_engineer.py
@@ -36,7 +36,7 @@ with tempfile.TemporaryDirectory() as folder:
     for name, part in files.items():
         np.save(Path(folder) / f"{name}.npy", forest.predict_proba(x[part]))
     for setting in ("none", "regions"):
-        command = [str(Path(sys.executable).with_name("scoreveil")), "audit"]
+        command = [str(Path(sys.executable).with_name("scoreveil")), "audit", "scores"]
         command += [part for name in files for part in (f"--{name}", str(Path(folder) / f"{name}.npy"))]
         command += ["--defenses", "regions", "--attacks", "max_confidence,label_floor"]
         command += ["--fail-unless-under", LIMIT, "--setting", setting, "--jobs", "1", "--cache", folder]

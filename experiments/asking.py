@@ -18,8 +18,8 @@ from sklearn.neural_network import MLPClassifier
 from scoreveil.arrays import Floats, Integers
 from scoreveil.audit.attacks.boundary import distances
 from scoreveil.audit.study.canaries import release_canaries
+from scoreveil.audit.study.models import Data
 from scoreveil.audit.study.run import grid
-from scoreveil.audit.study.subjects import Data
 
 CLASSES = 10
 SIZES = (600, 600, 300)  # members, non-members, public records

@@ -22,6 +22,7 @@ from sklearn.preprocessing import StandardScaler
 
 from experiments.data import benchmarks
 from scoreveil import audit
+from scoreveil.audit.report.many_labels import by_label
 from scoreveil.fitting.cost import MEASURES, WAYS, Cost, cost
 from scoreveil.shapes import ManyLabels, OneColumn
 
@@ -80,8 +81,8 @@ def main() -> None:
         found = audit.run(inside, outside, known, truth, shape=ManyLabels(), epsilon=(0.5, 1.0, EPSILON), jobs=1)
         assert isinstance(found, audit.LabelsAudit)
         print(found)
-        for each in found.verdict.every:
-            print(each.name, each.best.auc, each.worst.floor_auc, each.excess)
+        for row in by_label(found.studies):
+            print(row.name, row.best.auc, row.worst.floor_auc, row.excess)
         return
     for name, measured in measure(given.data_dir).items():
         print(f"\n{name}, ε = {EPSILON:g}")

@@ -33,7 +33,8 @@ from benchmarks.speed.timing import Contestant, Effort, interleave, timed
 from scoreveil import Veil, fit
 from scoreveil.arrays import Floats
 from scoreveil.files.records import Scored
-from scoreveil.fitting.cost import auroc, label_with_constant_confidence, log_loss
+from scoreveil.fitting.cost import label_with_constant_confidence
+from scoreveil.fitting.metrics import auroc, log_loss
 from scoreveil.mechanisms import loading
 from scoreveil.mechanisms.regions import Regions
 

@@ -8,8 +8,8 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 from scoreveil.audit.study.results import AttackResult, DefenseResult, InversionResult, Study
-from scoreveil.fitting.cost import Group, Measure
 from scoreveil.fitting.decision import Bounded, Evidence, Excess
+from scoreveil.fitting.metrics import Group, Measure
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 # AUC of the best attack on scores alone, with the true label; ℓ2 distortion; AUROC of confidence

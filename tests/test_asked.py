@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from scoreveil.audit.report import asked, page
-from scoreveil.audit.report.verdict import verdict
 from scoreveil.audit.study.results import AttributeResult, CanaryResult, Proved
+from scoreveil.audit.verdict import verdict
 from synthetic_study import attack_result, make_study
 
 

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from scoreveil.audit.data import tables
-from scoreveil.audit.data.images import Images, from_pictures
-from scoreveil.cli.audit import read_data
+from scoreveil.audit.data.images import Images
+from scoreveil.files.inputs import column_number, read_inputs
 
 RNG = np.random.default_rng(0)
 
@@ -31,16 +30,16 @@ def test_a_folder_and_a_zip_of_pictures_are_the_same_images(tmp_path):
     with zipfile.ZipFile(tmp_path / "shapes.zip", "w") as archive:
         for file in folder.rglob("*.png"):
             archive.write(file, file.relative_to(tmp_path))
-    images = from_pictures(folder)
+    images = Images.from_pictures(folder)
     assert images.pixels.shape == (6, 1, 32, 32)
     assert (images.labels.tolist(), images.class_names) == ([0, 0, 0, 1, 1, 1], ("round", "square"))
-    assert from_pictures(tmp_path / "shapes.zip").digest == images.digest
+    assert Images.from_pictures(tmp_path / "shapes.zip").digest == images.digest
     (folder / "round" / "colour.png").write_bytes(picture(np.zeros((9, 9, 3), np.uint8)))
-    assert from_pictures(folder).pixels.shape == (7, 3, 32, 32)
-    pixels, labels = read_data(folder)
-    assert (pixels.shape, labels.tolist()) == ((7, 3, 32, 32), [0, 0, 0, 0, 1, 1, 1])
+    assert Images.from_pictures(folder).pixels.shape == (7, 3, 32, 32)
+    inputs = read_inputs(folder)
+    assert (inputs.x.shape, inputs.y.tolist()) == ((7, 3, 32, 32), [0, 0, 0, 0, 1, 1, 1])
     with pytest.raises(ValueError, match="of pictures, got no such file"):
-        read_data(tmp_path / "none")
+        read_inputs(tmp_path / "none")
 
 
 def test_an_unreadable_picture_or_zip_is_refused_by_name(tmp_path):
@@ -51,7 +50,7 @@ def test_an_unreadable_picture_or_zip_is_refused_by_name(tmp_path):
     for content in (good[:-300], b"", b"no picture", picture(np.zeros((8, 8), np.uint16))):
         (tmp_path / "folder" / "b" / "1.png").write_bytes(content)
         with pytest.raises(ValueError, match=r"b.1\.png"):
-            from_pictures(tmp_path / "folder")
+            Images.from_pictures(tmp_path / "folder")
     with zipfile.ZipFile(tmp_path / "z.zip", "w") as archive:
         archive.writestr("a/0.png", good)
         archive.writestr("b/0.png", good)
@@ -59,11 +58,11 @@ def test_an_unreadable_picture_or_zip_is_refused_by_name(tmp_path):
     for content in (whole[:-30], whole[:200] + b"\0\0\0" + whole[203:], b""):
         (tmp_path / "z.zip").write_bytes(content)
         with pytest.raises(ValueError, match=r"z\.zip"):
-            from_pictures(tmp_path / "z.zip")
+            Images.from_pictures(tmp_path / "z.zip")
     with zipfile.ZipFile(tmp_path / "z.zip", "w") as archive:
         archive.writestr("a/0.png", good)
     with pytest.raises(ValueError, match=r"2 directories or more, .*z\.zip, got 1"):
-        from_pictures(tmp_path / "z.zip")
+        Images.from_pictures(tmp_path / "z.zip")
 
 
 def test_the_digest_is_of_pixels_and_labels_alone():
@@ -78,11 +77,11 @@ def test_the_digest_is_of_pixels_and_labels_alone():
 def test_a_table_is_read_with_the_names_of_its_columns(tmp_path):
     path = tmp_path / "table.csv"
     path.write_text("\ufeffage, y ,size\n30,1,2.5\n40,0,1e-3\n\n", encoding="utf-8")
-    x, y, names = tables.read_csv(path)
-    assert x.tolist() == [[30, 2.5], [40, 1e-3]]
-    assert y.tolist() == [1, 0]
-    assert names == ("age", "size")
-    assert tables.column_number("size", names, 2) == tables.column_number("1", names, 2) == 1
+    table = read_inputs(path)
+    assert table.x.tolist() == [[30, 2.5], [40, 1e-3]]
+    assert table.y.tolist() == [1, 0]
+    assert table.columns == ("age", "size")
+    assert column_number("size", table.columns, 2) == column_number("1", table.columns, 2) == 1
 
 
 @pytest.mark.parametrize(
@@ -99,7 +98,7 @@ def test_what_is_no_table_is_refused_without_quoting_it(tmp_path, text, message)
     path = tmp_path / "table.csv"
     path.write_text(text)
     with pytest.raises(ValueError, match=message) as caught:
-        tables.read_csv(path)
+        read_inputs(path)
     assert "secret" not in str(caught.value)
     with pytest.raises(ValueError, match=r"among age, size, or its number from 0 to 1, got 'income'"):
-        tables.column_number("income", ("age", "size"), 2)
+        column_number("income", ("age", "size"), 2)

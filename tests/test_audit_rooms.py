@@ -9,7 +9,7 @@ import pytest
 from scoreveil import audit
 
 ROOT = Path(audit.__file__).parent
-ROOMS = ("cache", "data", "networks", "attacks", "defenses", "study", "report", "api")
+ROOMS = ("cache", "data", "networks", "attacks", "defenses", "study", "verdict", "report", "api")
 # neither of these two knows the other, though both are listed
 BESIDE = {"attacks", "defenses"}
 

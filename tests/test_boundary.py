@@ -8,9 +8,10 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from scoreveil.audit.attacks.boundary import QUESTIONS, distances
 from scoreveil.audit.report.gate import bounds
-from scoreveil.audit.report.verdict import verdict
+from scoreveil.audit.report.sentences import sentences
 from scoreveil.audit.study.boundary import boundary_floor
 from scoreveil.audit.study.results import floor, from_json, to_json
+from scoreveil.audit.verdict import verdict
 from synthetic_study import attack_result, make_study
 
 
@@ -126,13 +127,13 @@ def test_it_raises_the_floor_where_it_is_surely_above():
 
 
 def test_the_verdict_says_what_it_means():
-    said = " ".join(verdict(replace(make_study(), boundary=(by_labels(0.8),))).sentences)
+    said = " ".join(sentences(verdict(replace(make_study(), boundary=(by_labels(0.8),)))))
     assert "around 100 members and 100 non-members, an attacker reaches" in said
     assert f"It asks up to {QUESTIONS:,} times about each." in said
     assert "cannot go below that. It is surely above what one label gives. This is the floor without and with" in said
-    said = " ".join(verdict(replace(make_study(), boundary=(by_labels(0.51),))).sentences)
+    said = " ".join(sentences(verdict(replace(make_study(), boundary=(by_labels(0.51),)))))
     assert "not surely above what one label gives. The floor stays." in said
-    assert "nothing but labels" not in " ".join(verdict(make_study()).sentences)
+    assert "nothing but labels" not in " ".join(sentences(verdict(make_study())))
 
 
 def test_the_gate_counts_it_behind_every_veil_that_keeps_the_label():

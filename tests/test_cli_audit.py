@@ -59,7 +59,7 @@ def notices(err):
 
 
 def test_an_audit_of_scores_says_what_leaks_and_writes_a_report(folder, capsys):
-    code, out, err = run(capsys, "audit", *SIDES, *LABELS, *QUICK, "-o", "seen")
+    code, out, err = run(capsys, "audit", "scores", *SIDES, *LABELS, *QUICK, "-o", "seen")
     assert (code, notices(err)) == (0, [])
     assert "Take the fitted veil." in out
     assert "Undefended, the best attack" in out
@@ -78,7 +78,7 @@ def test_an_audit_of_scores_says_what_leaks_and_writes_a_report(folder, capsys):
 
 def test_the_first_answer_and_the_progress_show_no_score(folder, capsys, monkeypatch):
     monkeypatch.setattr(terminal, "EVERY", 0.01)
-    code, out, err = run(capsys, "audit", *SIDES, *QUICK)
+    code, out, err = run(capsys, "audit", "scores", *SIDES, *QUICK)
     assert code == 0
     first, _, rest = out.partition("\n\n")
     assert first.startswith("First answer after ")
@@ -98,7 +98,7 @@ def test_files_of_tables_with_names_of_classes(folder, capsys):
         Path(f"{name}.csv").write_text("\n".join([f"id,{','.join(f'p_{n}' for n in NAMES)},label", *lines]))
     labelled = [*SIDES, "--member-labels", "in-labels.npy", "--nonmember-labels", "out-labels.npy"]
     numbers, names = (
-        run(capsys, "audit", *words, *QUICK)
+        run(capsys, "audit", "scores", *words, *QUICK)
         for words in (
             labelled,
             [word.replace("npy", "csv").replace("-labels.", ".") for word in labelled] + ["--columns", "p_*"],
@@ -111,7 +111,7 @@ def test_files_of_tables_with_names_of_classes(folder, capsys):
 
 
 def test_where_a_veil_is_recommended_it_is_written_and_can_be_used(folder, capsys):
-    code, out, _ = run(capsys, "audit", *SIDES, *LABELS, *QUICK, "-o", "seen")
+    code, out, _ = run(capsys, "audit", "scores", *SIDES, *LABELS, *QUICK, "-o", "seen")
     assert code == 0
     assert "Take the fitted veil." in out
     assert "fitted on all 1,500 members and 1,500 non-members" in out
@@ -126,7 +126,9 @@ def test_where_nothing_leaks_nothing_is_recommended_or_written(folder, capsys):
     for name, seed in (("in", 5), ("out", 6)):
         np.save(f"{name}.npy", scores(400, seed, 1.0))
     quick = [*QUICK[:-3], "0.0001", *QUICK[-2:]]
-    code, out, _ = run(capsys, "audit", "--members", "in.npy", "--nonmembers", "out.npy", *quick, "-o", "seen")
+    code, out, _ = run(
+        capsys, "audit", "scores", "--members", "in.npy", "--nonmembers", "out.npy", *quick, "-o", "seen"
+    )
     assert code == 0
     assert "Whether the raw scores leak cannot be told from this many records." in out
     assert "Take" not in out
@@ -147,28 +149,28 @@ def test_the_gate_tells_by_its_exit_code_and_says_why(folder, capsys, setting, o
     np.save("out.npy", scores(1500, 1, 0.35))
     quick = [*QUICK[:-3], "0.5", *QUICK[-2:]]
     words = ["--members", "in.npy", "--nonmembers", "out.npy", *quick, option, "auc=0.6", "--setting", setting]
-    ended, out, _ = run(capsys, "audit", *words)
+    ended, out, _ = run(capsys, "audit", "scores", *words)
     assert ended == code
     assert says in out.splitlines()[-1]
 
 
 def test_without_a_setting_the_gate_looks_at_what_is_recommended_or_else_at_the_scores(folder, capsys):
     words = [*SIDES, *LABELS, *QUICK, "--fail-over", "auc=0.53"]
-    code, out, _ = run(capsys, "audit", *words)
+    code, out, _ = run(capsys, "audit", "scores", *words)
     assert (code, out.splitlines()[-1].partition(" it is")[0]) == (0, "Gate open: on fitted veil")
-    code, out, _ = run(capsys, "audit", *(word.replace(",regions", "") for word in words))
+    code, out, _ = run(capsys, "audit", "scores", *(word.replace(",regions", "") for word in words))
     assert (code, out.splitlines()[-1].partition(" an attack")[0]) == (3, "Gate shut: on no defense")
 
 
 def test_a_veil_that_says_no_more_than_the_label_is_not_recommended_and_an_older_one_does_not_stay(folder, capsys):
     words = [*SIDES, *QUICK, "-o", "seen"]
-    assert run(capsys, "audit", *words, *LABELS)[0] == 0
+    assert run(capsys, "audit", "scores", *words, *LABELS)[0] == 0
     for name in ("report.html", "vulnerability.json", "records.csv"):  # they say who is a member
         assert (folder / "seen" / name).stat().st_mode & 0o777 == 0o600
     assert (folder / "seen" / "veil.json").exists()
     # whether these labels are right has nothing to do with the confidence
     labels = ["--member-labels", "in-labels.npy", "--nonmember-labels", "out-labels.npy"]
-    code, out, _ = run(capsys, "audit", *words, *labels)
+    code, out, _ = run(capsys, "audit", "scores", *words, *labels)
     assert code == 0
     assert "Publish labels only: the confidence of the fitted veil is not clearly worth more than a label." in out
     assert not (folder / "seen" / "veil.json").exists()
@@ -177,15 +179,15 @@ def test_a_veil_that_says_no_more_than_the_label_is_not_recommended_and_an_older
 def test_files_that_seem_mixed_up_are_not_attacked_without_an_answer(folder, capsys):
     swapped = ["--members", "out.npy", "--member-labels", "out-labels.npy"]
     swapped += ["--nonmembers", "in.npy", "--nonmember-labels", "in-labels.npy"]
-    code, out, err = run(capsys, "audit", *swapped, *QUICK, "-o", "seen")
+    code, out, err = run(capsys, "audit", "scores", *swapped, *QUICK, "-o", "seen")
     assert (code, out) == (2, "")
     assert "Are the two sides swapped?" in err
     assert err.endswith("Nothing was attacked. If these files are meant so, say --yes.\n")
     assert not (folder / "seen").exists()
     same = ["--members", "in.npy", "--nonmembers", "in.npy"]
-    assert "Are the two sides the same records?" in run(capsys, "audit", *same, *QUICK)[2]
+    assert "Are the two sides the same records?" in run(capsys, "audit", "scores", *same, *QUICK)[2]
     np.save("true-in.npy", np.roll(np.load("true-in.npy"), 1))
-    said = run(capsys, "audit", *SIDES, *LABELS, *QUICK)[2]
+    said = run(capsys, "audit", "scores", *SIDES, *LABELS, *QUICK)[2]
     assert "no more than by chance. Are they the labels of these records, in the same order?" in said
 
 
@@ -193,7 +195,7 @@ def test_with_yes_they_are_attacked_and_the_doubt_is_noted(folder, capsys):
     quick = [*QUICK[:3], "max_confidence,label_floor", *QUICK[4:]]
     swapped = ["--members", "out.npy", "--member-labels", "out-labels.npy"]
     swapped += ["--nonmembers", "in.npy", "--nonmember-labels", "in-labels.npy"]
-    code, out, _ = run(capsys, "audit", *swapped, *quick, "--yes")
+    code, out, _ = run(capsys, "audit", "scores", *swapped, *quick, "--yes")
     assert code == 0
     assert "Note: The model is right about" in out
     assert "Undefended, the best attack" in out
@@ -206,7 +208,7 @@ def test_on_a_terminal_it_asks_before_the_attack(folder):
 
     controller, terminal_end = pty.openpty()
     program = [sys.executable, "-c", "from scoreveil.cli import main; main()"]
-    words = [*program, "audit", "--members", "in.npy", "--nonmembers", "in.npy", *QUICK]
+    words = [*program, "audit", "scores", "--members", "in.npy", "--nonmembers", "in.npy", *QUICK]
     started = subprocess.Popen(words, stdin=terminal_end, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     os.write(controller, b"n\n")
     out, err = started.communicate(timeout=120)
@@ -222,7 +224,7 @@ def test_the_veil_that_was_fitted_is_attacked(folder, capsys):
     fitted = run(capsys, "fit", *given.split(), "--epsilon", "3", "-o", "veil.json")
     assert fitted[0] == 0
     after = next(line.split()[1:] for line in fitted[1].splitlines() if "scoreveil audit" in line)
-    assert after == ["audit", "--veil", "veil.json", *given.split()]
+    assert after == ["audit", "scores", "--veil", "veil.json", *given.split()]
     quick = [*QUICK[:4], "--jobs", "1"]
     code, out, _ = run(capsys, *after, *quick, "-o", "seen")
     assert code == 0
@@ -235,13 +237,13 @@ def test_the_veil_that_was_fitted_is_attacked(folder, capsys):
         np.save(f"true-{name}.npy", np.load(f"true-{name}.npy")[:1000])
     out = run(capsys, *after, *quick)[1]
     assert "hold for new records only if it was not fitted on these" in out
-    assert run(capsys, *after, *quick, "--epsilon", "2")[2].startswith("Error: --veil names a veil that has its ε")
+    assert "A veil that was fitted has its ε: leave epsilon out." in run(capsys, *after, *quick, "--epsilon", "2")[2]
 
 
 def test_a_gate_that_the_label_alone_shuts_says_so(folder, capsys):
     np.save("out-labels.npy", (np.load("out.npy").argmax(axis=1) + (np.arange(1500) % 2)) % K)
     words = ["--member-labels", "in-labels.npy", "--nonmember-labels", "out-labels.npy", "--fail-over", "auc=0.55"]
-    code, out, _ = run(capsys, "audit", *SIDES, *words, *QUICK)
+    code, out, _ = run(capsys, "audit", "scores", *SIDES, *words, *QUICK)
     assert code == 3
     assert "no defense that keeps the label opens this gate." in out
 
@@ -249,17 +251,17 @@ def test_a_gate_that_the_label_alone_shuts_says_so(folder, capsys):
 def test_a_folder_that_cannot_be_used_is_refused_before_the_study(folder, capsys):
     words = ["--members", "in.npy", "--nonmembers", "out.npy", *QUICK]
     for place, name in (("in.npy", "in.npy"), ("in.npy/below", "in.npy")):
-        code, out, err = run(capsys, "audit", *words, "-o", place)
+        code, out, err = run(capsys, "audit", "scores", *words, "-o", place)
         assert (code, out) == (2, "")
         assert f"{name} is a file" in err
     if Path("/proc/self").exists():  # where not even root may make a folder
-        code, out, err = run(capsys, "audit", *words, "-o", "/proc/report")
+        code, out, err = run(capsys, "audit", "scores", *words, "-o", "/proc/report")
         assert (code, out) == (2, "")
         assert "Expected a folder that can be written to, got /proc/report" in err
-    code, out, err = run(capsys, "audit", *words, "--jobs", "0")
+    code, out, err = run(capsys, "audit", "scores", *words, "--jobs", "0")
     assert (code, out) == (2, "")
     assert "jobs" in err
-    code, out, err = run(capsys, "audit", *words, "--pdf")
+    code, out, err = run(capsys, "audit", "scores", *words, "--pdf")
     assert (code, out) == (2, "")
     assert "--pdf prints the report that -o writes" in err
 
@@ -275,8 +277,8 @@ def test_an_audit_of_a_model(folder, capsys):
     for name, spread in (("train", 4.0), ("test", 1.0)):
         x = rng.normal(size=(600, K)) * spread
         np.savez(f"{name}.npz", x=x, y=x.argmax(axis=1))
-    words = ["--model", "audited_by_name:predict_proba", "--member-data", "train.npz", "--nonmember-data", "test.npz"]
-    code, out, err = run(capsys, "audit", *words, *QUICK)
+    words = ["audited_by_name:predict_proba", "--member-data", "train.npz", "--nonmember-data", "test.npz"]
+    code, out, err = run(capsys, "audit", "model", *words, *QUICK)
     assert (code, notices(err)) == (0, [])
     assert "Undefended" in out
 
@@ -295,11 +297,11 @@ def test_an_audit_that_asks_a_model_of_a_table(folder, capsys):
         "table = np.loadtxt('train.csv', delimiter=',', skiprows=1)\n"
         "predict_proba = DecisionTreeClassifier(random_state=0).fit(table[:, :-1], table[:, -1]).predict_proba\n"
     )
-    words = ["--model", "audited_tree:predict_proba", "--member-data", "train.csv", "--nonmember-data", "test.csv"]
+    words = ["audited_tree:predict_proba", "--member-data", "train.csv", "--nonmember-data", "test.csv"]
     words += ["--architecture", "sklearn.tree:DecisionTreeClassifier", "--cache", "kept", "--yes"]
     asked = ["--boundary", "20", "--sensitive", "income", "--canaries", "200"]
     quick = ["--attacks", "max_confidence,label_floor,label_floor_known", "--defenses", "label_only", "--jobs", "1"]
-    code, out, err = run(capsys, "audit", *words, *asked, *quick, "-o", "seen")
+    code, out, err = run(capsys, "audit", "model", *words, *asked, *quick, "-o", "seen")
     assert (code, notices(err)) == (0, [])
     assert "By asking for nothing but labels around 20 members and 20 non-members" in out
     assert "The column income (3 values)" in out
@@ -313,21 +315,22 @@ def test_an_audit_that_asks_a_model_of_a_table(folder, capsys):
     assert by_side["members"]["gain_low"] > by_side["nonmembers"]["gain_high"]
     assert {(r["defense"], r["promised"]) for r in found["canaries"]} == {("none", None), ("label_only", 0.0)}
     # asked again, the model need not be: what took long was kept
-    _, again, _ = run(capsys, "audit", *words, *asked, *quick)
+    _, again, _ = run(capsys, "audit", "model", *words, *asked, *quick)
     assert again.splitlines() == out.splitlines()[: len(again.splitlines())]
 
 
 # a table, and a model that goes by its columns
-MODEL = ["--model", "audited_table:predict_proba", "--member-data", "table.npz", "--nonmember-data", "table.npz"]
+MODEL = ["audited_table:predict_proba", "--member-data", "table.npz", "--nonmember-data", "table.npz"]
 FACTORY = ["--architecture", "sklearn.tree:DecisionTreeClassifier"]
+OTHER = ["--nonmembers", "out.npy"]
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "Expected --members"),
-        (["--members", "in.npy"], "Expected --nonmembers"),
-        (["--members", "none.npy", "--nonmembers", "out.npy"], "no such file"),
+        ([], "--members"),
+        (["--members", "in.npy"], "--nonmembers"),
+        (["--members", "none.npy", *OTHER], "no such file"),
         (["--members", "in.npy", "--nonmembers", "logits.npy"], "logits"),
         (["--members", "in.npy", "--nonmembers", "few.npy"], "at least 100 nonmembers, got 20"),
         (["--members", "in.npy", "--nonmembers", "other.npy"], "same number of classes"),
@@ -341,33 +344,40 @@ FACTORY = ["--architecture", "sklearn.tree:DecisionTreeClassifier"]
             [*SIDES, "--defenses", "label_constant", "--fail-over", "auc=1", "--setting", "label_constant"],
             "true labels",
         ),
-        (["--members", "in.npy", "--nonmembers", "out.npy", "--defenses", "magic"], "defense among"),
-        (["--members", "in.npy", "--nonmembers", "out.npy", "--epsilon", "1,x"], "numbers with commas"),
-        (["--members", "in.npy", "--nonmembers", "out.npy", "--epsilon", "-1"], "every epsilon > 0"),
-        (["--members", "in.npy", "--nonmembers", "out.npy", "--fail-over", "auc>0.5"], "auc="),
-        (["--members", "in.npy", "--nonmembers", "out.npy", "--fail-unless-under", "auc>0.5"], "auc="),
-        (["--fail-over", "auc=0.5", "--setting", "regions:3"], "--setting among what is studied (none, "),
-        (["--setting", "none"], "give --fail-over"),
-        (["--members", "in.npy", "--nonmembers", "out.npy", "--fail-over", "tpr@1%=0.1"], "at least 1000 non-members"),
-        (["--model", "no.such:thing", "--member-data", "x.npz", "--nonmember-data", "x.npz"], "imported"),
-        (["--model", "no.onnx"], "--member-data"),
-        (["--members", "in.npy", "--nonmembers", "out.npy", "--boundary", "50"], "ask a model: give --model"),
-        (["--members", "in.npy", "--nonmembers", "out.npy", "--sensitive", "3"], "ask a model: give --model"),
-        (["--members", "in.npy", "--nonmembers", "out.npy", "--canaries", "50"], "ask a model: give --model"),
-        ([*MODEL, "--canaries", "50"], "give --architecture"),
-        ([*MODEL, *FACTORY, "--canaries", "-5"], "0 or more canaries"),
-        (
-            [*MODEL, "--yes", "--canaries", "500", "--architecture", "sklearn.tree:DecisionTreeClassifier"],
-            "to the 160 non-members",
-        ),
-        ([*MODEL, "--boundary", "3"], "10 or more records"),
-        ([*MODEL, "--sensitive", "age"], "a column by its number from 0 to 3"),
-        ([*MODEL, "--sensitive", "4"], "from 0 to 3"),
-        (["--model", "no.onnx", "--member-labels", "in-labels.npy"], "go without --model"),
-        ([*SIDES, "--member-data", "x.npz"], "go with --model"),
+        ([*SIDES, "--defenses", "magic"], "defense among"),
+        ([*SIDES, "--epsilon", "1,x"], "numbers with commas"),
+        ([*SIDES, "--epsilon", "-1"], "every epsilon > 0"),
+        ([*SIDES, "--fail-over", "auc>0.5"], "auc="),
+        ([*SIDES, "--fail-unless-under", "auc>0.5"], "auc="),
+        ([*SIDES, "--fail-over", "auc=0.5", "--setting", "regions:3"], "--setting among what is studied (none, "),
+        ([*SIDES, "--fail-over", "auc=0.5", "--setting", "regions:x"], "--setting among what is studied (none, "),
+        ([*SIDES, "--setting", "none"], "give --fail-over"),
+        ([*SIDES, "--fail-over", "tpr@1%=0.1"], "at least 1000 non-members"),
     ],
 )
-def test_wrong_input_is_one_line_and_leaves_nothing(folder, capsys, words, message):
+def test_wrong_scores_are_one_line_and_leave_nothing(folder, capsys, words, message):
+    refused(folder, capsys, ["scores", *words], message)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["no.such:thing", *MODEL[1:]], "imported"),
+        (["no.onnx"], "--member-data"),
+        (["no.onnx", *MODEL[1:]], "no .onnx file"),
+        ([*MODEL, "--canaries", "50"], "give an architecture"),
+        ([*MODEL, *FACTORY, "--canaries", "-5"], "0 or more canaries"),
+        ([*MODEL, *FACTORY, "--yes", "--canaries", "500"], "to the 160 non-members"),
+        ([*MODEL, "--boundary", "3"], "10 or more records"),
+        ([*MODEL, "--yes", "--sensitive", "age"], "a column by its number from 0 to 3"),
+        ([*MODEL, "--yes", "--sensitive", "4"], "from 0 to 3"),
+    ],
+)
+def test_a_wrong_model_is_one_line_and_leaves_nothing(folder, capsys, words, message):
+    refused(folder, capsys, ["model", *words], message)
+
+
+def refused(folder, capsys, words, message):
     rng = np.random.default_rng(0)
     (folder / "audited_table.py").write_text(
         "def predict_proba(x):\n    return abs(x) / abs(x).sum(1, keepdims=True)\n"

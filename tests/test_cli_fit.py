@@ -103,7 +103,7 @@ def test_fit_leads_with_what_holds_for_new_records_then_regions_promise_and_wort
         "Wrote veil.json. Next:",
         "scoreveil verify veil.json",
         "scoreveil show veil.json -o veil.svg",
-        f"scoreveil audit --veil veil.json {ALL}",
+        f"scoreveil audit scores --veil veil.json {ALL}",
         "scoreveil protect scores.csv -o safe.csv --veil veil.json",
         "scoreveil serve model.onnx --veil veil.json",
     )

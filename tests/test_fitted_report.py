@@ -11,8 +11,8 @@ import pytest
 from scoreveil import Veil
 from scoreveil.audit.report import fitted
 from scoreveil.audit.report.charts import regions as chart
-from scoreveil.fitting.cost import LEAST_OF_GROUP, reliability
 from scoreveil.fitting.frontier import fit_and_measure, frontier
+from scoreveil.fitting.metrics import MIN_GROUP, reliability
 
 
 def draw(lead: float, count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -109,7 +109,7 @@ def test_groups_of_like_confidence_hold_many_records_each_and_all_together():
     right = rng.random(415) < confidence
     groups = reliability(confidence, right)
     assert sum(group.records for group in groups) == 415
-    assert min(group.records for group in groups) >= LEAST_OF_GROUP
+    assert min(group.records for group in groups) >= MIN_GROUP
     assert [group.announced for group in groups] == sorted(group.announced for group in groups)
     assert sum(group.records * group.right.value for group in groups) == pytest.approx(right.sum())
     inside = [group.right.low <= group.announced <= group.right.high for group in groups]

@@ -14,10 +14,11 @@ from populations import Population
 from scoreveil import Veil, fit
 from scoreveil.files.records import Scored
 from scoreveil.fitting import Settings, constant_words
-from scoreveil.fitting.cost import auroc, label_with_constant_confidence, log_loss
+from scoreveil.fitting.cost import label_with_constant_confidence
 from scoreveil.fitting.counting import Counting
 from scoreveil.fitting.estimates import label_tilts
 from scoreveil.fitting.mapping import Map, tied_bins
+from scoreveil.fitting.metrics import auroc, log_loss
 from scoreveil.fitting.program import Attacker as Bounded
 from scoreveil.fitting.program import best_map, best_table
 from scoreveil.fitting.recount import Verdict, recount

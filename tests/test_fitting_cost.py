@@ -6,6 +6,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 from scoreveil.files.records import Scored
 from scoreveil.fitting import cost as measures
+from scoreveil.fitting import metrics
 from scoreveil.fitting.cost import WAYS, cost
 
 
@@ -44,27 +45,27 @@ def test_measures_are_those_of_scikit_learn():
     scores, labels = rng.dirichlet(np.ones(4), 300), rng.integers(0, 4, 300)
     right = rng.random(300) < 0.6
     top = np.round(scores.max(axis=1), 1)
-    assert measures.auroc(top[right], top[~right]) == pytest.approx(roc_auc_score(right, top))
-    assert measures.log_loss(scores, labels).mean() == pytest.approx(log_loss(labels, scores))
-    assert measures.brier(scores, labels) == pytest.approx(((scores - np.eye(4)[labels]) ** 2).sum(axis=1))
+    assert metrics.auroc(top[right], top[~right]) == pytest.approx(roc_auc_score(right, top))
+    assert metrics.log_loss(scores, labels).mean() == pytest.approx(log_loss(labels, scores))
+    assert metrics.brier(scores, labels) == pytest.approx(((scores - np.eye(4)[labels]) ** 2).sum(axis=1))
 
 
 def test_records_of_the_same_confidence_stand_in_one_group():
     confidence = np.repeat([0.5, 0.9], [180, 400])
     right = np.arange(580) % 2 == 0
-    groups = measures.reliability(confidence, right)
+    groups = metrics.reliability(confidence, right)
     assert [group.records for group in groups] == [180, 400]
     assert groups[1].announced == pytest.approx(0.9)
     assert groups[1].right.value == 0.5
-    assert len(measures.reliability(np.ones(500), right[:500])) == 1
+    assert len(metrics.reliability(np.ones(500), right[:500])) == 1
 
 
 def test_aurc_does_not_depend_on_the_order_of_ties():
     rng = np.random.default_rng(0)
     confidence, right = rng.integers(0, 5, 200) / 5, rng.random(200) < 0.7
     shuffled = rng.permutation(200)
-    assert measures.aurc(confidence, right) == pytest.approx(measures.aurc(confidence[shuffled], right[shuffled]))
-    assert measures.aurc(np.ones(200), right) == pytest.approx(1 - right.mean())
+    assert metrics.aurc(confidence, right) == pytest.approx(metrics.aurc(confidence[shuffled], right[shuffled]))
+    assert metrics.aurc(np.ones(200), right) == pytest.approx(1 - right.mean())
 
 
 def test_what_cannot_be_measured_is_refused():
@@ -86,8 +87,8 @@ def test_temperature_scaling_is_no_worse_for_scores_of_0():
     votes = rng.multinomial(10, rng.dirichlet(np.full(5, 0.6), 2000).mean(axis=0), 2000) / 10
     labels = np.array([rng.choice(5, p=0.7 * row + 0.06) for row in votes])
     scaled = measures.tempered(measures.Scored(votes, labels))(votes)
-    assert measures.log_loss(scaled, labels).mean() < measures.log_loss(np.maximum(votes, 0.01), labels).mean()
-    assert measures.log_loss(scaled, labels).mean() < 1.6
+    assert metrics.log_loss(scaled, labels).mean() < metrics.log_loss(np.maximum(votes, 0.01), labels).mean()
+    assert metrics.log_loss(scaled, labels).mean() < 1.6
 
 
 @pytest.mark.parametrize("classes", [2, 3, 10])

@@ -32,7 +32,7 @@ from xgboost import XGBClassifier
 from doc_pages import run_page
 from raw_scores import names_that_answer_with
 from scoreveil import Veil
-from scoreveil.fitting.cost import auroc
+from scoreveil.fitting.metrics import auroc
 from scoreveil.integrations.sklearn import VeiledClassifier
 from scoreveil.mechanisms.mechanism import make
 from scoreveil.shapes import ManyLabels

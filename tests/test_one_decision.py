@@ -70,7 +70,7 @@ def test_fit_audit_and_report_say_the_same(records, scoreveil, tmp_path, monkeyp
     fitted = scoreveil("fit", *GIVEN, "-o", "veil.json")
     said = decision(fitted)
     assert decision(str(found)) == said
-    (after,) = re.findall(r"^  \S*scoreveil (audit --veil veil.json .*)$", fitted, re.MULTILINE)
+    (after,) = re.findall(r"^  \S*scoreveil (audit scores --veil veil.json .*)$", fitted, re.MULTILINE)
     assert decision(scoreveil(*after.split(), *QUICK, "--defenses", "regions")) == said
     assert page.advice(found.study, found.verdict) == said[0]
     found.write("report")

@@ -10,11 +10,12 @@ from scoreveil import Veil, cli
 from scoreveil.audit.data.records import Membership, Records
 from scoreveil.audit.defenses import DEFENSES
 from scoreveil.audit.report import evidence, page
-from scoreveil.audit.report.verdict import broken_promises, verdict
+from scoreveil.audit.report.sentences import broken_promises, sentences
 from scoreveil.audit.study import run
 from scoreveil.audit.study.promises import cells, proof
 from scoreveil.audit.study.results import from_json, to_json
 from scoreveil.audit.study.subjects import from_scores
+from scoreveil.audit.verdict import verdict
 from synthetic_study import make_study
 
 K = 4
@@ -159,7 +160,7 @@ def test_a_kept_promise_is_a_line_of_evidence_and_a_row():
     said = verdict(study)
     assert said.recommended is not None
     veil = f"the fitted veil with ε = {said.recommended[1]:g}"
-    assert any(f"Of the ε that {veil} promises, attacks prove .07" in sentence for sentence in said.sentences)
+    assert any(f"Of the ε that {veil} promises, attacks prove .07" in sentence for sentence in sentences(said))
     assert broken_promises(study) == []
     table = evidence.promises(study, said.recommended)
     assert {cells[3].text for cells in table.rows} == {"not contradicted"}
@@ -171,7 +172,7 @@ def test_a_kept_promise_is_a_line_of_evidence_and_a_row():
 def test_a_broken_promise_is_said_in_red_and_last():
     study = with_proofs(isotonic=0.9)
     said = verdict(study)
-    assert "isotonic, ε = 0.5 promises ε = 0.5, and attacks prove .90" in said.sentences[-1]
+    assert "isotonic, ε = 0.5 promises ε = 0.5, and attacks prove .90" in sentences(said)[-1]
     text = page.html(study, said)
     assert text.count('<p class="broken">PROMISE BROKEN') == 1
     assert [c[3].text for c in evidence.promises(study, None).rows].count("BROKEN") == 1

@@ -22,8 +22,8 @@ from scoreveil.audit.report.charts.marks import Line, Text
 from scoreveil.audit.report.charts.panel import NARROW, WIDE, Axis, Frame, lay_out
 from scoreveil.audit.report.charts.svg import svg
 from scoreveil.audit.report.gate import gate, parse_limit
+from scoreveil.audit.report.sentences import sentences
 from scoreveil.audit.report.table import Table, TableCell, compact
-from scoreveil.audit.report.verdict import LABEL, excess, leaks, verdict
 from scoreveil.audit.report.wording import interval, number, percent, seconds
 from scoreveil.audit.study.metrics import auc
 from scoreveil.audit.study.results import (
@@ -36,6 +36,7 @@ from scoreveil.audit.study.results import (
     shared,
     to_json,
 )
+from scoreveil.audit.verdict import LABEL, excess, leaks, verdict
 from scoreveil.fitting import fit
 from scoreveil.fitting.decision import LEAKS, MARGIN, NO_MORE, UNDECIDED, Advice, Bounded, Excess
 from synthetic_study import attack_result, evidence_of, make_study
@@ -118,7 +119,7 @@ def test_every_number_in_tables_and_sentences_comes_from_the_study(study, text):
     for cell in page.cells:
         assert set(re.findall(r"\.?\d[\d.]*", cell)) <= allowed | names, cell
     promised = {"7.39", "1", "95"}  # e^ε, 1 % false alarms, and 95 %
-    for sentence in verdict(study).sentences:
+    for sentence in sentences(verdict(study)):
         assert sentence in page.sentences
         assert {n.rstrip(".") for n in re.findall(r"\.?\d[\d.]*", sentence)} <= allowed | promised, sentence
 
@@ -154,7 +155,7 @@ def test_a_study_without_labels_epsilons_and_pictures_has_a_report_too(study):
     Page(page)
     assert "What leaks, over ε" not in page
     assert said.floors == ()
-    assert any("chance (AUC .50) stands in" in each for each in said.sentences)
+    assert any("chance (AUC .50) stands in" in each for each in sentences(said))
 
 
 # The verdict
@@ -169,8 +170,8 @@ def test_of_several_epsilons_the_largest_whose_veil_is_not_shown_to_leak_is_reco
     assert excess(leaks(study, ("regions", 4.0))).outcome == LEAKS
     assert said.undefended.auc == 0.83
     assert [f.auc for f in said.floors] == [0.503, 0.692]
-    assert said.sentences[0] == "Take the fitted veil with ε = 2."
-    words = " ".join(said.sentences)
+    assert sentences(said)[0] == "Take the fitted veil with ε = 2."
+    words = " ".join(sentences(said))
     assert "the best attack (random forest on log-ratios) tells members from non-members with AUC .80" in words
     assert "Behind the fitted veil with ε = 2 the best attack reaches AUC .51" in words
 
@@ -188,8 +189,8 @@ def test_no_epsilon_is_one_of_the_settings(study):
     )
     said = verdict(both)
     assert said.recommended == ("regions", None)
-    assert said.sentences[0] == "Take the fitted veil."
-    assert any("takes an ε" in each for each in said.sentences)
+    assert sentences(said)[0] == "Take the fitted veil."
+    assert any("takes an ε" in each for each in sentences(said))
     Page(report.html(both, said))
     constant = replace(both, evidence=(*study.evidence, replace(own, confidences=1)))
     assert verdict(constant).recommended == ("regions", 2.0)
@@ -197,7 +198,7 @@ def test_no_epsilon_is_one_of_the_settings(study):
 
 def test_the_worth_of_the_confidence_stands_beside_calibration_and_beside_the_label(study):
     ways = (("none", None), ("temperature_scaled", None), ("regions", 2.0), LABEL)
-    said, page = " ".join(verdict(study).sentences), report.html(study, verdict(study))
+    said, page = " ".join(sentences(verdict(study))), report.html(study, verdict(study))
     named = ("undefended", "after temperature scaling", "fitted veil, ε = 2", "label alone")
     for field in ("auroc_of_confidence", "nll", "ece"):
         written = (number(getattr(study.costs[way], field), 3) for way in ways)
@@ -284,25 +285,25 @@ def test_where_the_label_is_as_good_it_says_publish_labels(study):
     no_better = replace(study, evidence=tuple(replace(one, worth=Bounded(0.0, -0.01, 0.01)) for one in study.evidence))
     said = verdict(no_better)
     assert (said.advice, said.recommended) == (Advice.LABELS_ONLY, LABEL)
-    assert said.sentences[0].startswith("Publish labels only: ")
+    assert sentences(said)[0].startswith("Publish labels only: ")
     Page(report.html(no_better, said))
     constant = verdict(replace(study, evidence=tuple(replace(one, confidences=1) for one in study.evidence)))
     assert constant.recommended == LABEL
-    assert "announces one confidence for every answer" in constant.sentences[0]
+    assert "announces one confidence for every answer" in sentences(constant)[0]
 
 
 def test_where_every_veil_leaks_it_says_publish_labels():
     leaky = make_study(leak=40.0, epsilons=(1.0, 4.0))
     said = verdict(leaky)
     assert said.recommended == LABEL
-    assert "Publish labels only: the fitted veil with ε = 4 still leaks" in said.sentences[0]
+    assert "Publish labels only: the fitted veil with ε = 4 still leaks" in sentences(said)[0]
     assert "Recommended" not in report.html(leaky, said)
 
 
 def test_without_labels_nothing_is_said_about_worth(study):
     said = verdict(replace(study, evidence=tuple(replace(one, worth=None) for one in study.evidence)))
     assert (said.advice, said.recommended) == (Advice.GIVE_LABELS, None)
-    assert not [each for each in said.sentences if "log-loss" in each.lower() or "AUROC" in each]
+    assert not [each for each in sentences(said) if "log-loss" in each.lower() or "AUROC" in each]
 
 
 def test_a_leak_that_only_an_attack_of_the_audit_finds_counts(study):
@@ -343,7 +344,7 @@ def test_without_a_fitted_veil_there_is_no_advice(study):
     others = replace(study, results=tuple(r for r in study.results if r.defense != "regions"), evidence=())
     said = verdict(others)
     assert (said.excess.outcome, said.advice, said.recommended) == (LEAKS, None, None)
-    assert any("No fitted veil was studied" in each for each in said.sentences)
+    assert any("No fitted veil was studied" in each for each in sentences(said))
 
 
 def quiet(n, auc=0.5):
@@ -362,16 +363,16 @@ def quiet(n, auc=0.5):
 def test_nothing_is_recommended_where_nothing_leaks():
     said = verdict(quiet(40_000))
     assert (said.excess.outcome, said.recommended) == (NO_MORE, None)
-    assert said.sentences[0].startswith("The scores leak no more than the label.")
-    assert "Take" not in " ".join(said.sentences)
+    assert sentences(said)[0].startswith("The scores leak no more than the label.")
+    assert "Take" not in " ".join(sentences(said))
 
 
 def test_a_small_sample_cannot_tell_and_says_how_many_records_would():
     small = verdict(quiet(400, 0.53))
     assert (small.excess.outcome, small.recommended) == (UNDECIDED, None)
     times = small.excess.times_as_many
-    assert f"About {times} times as many ({400 * times:,} members and" in small.sentences[1]
-    assert "smaller ε" not in " ".join(small.sentences)
+    assert f"About {times} times as many ({400 * times:,} members and" in sentences(small)[1]
+    assert "smaller ε" not in " ".join(sentences(small))
     for best_attack in (0.5, 0.51, 0.52, 0.53):
         assert verdict(quiet(400 * times, best_attack)).excess.outcome != UNDECIDED
 
@@ -448,7 +449,7 @@ def test_what_is_left_out_of_the_comparison_is_said(study):
     mixed = replace(study, results=(*study.results, strong))
     assert "rmia" not in " ".join(figures.compared_by(study)).lower()
     assert figures.compared_by(mixed)[1] == "Left out, since run on some settings only: RMIA."
-    said = verdict(mixed).sentences[-1]
+    said = sentences(verdict(mixed))[-1]
     assert "not every setting was attacked with them: RMIA." in said
     assert "AUC .95 (.95–.95) on fitted veil, ε = 8" in said
     for line in figures.compared_by(mixed):
@@ -479,7 +480,7 @@ def test_a_floor_is_one_number_wherever_it_stands(study):
     low = replace(low, results=(*low.results, more, known))
     said = verdict(low)
     assert [floor(low, told).auc for told in (False, True)] == [f.auc for f in said.floors] == [0.5, 0.69]
-    assert "alone gives AUC .50 (.50–.50) without the true label and AUC .69" in " ".join(said.sentences)
+    assert "alone gives AUC .50 (.50–.50) without the true label and AUC .69" in " ".join(sentences(said))
     for panel in figures.frontier(low) + figures.sweeps(low):
         told = "knows the true label" in panel.title
         assert panel.y.limits[0] <= 0.5
@@ -494,13 +495,13 @@ def test_members_found_are_those_of_the_attack_that_is_best_at_that_rate(study):
     early = everywhere(study, "lira", {}, tpr_at_1pct=0.44, tpr_at_1pct_low=0.43, tpr_at_1pct_high=0.45)
     said = verdict(replace(study, results=study.results + early))
     found = "At 1 % false alarms 44 % (43–45 %) of the members are found (by lira on scores)."
-    assert any(found in each for each in said.sentences)
+    assert any(found in each for each in sentences(said))
 
 
 def test_members_found_are_left_out_where_there_are_too_few_nonmembers():
     few = make_study(n=900)
     said = verdict(few)
-    assert any("takes 1,000 non-members under attack to tell" in each for each in said.sentences)
+    assert any("takes 1,000 non-members under attack to tell" in each for each in sentences(said))
     page = report.html(few, said)
     assert (
         "TPR at 1 % takes 1,000 and TPR at .1 % takes 10,000 non-members under attack to tell; there were 900" in page
@@ -509,7 +510,7 @@ def test_members_found_are_left_out_where_there_are_too_few_nonmembers():
     with pytest.raises(ValueError, match="at least 1000 non-members under attack for this limit, got 900"):
         gate(few, UNDEFENDED, fail_over="tpr@1%=0.05")
     enough = make_study(n=1000)
-    assert any("At 1 % false alarms" in each for each in verdict(enough).sentences)
+    assert any("At 1 % false alarms" in each for each in sentences(verdict(enough)))
     assert any("%" in s.name for panel in figures.roc(enough, verdict(enough)) for s in panel.series)
 
 
@@ -720,7 +721,7 @@ def test_the_pdf_starts_with_the_verdict_on_a_page_of_its_own(study, text):
     assert "The verdict in full" not in pages[0]
     assert pages[1].startswith("The verdict in full")
     whole = " ".join(pages)
-    for sentence in verdict(study).sentences:
+    for sentence in sentences(verdict(study)):
         assert sentence in whole
     assert whole.count("attacker has the scores alone") > len(figures.frontier(study)) / 2  # a heading on every page
 

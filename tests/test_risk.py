@@ -17,9 +17,10 @@ from scoreveil.audit.attacks.interface import Attack
 from scoreveil.audit.data.records import Membership, Records
 from scoreveil.audit.defenses import DEFENSES
 from scoreveil.audit.report import evidence, page, records, vulnerability
-from scoreveil.audit.report.verdict import verdict
+from scoreveil.audit.report.sentences import sentences
+from scoreveil.audit.study.models import Model, from_model
 from scoreveil.audit.study.risk import POOL, RecordRisks, best_quick, calibrated, record_risks, risk
-from scoreveil.audit.study.subjects import from_model
+from scoreveil.audit.verdict import verdict
 from synthetic_study import make_study
 
 SMALL = replace(make_study(n=2000, epsilons=(2.0,), rivals={}), inversions=(), originals=())
@@ -210,7 +211,7 @@ def test_nothing_recommended_leaves_the_veiled_columns_empty(given):
 def test_rows_are_those_of_the_given_files_also_from_a_model():
     rng = np.random.default_rng(5)
     inside, outside = (rng.dirichlet(np.ones(3), 150) for _ in range(2))
-    subject = from_model(lambda x: x, (inside, inside.argmax(axis=1)), (outside, outside.argmin(axis=1)))
+    subject = from_model(Model(lambda x: x), (inside, inside.argmax(axis=1)), (outside, outside.argmin(axis=1)))
     np.testing.assert_array_equal(subject.given_records.members.scores, inside)
     np.testing.assert_array_equal(subject.given_records.nonmembers.scores, outside)
     np.testing.assert_array_equal(subject.given_records.nonmembers.labels, outside.argmin(axis=1))
@@ -307,7 +308,7 @@ def test_the_summary_says_what_the_verdict_says(n):
     said = verdict(study)
     found = vulnerability.summary(study, said, None)
     jsonschema.validate(json.loads(json.dumps(found)), SCHEMA)
-    assert found["verdict"]["sentences"] == list(said.sentences)
+    assert found["verdict"]["sentences"] == list(sentences(said))
     where = {(s["defense"], s["epsilon"]): s for s in found["settings"]}
     told, untold = (
         next(a for a in where["none", None]["attackers"] if a["told_true_label"] is t) for t in (True, False)

@@ -12,10 +12,10 @@ from scoreveil.audit.data.records import Records
 from scoreveil.audit.networks.inverter import InversionSettings
 from scoreveil.audit.report import page as report
 from scoreveil.audit.study import run as study
+from scoreveil.audit.study.models import Model, from_model, with_extras
 from scoreveil.audit.study.results import best
 from scoreveil.audit.study.run import StudyPlan, grid
 from scoreveil.audit.study.shadows import halves, many_shadows, part
-from scoreveil.audit.study.subjects import ModelOptions, from_model
 
 pytestmark = pytest.mark.slow
 
@@ -46,8 +46,8 @@ def subject():
     members, nonmembers, auxiliary = ((x[part], y[part]) for part in np.split(RNG.permutation(1600), (300, 700)))
     model = Neighbours()
     model.fit(*members)
-    asked = ModelOptions(Neighbours, shadows=8, inversion=True, jobs=1)
-    return from_model(model.predict_proba, members, nonmembers, auxiliary, asked)
+    asked = Model(model, Neighbours, auxiliary, shadows=8, inversion=True)
+    return with_extras(from_model(asked, members, nonmembers), asked, members, nonmembers, jobs=1)
 
 
 @pytest.fixture(scope="module")
@@ -138,12 +138,14 @@ def test_pictures_and_shadows_are_asked_for_with_what_they_need():
         return np.full((len(rows), 2), 0.5)
 
     with pytest.raises(ValueError, match="architecture"):
-        ModelOptions(shadows=8)
+        Model(predict, shadows=8)
     with pytest.raises(ValueError, match="at least 4"):
-        ModelOptions(Neighbours, shadows=2)
+        Model(predict, Neighbours, shadows=2)
     with pytest.raises(ValueError, match="auxiliary pictures"):
-        from_model(predict, (x, y), (x, y), None, ModelOptions(inversion=True))
+        Model(predict, inversion=True)
+    drawing = Model(predict, auxiliary=(x, y), inversion=True)
+    subject = from_model(drawing, (x, y), (x + 1, y))
     with pytest.raises(ValueError, match=r"pictures \(n, channels"):
-        from_model(predict, (x, y), (x + 1, y), (x, y), ModelOptions(inversion=True))
+        with_extras(subject, drawing, (x, y), (x + 1, y))
     with pytest.raises(ValueError, match="auxiliary data for a shadow"):
-        from_model(predict, (x, y), (x, y), None, ModelOptions(Neighbours, shadows=4))
+        Model(predict, Neighbours, shadows=4)

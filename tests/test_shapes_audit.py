@@ -8,11 +8,12 @@ import pandas as pd
 import pytest
 
 from scoreveil import Veil, audit
-from scoreveil.audit.attacks.many_labels import OF_ALL_LABELS
+from scoreveil.audit.attacks.many_labels import ON_WHOLE_ANSWERS
 from scoreveil.audit.data.records import Membership, Records
 from scoreveil.audit.report import many_labels as report
 from scoreveil.audit.study.metrics import auc
-from scoreveil.audit.study.results import LABEL
+from scoreveil.audit.study.results import LABEL, UNDEFENDED, from_json
+from scoreveil.audit.verdict import excess, leaks
 from scoreveil.cli import main
 from scoreveil.fitting.decision import LEAKS, NO_MORE, UNDECIDED, Bounded
 from scoreveil.shapes import ManyLabels, MoreAxes, OneColumn, TopK
@@ -42,21 +43,37 @@ def found(sides):
     return audit.run(*tables, y_in, y_out, shape=ManyLabels(), epsilon=(None, 4.0), jobs=1)
 
 
+def judged(found, evidence):
+    """The audit with other evidence."""
+    return replace(found, study=replace(found.study, evidence=tuple(evidence)))
+
+
 def test_the_label_that_leaks_comes_first_and_the_other_does_not_leak(found):
-    leaky, safe = found.verdict.labels
+    whole, leaky, safe = report.by_label(found.studies)
     assert (leaky.name, leaky.excess.outcome) == ("leaky", LEAKS)
     assert safe.excess.outcome in (NO_MORE, UNDECIDED)
-    assert found.verdict.whole.excess.outcome == LEAKS
+    assert (whole.name, whole.excess.outcome) == (report.WHOLE, LEAKS)
     assert found.outcome == LEAKS
     assert found.sentences[0] == "Take the fitted veil."
     assert any("Of 2 labels 1 leaks" in sentence for sentence in found.sentences)
     assert "The worst label is 'leaky'" in str(found)
 
 
+def test_each_label_is_an_ordinary_audit(found, sides):
+    assert {name: one.outcome for name, one in found.labels.items()}["leaky"] == LEAKS
+    leaky = found.labels["leaky"]
+    assert leaky.sentences[0] == "Take the fitted veil."
+    assert leaky.risks is not None
+    assert isinstance(leaky.veil.shape, OneColumn)
+    assert ((leaky.veil(sides[0][:, 1]) >= 0.5) == (sides[0][:, 1] >= 0.5)).all()
+
+
 def test_behind_the_veil_less_leaks_and_the_veil_to_take_is_that_of_all_labels(found, sides):
     assert found.recommended == ("regions", None)
-    before = {each.name: each.excess.value for each in found.verdict.every}
-    behind = {name: each.excess.value for name, each in found.verdict.behind.items()}
+    before, behind = (
+        {row.name: row.excess.value for row in report.rows(found.studies, setting)}
+        for setting in (UNDEFENDED, found.recommended)
+    )
     assert behind["leaky"] < before["leaky"] / 2
     assert behind[report.WHOLE] < before[report.WHOLE] / 2
     assert isinstance(found.veil.shape, ManyLabels)
@@ -65,23 +82,22 @@ def test_behind_the_veil_less_leaks_and_the_veil_to_take_is_that_of_all_labels(f
 
 def test_with_an_epsilon_its_sum_is_said(found):
     plain, with_epsilon = found.study.evidence
-    said = report.verdict(replace(found.study, evidence=(replace(plain, confidences=1), with_epsilon)))
+    said = judged(found, (replace(plain, confidences=1), with_epsilon))
     assert said.recommended == ("regions", 4.0)
     assert any("ε = 4 for each label, 8 for an answer" in sentence for sentence in said.sentences)
-    constant = tuple(replace(each, confidences=1) for each in found.study.evidence)
-    assert report.verdict(replace(found.study, evidence=constant)).recommended == LABEL
+    constant = (replace(one, confidences=1) for one in found.study.evidence)
+    assert judged(found, constant).recommended == LABEL
 
 
 def test_where_the_veil_is_worth_no_more_than_yes_or_no_these_are_recommended(found):
-    no_better = tuple(replace(each, worth=Bounded(0.0, -0.01, 0.01)) for each in found.study.evidence)
-    said = report.verdict(replace(found.study, evidence=no_better))
+    said = judged(found, (replace(one, worth=Bounded(0.0, -0.01, 0.01)) for one in found.study.evidence))
     assert said.recommended == LABEL
     assert said.sentences[0].startswith("Publish labels only: ")
 
 
 def test_bounds_are_wider_where_more_verdicts_are_given(found):
-    one = report.excess(found.verdict.labels[0].leaks)
-    shared = found.verdict.labels[0].excess
+    one = excess(leaks(found.studies.labels["leaky"], UNDEFENDED))
+    shared = report.by_label(found.studies)[1].excess
     assert shared.value == one.value
     assert shared.low < one.low < one.high < shared.high
 
@@ -92,8 +108,9 @@ def test_it_writes_one_page_and_the_veil(found, tmp_path):
     assert page.index("all labels together</td>") < page.index(">leaky</td>") < page.index(">safe</td>")
     assert Veil.load(tmp_path / "seen" / "veil.json").guarantee == found.veil.guarantee
     results = json.loads((tmp_path / "seen" / "results.json").read_text(encoding="utf-8"))
-    assert [each["label"] for each in results["labels"]] == list(NAMES)
-    assert results["meta"]["records"]["labels"] == 2
+    assert list(results["labels"]) == list(NAMES)
+    assert from_json(json.dumps(results["labels"]["leaky"])) == found.studies.labels["leaky"]
+    assert results["whole"]["meta"]["records"]["labels"] == 2
     assert "leaky" in found._repr_html_()
 
 
@@ -108,7 +125,7 @@ def test_what_labels_have_in_common_is_found_by_the_attack_on_all_of_them():
         return Records(np.stack([1 - yes, yes], axis=2))
 
     shadow, target = (Membership(side(800, 1.0), side(800, 0.0)) for _ in range(2))
-    forest = next(attack for attack in OF_ALL_LABELS if attack.name == "random_forest")
+    forest = next(attack for attack in ON_WHOLE_ANSWERS if attack.name == "random_forest")
     said = forest.fit(shadow, "scores", rng)(target.records)
     assert auc(target.truth, said)[0] > 0.7
     for label in range(2):
@@ -128,8 +145,6 @@ def test_one_column_is_audited_as_two_classes_and_its_veil_takes_one_column(side
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        ({"shape": ManyLabels(), "attacks": ("max_confidence",)}, "leave out attacks"),
-        ({"shape": ManyLabels(), "defenses": "all"}, "leave out defenses"),
         ({"shape": TopK()}, "whole score vectors"),
         ({"shape": MoreAxes()}, "one place at a time"),
         ({"shape": OneColumn()}, "one column"),
@@ -149,7 +164,7 @@ def test_the_command_says_the_same_and_shuts_its_gate(sides, tmp_path, monkeypat
     files = "--members in.csv --nonmembers out.csv --member-labels in.csv --nonmember-labels out.csv --columns p_*"
     options = "--shape many_labels --epsilon 1 --jobs 1 -o seen --setting none --fail-over auc=0.55"
     with pytest.raises(SystemExit) as ended:
-        main(f"audit {files} {options}".split())
+        main(f"audit scores {files} {options}".split())
     shown = capsys.readouterr().out
     assert ended.value.code == 3
     assert "The worst label is 'p_leaky'" in shown

@@ -18,10 +18,9 @@ from sklearn.linear_model import LogisticRegression
 
 from scoreveil import Smoothing, Veil, fit, smoothed_scores
 from scoreveil.audit.report import asked
-from scoreveil.audit.study.asking import Asked as Whom
-from scoreveil.audit.study.asking import Questions, ask
+from scoreveil.audit.study.asking import ask
+from scoreveil.audit.study.models import Model, from_model
 from scoreveil.audit.study.results import Study, from_json, to_json
-from scoreveil.audit.study.subjects import from_model
 from scoreveil.cli import main
 from scoreveil.files import protect
 from scoreveil.fitting.neighbours import Trial, least, neighbour_attack, words
@@ -378,12 +377,12 @@ def test_fit_asks_a_model_and_an_audit_shows_what_each_scale_leaves(tmp_path, mo
 
 def test_an_audit_asks_around_records():
     data = (TRAINED[:600], TRUTH[:600]), (TRAINED[600:], TRUTH[600:])
-    subject = from_model(FOREST.predict_proba, *data)
-    found = ask(Questions(neighbours=100), Whom(FOREST.predict_proba, *data), subject, ())
+    model = Model(FOREST, neighbours=100)
+    found = ask(model, *data, from_model(model, *data), ())
     study = Study({}, (), (), **found)
     (part,) = asked.parts(study)
     assert [row[0].text for row in part.table.rows] == ["–", "0.2", "0.3", "0.5"]
     assert part.sentence in asked.sentences(study)
     assert from_json(to_json(study)).smoothing == study.smoothing
     with pytest.raises(ValueError, match="50 or more"):
-        Questions(neighbours=10)
+        Model(FOREST, neighbours=10)

@@ -6,15 +6,8 @@ import numpy as np
 import pytest
 
 from scoreveil.audit.data.records import Records
-from scoreveil.audit.study.subjects import (
-    ModelOptions,
-    checked,
-    from_given,
-    from_model,
-    from_scores,
-    load_object,
-    load_predict,
-)
+from scoreveil.audit.study.models import Model, from_model, load_object, load_predict
+from scoreveil.audit.study.subjects import checked, from_given, from_scores
 
 K = 4
 
@@ -112,18 +105,18 @@ def test_a_model_is_asked_and_a_shadow_trained():
     target = Nearest()
     members, nonmembers = data(300, 0), data(300, 1)
     target.fit(*members)
-    subject = from_model(target.predict_proba, members, nonmembers, data(400, 2), ModelOptions(Nearest))
+    subject = from_model(Model(target, Nearest, data(400, 2)), members, nonmembers)
     assert len(subject.shadow.members) == 200
     assert subject.target.members.scores.max(axis=1).mean() > subject.target.nonmembers.scores.max(axis=1).mean()
     with pytest.raises(ValueError, match="architecture"):
-        from_model(target.predict_proba, members, nonmembers, data(400, 2))
+        Model(target, auxiliary=data(400, 2))
     with pytest.raises(ValueError, match="fit and predict_proba"):
-        from_model(target.predict_proba, members, nonmembers, data(400, 2), ModelOptions(dict))
+        from_model(Model(target, dict, data(400, 2)), members, nonmembers)
 
 
 def test_a_model_that_returns_logits_is_told_so():
     with pytest.raises(ValueError, match="logits"):
-        from_model(lambda x: np.tile([2.0, -1.0, 0.5, 0.1], (len(x), 1)), data(200, 0), data(200, 1))
+        from_model(Model(lambda x: np.tile([2.0, -1.0, 0.5, 0.1], (len(x), 1))), data(200, 0), data(200, 1))
 
 
 def test_objects_are_found_by_name(tmp_path, monkeypatch):

@@ -116,7 +116,7 @@ def processor_seconds(session: int) -> float:
 
 def measure_whole(options: list[str], folder: Path) -> None:
     """Run the audit, show what it prints and when."""
-    command = [sys.executable, "-c", "from scoreveil.cli import main; main()", "audit", *options]
+    command = [sys.executable, "-c", "from scoreveil.cli import main; main()", "audit", "scores", *options]
     began = time.perf_counter()
     with subprocess.Popen(
         [*command, "-o", str(folder / "report")],

@@ -20,7 +20,8 @@ import numpy as np
 from experiments.data import adult
 from scoreveil.arrays import Integers
 from scoreveil.audit import cache
-from scoreveil.audit.data.images import SIDE, Bytes, Images, Pixels, from_pictures, unit
+from scoreveil.audit.data.images import Images
+from scoreveil.files.pictures import SIDE, Bytes, Pixels, unit
 
 DIGITS = tuple("0123456789")
 CLOTHES = ("t-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
@@ -127,7 +128,7 @@ def cifar10(data_dir: Path) -> Images:
     """CIFAR-10 in the first of its three forms that is there whole: Python batches, binary batches, image zip."""
     files = cifar10_files(data_dir)
     if files[0].name == CIFAR10_ZIP:
-        images = from_pictures(files[0])
+        images = Images.from_pictures(files[0])
         if images.class_names != CIFAR10 or images.shape != (3, SIDE, SIDE):
             found = f"pictures of shape {images.shape} in {', '.join(images.class_names)}"
             raise ValueError(f"Expected colour images of {', '.join(CIFAR10)} in {files[0]}, got {found}.")

@@ -31,7 +31,7 @@ from sklearn.preprocessing import StandardScaler
 
 from scoreveil import Veil, atomic, fit
 from scoreveil.fingerprint import DIRECTIONS, WIDTH, Fingerprints
-from scoreveil.fitting.cost import auroc
+from scoreveil.fitting.metrics import auroc
 from scoreveil.mechanisms.mechanism import Mechanism
 from scoreveil.mechanisms.messages import messages
 from scoreveil.randomness import KeyedDraws

@@ -54,7 +54,7 @@ from experiments.neighbours.smoothing import as_labels, models, table
 from scoreveil import Smoothing, Veil, fit
 from scoreveil.arrays import Floats, Integers
 from scoreveil.audit.study.metrics import auc
-from scoreveil.fitting.cost import auroc
+from scoreveil.fitting.metrics import auroc
 
 Bools = NDArray[np.bool_]
 Ask = Callable[[Any], Any]

@@ -37,7 +37,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassif
 
 from scoreveil import Smoothing, Veil, fit, smoothed_scores
 from scoreveil.arrays import Floats
-from scoreveil.fitting.cost import auroc
+from scoreveil.fitting.metrics import auroc
 from scoreveil.fitting.neighbours import QUESTIONS, neighbour_attack
 
 Answer = Callable[[Floats], Floats]

@@ -25,8 +25,10 @@ from experiments.data import benchmarks
 from scoreveil.audit.attacks import ATTACKS, COMPARISONS
 from scoreveil.audit.report.wording import number, words
 from scoreveil.audit.study import run as study
+from scoreveil.audit.study.models import Model as Audited
+from scoreveil.audit.study.models import from_model, with_extras
 from scoreveil.audit.study.results import UNDEFENDED, AttackResult
-from scoreveil.audit.study.subjects import ModelOptions, Subject, from_model
+from scoreveil.audit.study.subjects import Subject
 
 HERE = Path(__file__).resolve().parent
 RESULTS, PAGE = HERE / "results.json", HERE.parents[1] / "docs" / "audit.md"
@@ -88,8 +90,8 @@ def subject_of(model: Model) -> Subject:
     members, others, auxiliary = (part(index) for index in np.split(order, cuts)[:3])
     target = model.architecture()
     target.fit(*members)
-    options = ModelOptions(model.architecture, shadows=SHADOWS)
-    return from_model(target.predict_proba, members, others, auxiliary, options)
+    asked = Audited(target, model.architecture, auxiliary, shadows=SHADOWS)
+    return with_extras(from_model(asked, members, others), asked, members, others)
 
 
 def by_ours(subject: Subject) -> list[Row]:

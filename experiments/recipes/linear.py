@@ -13,8 +13,8 @@ from scipy.optimize import minimize
 from torch import nn
 
 from scoreveil.arrays import Floats, Integers
-from scoreveil.audit.data.images import Pixels
 from scoreveil.audit.networks.training import evaluate, seeded
+from scoreveil.files.pictures import Pixels
 
 FILTERS, KERNEL, GRID = 64, 5, 4
 STEEPEST = 2**0.5  # the norm of a record's gradient, at most

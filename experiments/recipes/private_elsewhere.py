@@ -13,8 +13,9 @@ from torch import nn
 from experiments.recipes.interface import DELTA, Lesson, Promise, Recipe, learning, of_records, plain_network
 from experiments.recipes.linear import STEEPEST, OnFeatures, minimiser
 from scoreveil.arrays import Floats, Integers
-from scoreveil.audit.data.images import Images, Pixels
+from scoreveil.audit.data.images import Images
 from scoreveil.audit.networks.training import TrainingRun, TrainSettings, evaluate, tensor
+from scoreveil.files.pictures import Pixels
 
 
 def gaussian(epsilon: float, delta: float = DELTA) -> float:

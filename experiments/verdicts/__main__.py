@@ -25,10 +25,10 @@ from scoreveil import __version__, atomic
 from scoreveil.arrays import Floats, Integers
 from scoreveil.audit.data.records import Records
 from scoreveil.audit.report.gate import gate
-from scoreveil.audit.report.verdict import verdict
 from scoreveil.audit.study import run as study
 from scoreveil.audit.study.results import UNDEFENDED
 from scoreveil.audit.study.subjects import from_scores
+from scoreveil.audit.verdict import verdict
 from scoreveil.fitting.decision import LEAKS
 
 RESULTS = Path(__file__).resolve().parent / "results.json"

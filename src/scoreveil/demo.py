@@ -153,7 +153,7 @@ def _scored(
 
 
 def _measured(name: str, scores: Classified, answer: Callable[[Floats], Floats]) -> Outcome:
-    from scoreveil.fitting.cost import auroc, calibration_error, log_loss
+    from scoreveil.fitting.metrics import auroc, calibration_error, log_loss
 
     raw, labels = np.repeat(scores.others, REPEATS, axis=0), np.repeat(scores.labels, REPEATS)
     members, others = answer(np.repeat(scores.members, REPEATS, axis=0)).max(axis=1), answer(raw)

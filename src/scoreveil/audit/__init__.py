@@ -2,7 +2,8 @@
 
     from scoreveil import audit
 
-    found = audit.run(members=inn, nonmembers=out, member_labels=y_in, nonmember_labels=y_out)
+    found = audit.run(members=inn, nonmembers=out, member_labels=y_in, nonmember_labels=y_out)    # scores
+    found = audit.run("in.npz", "out.npz", model=classifier)    # or inputs, and a model that is asked
     print(found)                  # the verdict, in sentences; in a notebook a table too
     found.veil                    # the veil to take, fitted, or None
     found.write("report")         # report.html, results.json, figures, veil.json
@@ -12,11 +13,11 @@ command line render. Start at `study/run.py`: a plan, a subject, and what is fou
 
     cache.py      what took long, kept on disk
     data/         records.py     score vectors, members and others   images.py      labelled images
-                  tables.py      tables of records
     networks/     training.py    any network, killed or not          inverter.py    from scores back to pictures
     attacks/      interface.py   what every attack is: start here    __init__.py    all of them, by name
     defenses/     interface.py   what every defense is: start here   __init__.py    all of them, by name
     study/        run.py         every defense, every attack         results.py     what is found, and what compares
+                  models.py      scores of a model that is asked
                   subjects.py    what is audited                     membership.py  one defense, every attack
                   shadows.py     many shadows, for LiRA and its kin  metrics.py     what is measured
                   redrawing.py   the inversion attack                pictures.py    ... and what it draws
@@ -24,8 +25,9 @@ command line render. Start at `study/run.py`: a plan, a subject, and what is fou
                   risk.py        the risk of each record             promises.py    the ε proved, beside the ε promised
                   boundary.py    the floor, by asking for labels     attributes.py  a column, inferred
                   canaries.py    coins in one training run           asking.py      these three, where wanted
-                  many_labels.py each label, and all together
-    report/       verdict.py     what follows, and which ε to take   page.py        one HTML file
+                  many_labels.py each label, and whole answers
+    verdict.py    what follows from a study, and which ε to take
+    report/       sentences.py   the verdict in words                page.py        one HTML file
                   figures.py     frontier, ROC, sweeps               pictures.py    ... and what was redrawn
                   table.py       what every table is                 tables.py      those of a study
                   region_tables.py, cost_tables.py    those of a fitted veil, for pages and terminals
@@ -41,9 +43,10 @@ command line render. Start at `study/run.py`: a plan, a subject, and what is fou
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from scoreveil.audit.api import Audit, LabelsAudit, run
+    from scoreveil.audit.api import Audit, LabelsAudit, Limits, run
+    from scoreveil.audit.study.models import Model
 
-__all__ = ["Audit", "LabelsAudit", "run"]
+__all__ = ["Audit", "LabelsAudit", "Limits", "Model", "run"]
 
 
 def __getattr__(name: str) -> Any:
@@ -54,4 +57,5 @@ def __getattr__(name: str) -> Any:
 
     with needs("audit"):
         from scoreveil.audit import api
-    return getattr(api, name)
+        from scoreveil.audit.study import models
+    return models.Model if name == "Model" else getattr(api, name)

@@ -3,7 +3,7 @@
     protect.py    protect                  options.py    options that several commands share
     choose.py     tune, guarantee          terminal.py   where output, errors and progress go
     fit.py        fit                      show.py       show, verify
-    audit.py      audit                    serve.py      serve, config
+    audit.py      audit scores, model      serve.py      serve, config
     demo.py       demo                     ledger.py     ledger
 
 Commands pass on what the user gave and nothing else, so that defaults are declared where they are used; what they
@@ -62,11 +62,11 @@ for command, example in (
     (fit, "scoreveil fit --nonmembers out.npy --nonmember-labels y.npy --members in.npy -o veil.json"),
     (show, "scoreveil show veil.json -o veil.svg"),
     (verify, "scoreveil verify veil.json"),
-    (audit, "scoreveil audit --members in.npy --nonmembers out.npy -o report"),
     (serve, "scoreveil serve model.onnx --veil veil.json"),
     (demo, "scoreveil demo"),
 ):
     app.command(epilog=f"Example: {example}")(command)
+app.add_typer(audit, name="audit")
 app.add_typer(config_app, name="config")
 app.add_typer(ledger, name="ledger")
 

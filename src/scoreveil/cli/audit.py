@@ -1,278 +1,281 @@
 """`scoreveil audit`: attack a model's scores, with and without a veil, and say what still leaks."""
 
+import dataclasses
+import functools
+import inspect
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 from rich.table import Table
+from typer.core import TyperCommand
 
 from scoreveil.cli import options
 from scoreveil.cli.terminal import duration, out, program, progress_bar, progress_steps
-from scoreveil.smoothing import smoothed_scores
+from scoreveil.extras import needs
+from scoreveil.files.inputs import read_inputs
 
-if TYPE_CHECKING:  # the audit wing brings torch and scikit-learn; only those who audit wait for them
-    from scoreveil.audit.api import Audit, LabelsAudit
-    from scoreveil.audit.report.pdf import Printer
-    from scoreveil.audit.study.attributes import Column
-    from scoreveil.audit.study.results import AttackResult, Setting, Study
-    from scoreveil.audit.study.run import StudyPlan
+if TYPE_CHECKING:  # the audit brings torch and scikit-learn; only those who audit wait for them
+    from scoreveil.audit.api import Audit
+    from scoreveil.audit.study.results import AttackResult
+    from scoreveil.audit.verdict import AuditVerdict
 
 File = Path | None
 Text = str | None
 
+audit = typer.Typer(
+    help="Measure how much a model's scores reveal about its training data.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 
-def _file(text: str) -> Any:
-    return typer.Option(metavar="FILE", help=text)
+
+class Grouped(TyperCommand):
+    """A command whose help has a section for each panel of its options."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        panels = dict[str, list[tuple[str, str]]]()
+        for param in self.get_params(ctx):
+            if (record := param.get_help_record(ctx)) is not None:
+                panels.setdefault(getattr(param, "rich_help_panel", None) or "Options", []).append(record)
+        for name, records in panels.items():
+            with formatter.section(name):
+                formatter.write_dl(records)
 
 
-def _text(metavar: str, text: str) -> Any:
-    return typer.Option(metavar=metavar, help=text)
+def _in(panel: str) -> Callable[..., Any]:
+    """An option of a panel: its metavar, what it says, and names other than its own."""
+    return lambda metavar, text, *names, **more: typer.Option(
+        *names, metavar=metavar, help=text, rich_help_panel=panel, **more
+    )
 
 
-def audit(
-    members: Annotated[File, _file("Scores of training records (.npy, .npz, .csv, .parquet).")] = None,
-    nonmembers: Annotated[File, _file("Scores of records not trained on.")] = None,
-    member_labels: Annotated[File, _file("Their true labels, numbers or names (.npy, .csv, .txt, .parquet).")] = None,
-    nonmember_labels: Annotated[File, _file("Their true labels; give both, or neither.")] = None,
-    shadow_members: Annotated[File, _file("The same of a shadow model: members.")] = None,
-    shadow_nonmembers: Annotated[File, _file("And its non-members.")] = None,
-    shadow_member_labels: Annotated[File, _file("Their true labels.")] = None,
-    shadow_nonmember_labels: Annotated[File, _file("Likewise.")] = None,
-    reference: Annotated[File, _file("Public scores; else a part of the non-members.")] = None,
+_files, _data, _shadow = _in("Scores"), _in("The model's data"), _in("A shadow model")
+_more, _tried = _in("What else the model is asked"), _in("What is tried")
+_report, _work = _in("Report and limits"), _in("How it runs")
+
+
+@dataclass(frozen=True)
+class Common:
+    """The options of both commands."""
+
+    veil: Annotated[File, _tried("FILE", "A fitted veil, as `fit` writes it: attack this one.")] = None
+    epsilon: Annotated[Text, _tried("E", "The ε of the fitted veil, or several: none,4,1.", "--epsilon", "-e")] = None
+    defenses: Annotated[
+        Text, _tried("NAMES", "Defenses to compare, with commas between, or all; by default a few.")
+    ] = None
+    attacks: Annotated[Text, _tried("NAMES", "Attacks to try, with commas between; by default all.")] = None
+    folder: Annotated[File, _report("OUT", "A folder for report.html, results.json and figures.", "--output", "-o")] = (
+        None
+    )
+    pdf: Annotated[bool, _report(None, "With -o: the report as report.pdf, too.", "--pdf")] = False
+    fail_over: Annotated[
+        str,
+        _report(
+            "LIMIT",
+            "auc=0.55, tpr@1%=0.05 or tpr@0.1%=0.01: exit code 3 if an attack surely passes it.",
+            show_default=False,
+        ),
+    ] = ""
+    fail_unless_under: Annotated[
+        str, _report("LIMIT", "Likewise: exit code 3 unless every attack surely stays under it.", show_default=False)
+    ] = ""
+    setting: Annotated[
+        str,
+        _report(
+            "DEFENSE[:E]",
+            "What the limits are for; by default what is recommended, or no defense.",
+            show_default=False,
+        ),
+    ] = ""
+    cache: Annotated[File, _work("DIR", "Keep what is done there, to go on after a stop.")] = None
+    seed: Annotated[int, _work(None, "The same seed gives the same table.")] = 0
+    jobs: Annotated[int, _work(None, "Processes at a time.", min=1)] = 2
+    yes: Annotated[bool, _work(None, "Attack even if the two sides seem to be mixed up.", "--yes", "-y")] = False
+    engine: Annotated[str, _work("local|ray", "Where they run: here, or on a Ray cluster (RAY_ADDRESS).")] = "local"
+
+
+def _with_common(command: Callable[..., None]) -> Callable[..., None]:
+    """A command with the options of `Common` after its own, which it is given as one value."""
+    shared = {option.name: option for option in dataclasses.fields(Common)}
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        common = Common(**{name: given.pop(name) for name in shared})
+        command(**given, common=common)
+
+    own = [parameter for name, parameter in inspect.signature(command).parameters.items() if name != "common"]
+    others = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option.default, annotation=option.type)
+        for name, option in shared.items()
+    ]
+    parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own] + others
+    vars(run)["__signature__"] = inspect.Signature(parameters)
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+@audit.command(cls=Grouped, epilog="Example: scoreveil audit scores --members in.npy --nonmembers out.npy -o report")
+@_with_common
+def scores(
+    members: Annotated[Path, _files("FILE", "Scores of training records (.npy, .npz, .csv, .parquet).")],
+    nonmembers: Annotated[Path, _files("FILE", "Scores of records not trained on.")],
+    member_labels: Annotated[
+        File, _files("FILE", "Their true labels, numbers or names (.npy, .csv, .txt, .parquet).")
+    ] = None,
+    nonmember_labels: Annotated[File, _files("FILE", "Their true labels; give both, or neither.")] = None,
+    reference: Annotated[File, _files("FILE", "Public scores; else a part of the non-members.")] = None,
     columns: options.ColumnsOption = None,
     shape: options.ShapeOption = None,
     threshold: options.ThresholdOption = None,
     logits: options.LogitsOption = False,
-    model: Annotated[Text, _text("MODEL", "Instead of scores: package.module:predict_proba, or an .onnx file.")] = None,
-    member_data: Annotated[File, _file("With --model: .npz or .csv with x and y, an image folder or zip.")] = None,
-    nonmember_data: Annotated[File, _file("Likewise, not trained on.")] = None,
-    shadow_data: Annotated[File, _file("Data to train a shadow model on.")] = None,
-    architecture: Annotated[
-        Text, _text("FACTORY", "package.module:factory of a model with fit and predict_proba.")
-    ] = None,
-    shadows: Annotated[int, typer.Option(help="With --architecture: train so many for LiRA and RMIA, 16 or more.")] = 0,
-    inversion: Annotated[
-        bool, typer.Option("--inversion", help="With pictures and --shadow-data: try to redraw pictures, too.")
-    ] = False,
-    boundary: Annotated[
-        int,
-        typer.Option(
-            metavar="N", help="Ask for labels around N members and N others, 2,500 times each: the true floor."
-        ),
-    ] = 0,
-    neighbours: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Ask around N members and N others, with smoothing and without; tables: 300."),
-    ] = None,
-    sensitive: Annotated[Text, _text("COLUMN", "With a table: infer this column, by name or number from 0.")] = None,
-    canaries: Annotated[
-        int, typer.Option(metavar="N", help="With --architecture: train one model on N coins, and prove an ε by them.")
-    ] = 0,
-    veil: Annotated[File, _file("A fitted veil, as `fit` writes it: attack this one.")] = None,
-    epsilon: Annotated[
-        Text,
-        typer.Option("--epsilon", "-e", metavar="E", help="The ε of the fitted veil, or several: none,4,1."),
-    ] = None,
-    defenses: Annotated[
-        Text, _text("NAMES", "Defenses to compare, with commas between, or all; by default a few.")
-    ] = None,
-    attacks: Annotated[Text, _text("NAMES", "Attacks to try, with commas between; by default all.")] = None,
-    folder: Annotated[
-        File, typer.Option("--output", "-o", metavar="OUT", help="A folder for report.html, results.json and figures.")
-    ] = None,
-    pdf: Annotated[bool, typer.Option("--pdf", help="With -o: the report as report.pdf, too.")] = False,
-    fail_over: Annotated[
-        Text, _text("LIMIT", "auc=0.55, tpr@1%=0.05 or tpr@0.1%=0.01: exit code 3 if an attack surely passes it.")
-    ] = None,
-    fail_unless_under: Annotated[
-        Text, _text("LIMIT", "Likewise: exit code 3 unless every attack surely stays under it.")
-    ] = None,
-    setting: Annotated[
-        Text, _text("DEFENSE[:E]", "What the limits are for; by default what is recommended, or no defense.")
-    ] = None,
-    cache: Annotated[File, _text("DIR", "Keep what is done there, to go on after a stop.")] = None,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same table.")] = 0,
-    jobs: Annotated[int, typer.Option(min=1, help="Processes at a time.")] = 2,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Attack even if files seem to be mixed up.")] = False,
-    engine: Annotated[str, _text("local|ray", "Where they run: here, or on a Ray cluster (RAY_ADDRESS).")] = "local",
+    shadow_members: Annotated[File, _shadow("FILE", "The same of a shadow model: members.")] = None,
+    shadow_nonmembers: Annotated[File, _shadow("FILE", "And its non-members.")] = None,
+    shadow_member_labels: Annotated[File, _shadow("FILE", "Their true labels.")] = None,
+    shadow_nonmember_labels: Annotated[File, _shadow("FILE", "Likewise.")] = None,
+    *,
+    common: Common,
 ) -> None:
-    """Attack a model's scores, and say what leaks.
+    """Attack scores in files, and say what leaks.
 
     Undefended and behind the fitted veil and its rivals, by the attacks of the paper and by ones that adapt. Says what
     to do, as `fit` does; with -o a veil that is recommended is written, too. With --shape many_labels each label is
-    attacked, and all together; true labels are a column of 0 and 1 for each.
+    attacked, and whole answers; true labels are a column of 0 and 1 for each.
     """
-    try:
+    shadow = shadow_members, shadow_nonmembers, shadow_member_labels, shadow_nonmember_labels
+    _run(
+        common, members=members, nonmembers=nonmembers, member_labels=member_labels, nonmember_labels=nonmember_labels,
+        reference=reference, columns=columns, shape=options.shape(shape, threshold, logits),
+        shadow=shadow if any(shadow) else (),
+    )  # fmt: skip
+
+
+@audit.command(
+    cls=Grouped,
+    epilog="Example: scoreveil audit model package.module:predict_proba --member-data in.npz --nonmember-data out.npz",
+)
+@_with_common
+def model(
+    model: Annotated[str, typer.Argument(help="package.module:predict_proba, or an .onnx file.", metavar="MODEL")],
+    member_data: Annotated[Path, _data("FILE", "Training records: .npz or .csv with x and y, an image folder or zip.")],
+    nonmember_data: Annotated[Path, _data("FILE", "Likewise, not trained on.")],
+    shadow_data: Annotated[File, _shadow("FILE", "Data to train a shadow model on.")] = None,
+    architecture: Annotated[
+        Text, _shadow("FACTORY", "package.module:factory of a model with fit and predict_proba.")
+    ] = None,
+    shadows: Annotated[int, _shadow(None, "With --architecture: train so many for LiRA and RMIA, 16 or more.")] = 0,
+    inversion: Annotated[
+        bool, _more(None, "With pictures and --shadow-data: try to redraw pictures, too.", "--inversion")
+    ] = False,
+    boundary: Annotated[
+        int, _more("N", "Ask for labels around N members and N others, 2,500 times each: the true floor.")
+    ] = 0,
+    neighbours: Annotated[
+        int | None, _more("N", "Ask around N members and N others, with smoothing and without; tables: 300.")
+    ] = None,
+    sensitive: Annotated[Text, _more("COLUMN", "With a table: infer this column, by name or number from 0.")] = None,
+    canaries: Annotated[
+        int, _more("N", "With --architecture: train one model on N coins, and prove an ε by them.")
+    ] = 0,
+    *,
+    common: Common,
+) -> None:
+    """Ask a model for its scores, attack them, and say what leaks.
+
+    As `scoreveil audit scores`, with shadow models that are trained here, and attacks that ask the model more.
+    """
+    with needs("audit"):
+        from scoreveil.audit.study.models import Model
+    own = None if shadow_data is None else read_inputs(shadow_data)
+    auxiliary = None if own is None else (own.x, own.y)
+    asked = Model(
+        model, architecture, auxiliary, shadows, inversion, boundary, sensitive, canaries, neighbours
+    )  # fmt: skip
+    _run(common, members=member_data, nonmembers=nonmember_data, model=asked)
+
+
+def _run(common: Common, **given: Any) -> None:
+    """Audit, say what was found, and write it; exit with 3 where a limit is not kept."""
+    with needs("audit"):
         from scoreveil.audit import api
-        from scoreveil.audit.api import Audit
-        from scoreveil.audit.report import asked, gate, verdict
-        from scoreveil.audit.report import pdf as printing
-        from scoreveil.audit.study import asking, subjects
-        from scoreveil.audit.study import run as study
-        from scoreveil.audit.study.results import Study
-    except ModuleNotFoundError as error:
-        message = f"An audit needs {error.name}: pip install 'scoreveil[audit]'."
-        raise ModuleNotFoundError(message) from None
-
-    # before the work, not after it
-    served = options.shape(shape, threshold, logits)
-    if not served.is_plain and model is not None:
-        raise ValueError("--shape says how scores in files are served: give files of scores, not --model.")
-    limits = [gate.parse_limit(text) for text in (fail_over, fail_unless_under) if text is not None]
-    if veil is not None and epsilon is not None:
-        raise ValueError("--veil names a veil that has its ε: leave --epsilon out.")
-    tried = None if epsilon is None else _epsilons(epsilon)
-    given, served, tried = api.given_veil(veil, served, tried)
-    many = served.has_labels
-    if many:
-        api.check_options(defenses, attacks, cache)
-    plan = _plan(tried, defenses, attacks, seed, jobs)
-    gated = None if setting is None else _setting(setting, plan.settings)
-    if gated is not None and not limits:
-        raise ValueError("--setting names what a limit is for: give --fail-over or --fail-unless-under too.")
-    if folder is not None:
-        options.check_folder(folder)
-    elif pdf:
+        from scoreveil.audit.report import pdf
+        from scoreveil.audit.report.sentences import first_answer
+    if common.folder is not None:
+        options.check_folder(common.folder)
+    elif common.pdf:
         raise ValueError("--pdf prints the report that -o writes: name a folder with -o.")
-    printer, extra = printing.find() if pdf else None, dict[str, Any]()
-    of_scores = {
-        "members": (members, member_labels),
-        "nonmembers": (nonmembers, nonmember_labels),
-        "shadow members": (shadow_members, shadow_member_labels),
-        "shadow nonmembers": (shadow_nonmembers, shadow_nonmember_labels),
-        "reference": (reference, None),
-    }
-    if model is None:
-        if boundary or sensitive or canaries or neighbours:
-            raise ValueError("--boundary, --neighbours, --sensitive and --canaries ask a model: give --model.")
-        if member_data or nonmember_data or shadow_data or architecture:
-            raise ValueError("--member-data, --nonmember-data, --shadow-data and --architecture go with --model.")
-        if shadows or inversion:
-            raise ValueError("--shadows and --inversion ask a model: give --model and its data instead of scores.")
-        for name, file in (("members", members), ("nonmembers", nonmembers)):
-            if file is None:
-                raise ValueError(f"Expected --{name} with a file of scores (or --model with its data).")
-        if given is not None:
-            given.for_scores()
-        subject = api.with_veil(subjects.from_given(of_scores, columns, seed, served), given)
-        _ask(subject.doubts, yes)
-    else:
-        if canaries and architecture is None:
-            raise ValueError("--canaries trains a model with them: give --architecture.")
-        if columns is not None or any(file is not None for pair in of_scores.values() for file in pair):
-            raise ValueError("Files of scores and labels, and --columns, go without --model, which needs data instead.")
-        factory = None if architecture is None else subjects.load_object(architecture)
-        wanted = subjects.ModelOptions(factory, shadows, inversion, seed, jobs)
-        if member_data is None or nonmember_data is None:
-            missing = "--member-data" if member_data is None else "--nonmember-data"
-            raise ValueError(f"--model needs --member-data and --nonmember-data; {missing} is missing.")
-        predict, auxiliary = subjects.load_predict(model), None if shadow_data is None else read_data(shadow_data)
-        if given is not None and given.smoothing is not None:
-            if neighbours:
-                raise ValueError("--neighbours tries several smoothings; this veil has its own. Leave one of them out.")
-            predict, neighbours = partial(smoothed_scores, predict, smoothing=given.smoothing), 0
-        with _engine(engine, jobs), progress_steps("Asking the model") as progress:
-            data = read_data(member_data), read_data(nonmember_data)
-            column = None if sensitive is None else _column(sensitive, member_data, data[0][0])
-            if neighbours is None:  # pictures are slow to ask about
-                neighbours = min(300, len(data[0][1]), len(data[1][1]) // 2) if np.ndim(data[0][0]) == 2 else 0
-                neighbours = neighbours if neighbours >= 50 else 0
-            questions = asking.Questions(boundary, column, canaries, neighbours)
-            subject = api.with_veil(subjects.from_model(predict, *data, auxiliary, wanted, progress), given)
-        _ask(subject.doubts, yes)
-        if questions:
-            with progress_steps("Asking the model more") as progress:
-                whom = asking.Asked(predict, *data, auxiliary, factory)
-                extra = asking.ask(questions, whom, subject, plan.settings, seed, cache, progress)
-    for limit in limits:
-        gate.check_enough(limit.measure, min(len(subject.target.members), len(subject.target.nonmembers)))
-    if many:
-        with _engine(engine, jobs), progress_steps("Attacking") as progress:
-            of_labels = api.of_labels(subject, plan, shlex.join(["scoreveil", *sys.argv[1:]]), progress)
-        typer.echo(str(of_labels))
-        if folder is not None:
-            _write_labels(of_labels, folder, printer)
-        everything = Study({}, of_labels.study.results, ())
-        if limits and not _gate(everything, gated or of_labels.recommended, fail_over, fail_unless_under):
-            raise typer.Exit(3)
-        return
-    if subject.pictures is not None:
-        plan = replace(plan, inverted=plan.settings)
-    if subject.many is not None:
-        # MemGuard takes milliseconds a vector: minutes for each shadow
-        plan = replace(plan, likelihood=tuple(s for s in plan.settings if s[0] != "memguard"))
-    if subject.reference.labels is None:
-        plan = plan.without_labels()
-        if gated is not None and gated not in plan.settings:
-            raise ValueError(f"Expected true labels, which --setting {setting} is fitted to: give labels too.")
-    began = time.monotonic()
-    with _engine(engine, jobs), progress_bar("Attacking") as job:
+    printer, began = pdf.find() if common.pdf else None, time.monotonic()
+    given |= _settings(common) | {"limits": api.Limits(common.fail_over, common.fail_unless_under, common.setting)}
 
-        def first(so_far: "Study") -> None:
-            with job.hidden():
-                after = duration(time.monotonic() - began)
-                typer.echo(f"First answer after {after}, by the quick attacks: {verdict.first_answer(so_far)}\n")
+    def audited(force: bool) -> "Audit":
+        with _engine(common.engine, common.jobs), progress_bar("Attacking") as job:
 
-        command = shlex.join(["scoreveil", *sys.argv[1:]])
-        found = study.run(subject, plan, command, cache, job.step, first)
-    found = replace(found, **extra)
-    said = verdict.verdict(found)
-    for line in (*(f"Note: {note}" for note in found.notes), *said.sentences, *asked.sentences(found)):
-        typer.echo(line)
-    if folder is not None:
-        _write(Audit(found, subject), folder, printer)
-    shut = bool(limits) and not _gate(found, gated or said.recommended, fail_over, fail_unless_under)
-    broken = verdict.broken_promises(found)
-    if broken:
-        typer.echo(f"Gate shut: {len(broken)} of the settings tried break their promise, see above.")
-    if shut or broken:
+            def first(verdict: "AuditVerdict") -> None:
+                with job.hidden():
+                    after = duration(time.monotonic() - began)
+                    typer.echo(f"First answer after {after}, by the quick attacks: {first_answer(verdict)}\n")
+
+            return api.run(**given, force=force, progress=job.step, first=first)
+
+    try:
+        found = audited(common.yes)
+    except api.Doubtful as doubt:
+        _confirm(doubt)
+        found = audited(True)
+    typer.echo(str(found))
+    if common.folder is not None:
+        _written(found, found.write(common.folder, printer))
+    for gate in found.gates:
+        typer.echo(gate.sentence)
+    if not all(gate.passes for gate in found.gates):
         raise typer.Exit(3)
 
 
-def _gate(found: "Study", wanted: "Setting | None", fail_over: Text, fail_unless_under: Text) -> bool:
-    """Say what limits make of a setting, or of no defense where it was not attacked; whether a release may go on."""
-    from scoreveil.audit.report import gate
-    from scoreveil.audit.study.results import UNDEFENDED
+def _settings(common: Common) -> dict[str, Any]:
+    """What `audit.run` takes of the options of both commands."""
+    names = _names(common.defenses)
+    return {
+        "veil": common.veil,
+        "epsilon": None if common.epsilon is None else _epsilons(common.epsilon),
+        "defenses": "all" if names == ("all",) else names,
+        "attacks": _names(common.attacks),
+        "cache": common.cache,
+        "seed": common.seed,
+        "jobs": common.jobs,
+        "command": shlex.join(["scoreveil", *sys.argv[1:]]),
+    }
 
-    chosen = wanted if wanted in {result.setting for result in found.results} else None
-    limits = {"fail_over": fail_over or "", "fail_unless_under": fail_unless_under or ""}
-    answers = gate.gate(found, chosen or UNDEFENDED, **limits)
-    for answer in answers:
-        typer.echo(answer.sentence)
-    return all(answer.passes for answer in answers)
+
+def _confirm(doubt: Exception) -> None:
+    """Ask whether files that seem to be mixed up are meant so; without a terminal the answer is no."""
+    typer.echo(str(doubt), err=True)
+    if not sys.stdin.isatty():
+        raise ValueError("Nothing was attacked. If these files are meant so, say --yes.") from None
+    typer.confirm("Attack them all the same?", abort=True, err=True)
 
 
-def _write(made: "Audit", folder: Path, printer: "Printer | None") -> None:
-    """The report and what stands beside it, and where they are."""
-    typer.echo(f"Report: {made.write(folder, printer)}")
-    if made.risks is not None:
-        records = folder / "records.csv"
+def _written(found: "Audit", report: Path) -> None:
+    """Where the report is, and what stands beside it."""
+    typer.echo(f"Report: {report}")
+    if found.risks is not None:
+        records = report.with_name("records.csv")
         typer.echo(f"Records: {records} has the risk of each, and says who is a member: keep it safe.")
-    given, veil = made.subject.everyone, folder / "veil.json"
-    if made.veil is not None and made.subject.veil is None:
-        advantage = made.veil.guarantee.advantage
+    sides, veil = found.subject.everyone, report.with_name("veil.json")
+    if found.veil is not None and found.subject.veil is None:
+        advantage = found.veil.guarantee.advantage
         own = "" if advantage is None else f" It promises an advantage of at most {advantage:.3f}."
         typer.echo(
-            f"Veil: {veil}, fitted on all {len(given.members):,} members and {len(given.nonmembers):,} non-members. "
+            f"Veil: {veil}, fitted on all {len(sides.members):,} members and {len(sides.nonmembers):,} non-members. "
             f"Those that were attacked were fitted on four fifths of them.{own} Next:\n"
             f"  {program()} verify {veil}\n  {program()} protect scores.csv -o safe.csv --veil {veil}"
         )
-
-
-def _write_labels(made: "LabelsAudit", folder: Path, printer: "Printer | None") -> None:
-    """The same of many labels."""
-    typer.echo(f"Report: {made.write(folder, printer)}")
-    if made.veil is not None and made.subject.veil is None:
-        veil = folder / "veil.json"
-        typer.echo(f"Veil: {veil}, fitted on all records given. Its promises: {program()} verify {veil}")
 
 
 def _engine(engine: str, jobs: int) -> AbstractContextManager[None]:
@@ -281,72 +284,9 @@ def _engine(engine: str, jobs: int) -> AbstractContextManager[None]:
         return nullcontext()
     if engine != "ray":
         raise ValueError(f"Expected --engine local or ray, got {engine}.")
-    try:
+    with needs("ray"):
         from scoreveil.integrations.ray import joblib_on_ray
-    except ModuleNotFoundError as error:
-        message = f"--engine ray needs {error.name}: pip install 'scoreveil[ray]'."
-        raise ModuleNotFoundError(message) from None
     return joblib_on_ray(jobs)
-
-
-def _ask(doubts: "Sequence[str]", yes: bool) -> None:
-    """Ask whether files that seem to be mixed up are meant so; without a terminal the answer is no."""
-    for doubt in () if yes else doubts:
-        typer.echo(doubt, err=True)
-        if not sys.stdin.isatty():
-            raise ValueError("Nothing was attacked. If these files are meant so, say --yes.")
-        typer.confirm("Attack them all the same?", abort=True, err=True)
-
-
-def _plan(tried: "list[float | None] | None", defenses: Text, attacks: Text, seed: int, jobs: int) -> "StudyPlan":
-    from scoreveil.audit.study import run as study
-
-    wanted = study.EVERYTHING if defenses == study.EVERYTHING else _names(defenses)
-    return study.planned(wanted, tried, _names(attacks), seed, jobs)
-
-
-def read_data(path: Path) -> tuple[Any, Any]:
-    """Inputs and labels: x and y of an .npz, a .csv table, or pictures with a directory for each class."""
-    from scoreveil.audit.data.images import from_pictures
-    from scoreveil.audit.data.tables import read_csv
-
-    if path.suffix == ".csv":
-        if not path.is_file():
-            raise ValueError(f"Expected a table in a .csv file, got no such file: {path}.")
-        return read_csv(path)[:2]
-    if path.suffix != ".npz":
-        if not path.exists():
-            raise ValueError(f"Expected a .csv, an .npz, or a folder or .zip of pictures, got no such file: {path}.")
-        pictures = from_pictures(path)
-        return pictures.pixels, pictures.labels
-    arrays = _loaded(path, "arrays x and y in an .npz file")
-    try:
-        return arrays["x"], arrays["y"]
-    except KeyError:
-        raise ValueError(f"Expected arrays x and y in {path.name}, got {', '.join(arrays)}.") from None
-
-
-def _column(text: str, path: Path, x: Any) -> "Column":
-    """The sensitive column, by the names that a .csv has, or the array `columns` of an .npz; else by number."""
-    from scoreveil.audit.data.tables import column_number, read_csv
-    from scoreveil.audit.study.attributes import Column
-
-    if np.ndim(x) != 2:
-        raise ValueError(f"--sensitive names a column of a table; {path.name} holds none.")
-    names = read_csv(path)[2] if path.suffix == ".csv" else _loaded(path, "a table in an .npz file").get("columns", ())
-    return Column(column_number(text, names, x.shape[1]), text)
-
-
-def _loaded(path: Path, what: str) -> Any:
-    """What numpy finds in a file."""
-    if not path.is_file():
-        raise ValueError(f"Expected {what}, got no such file: {path}.")
-    try:
-        with path.open("rb") as opened:
-            found = np.load(opened, allow_pickle=False)
-            return dict(found) if hasattr(found, "files") else found
-    except (ValueError, EOFError, OSError):
-        raise ValueError(f"Expected {what}, got {path.name}, which numpy cannot read.") from None
 
 
 def attack_digits(folder: Path) -> None:
@@ -381,16 +321,6 @@ def _told(result: "AttackResult | None") -> str:
     if result is None:
         return ""
     return f"{result.accuracy:.1%}   {result.auc:.2f} ± {(result.auc_high - result.auc_low) / 2:.2f}"
-
-
-def _setting(text: str, planned: "tuple[Setting, ...]") -> "Setting":
-    """The setting that `regions` or `regions:2` names, which the study must have."""
-    name, _, epsilon = text.partition(":")
-    found = name, _epsilons(epsilon or "none")[0]
-    if found not in planned:
-        there = ", ".join(one if e is None else f"{one}:{e:g}" for one, e in planned)
-        raise ValueError(f"Expected --setting among what is studied ({there}), got {text!r}.")
-    return found
 
 
 def _epsilons(text: str) -> list[float | None]:

@@ -61,7 +61,7 @@ Temperature scaling calibrates the confidence and protects nothing.
 """
 
 NEXT = """  cd {folder}
-  {scoreveil} audit --members members.npy --member-labels member_labels.npy \\
+  {scoreveil} audit scores --members members.npy --member-labels member_labels.npy \\
     --nonmembers nonmembers.npy --nonmember-labels nonmember_labels.npy \\
     -o report
   {scoreveil} fit --members members.npy --member-labels member_labels.npy \\

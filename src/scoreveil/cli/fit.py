@@ -232,8 +232,12 @@ class _Trials:
         yield f"verify {target}"
         yield f"show {target} -o {target.with_suffix('.svg')}"
         if self.members is not None:
-            words = ["audit", "--veil", str(target)]
+            model = given.get("--model")
+            words = ["audit", "scores"] if model is None else ["audit", "model", model]
+            words += ["--veil", str(target)]
             for name, value in given.items():
+                if name == "--model":
+                    continue
                 words += [name] if value is True else [name, str(value)] if value else []
             yield shlex.join(words)
         if decide(self.own.evidence) is not Advice.LABELS_ONLY:

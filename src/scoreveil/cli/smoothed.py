@@ -8,6 +8,7 @@ import numpy as np
 from scoreveil.cli.tables import shown
 from scoreveil.cli.terminal import err, out
 from scoreveil.extras import needs
+from scoreveil.files.inputs import read_inputs
 from scoreveil.smoothing import Smoothing, smoothed_scores
 
 
@@ -28,18 +29,17 @@ def scores_of(
         missing = "--member-data" if member_data is None else "--nonmember-data"
         raise ValueError(f"--model needs --member-data and --nonmember-data; {missing} is missing.")
     with needs("audit"):
-        from scoreveil.audit.study.subjects import load_predict
-        from scoreveil.cli.audit import read_data
+        from scoreveil.audit.study.models import load_predict
     predict = load_predict(model)
-    members, others = read_data(member_data), read_data(nonmember_data)
+    inside, outside = read_inputs(member_data), read_inputs(nonmember_data)
     settings: dict[str, Any] = {"advantage": advantage, "beyond": beyond}
     settings |= {} if regions is None else {"regions": regions}
-    used = _chosen(predict, members, others, smoothing, settings)
+    used = _chosen(predict, (inside.x, inside.y), (outside.x, outside.y), smoothing, settings)
     with err.status("Asking the model …"):
-        outside, inside = (
-            np.asarray(predict(x)) if used is None else smoothed_scores(predict, x, used) for x, _ in (others, members)
+        member_scores, other_scores = (
+            np.asarray(predict(x)) if used is None else smoothed_scores(predict, x, used) for x in (inside.x, outside.x)
         )
-    return (outside, others[1], inside, members[1]), used
+    return (other_scores, outside.y, member_scores, inside.y), used
 
 
 def _chosen(predict: Any, members: Any, others: Any, smoothing: str, settings: dict[str, Any]) -> Smoothing | None:

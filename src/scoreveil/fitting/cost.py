@@ -13,11 +13,9 @@ Of a yes or no the confidence is the probability that it is right, and the label
 its no. Many labels are measured together, with intervals that know which of them stand in one record, and each alone.
 """
 
-import math
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -27,13 +25,23 @@ from scoreveil.arrays import Floats, Integers
 from scoreveil.extras import needs
 from scoreveil.files.records import Scored, Source
 from scoreveil.fitting import fit
+from scoreveil.fitting.metrics import (
+    SMALLEST,
+    Group,
+    Measure,
+    aurc,
+    auroc,
+    brier,
+    calibration_error,
+    log_loss,
+    reliability,
+)
 from scoreveil.fitting.records import read_both
 from scoreveil.shapes import VECTORS
 from scoreveil.veil import Veil
 
 with needs("fit"):
     from scipy.optimize import minimize_scalar
-    from scipy.stats import rankdata
 
 Answer = Callable[[Floats], Floats]
 Way = Callable[[Scored], Floats]  # from records to what is said of each release
@@ -49,28 +57,7 @@ MEASURES = {
     "leak": "tells members from others (AUC)",
 }
 FOLDS, RESAMPLES, LEVEL = 5, 200, 0.95
-ECE_BINS = 15
-GROUPS, LEAST_OF_GROUP = 10, 40  # of like confidence, and the records of each: no figure is about a few of them
-SMALLEST = 1e-12  # raw scores of 0 count as this in a logarithm
 FLOORS = (SMALLEST, 1e-6, 1e-4, 1e-3, 1e-2)  # that temperature scaling may add to scores
-
-
-@dataclass(frozen=True)
-class Measure:
-    """A figure with its interval."""
-
-    value: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class Group:
-    """Records of like confidence: what was announced on average, and how often it was right."""
-
-    announced: float
-    right: Measure
-    records: int
 
 
 OF_LABEL = ("useful", "nll", "ece", "leak")  # what is measured of each of many labels
@@ -290,15 +277,6 @@ def alike(records: Scored) -> Integers:
 # Measures
 
 
-def auroc(positive: Floats, negative: Floats) -> float:
-    """How often a positive scores above a negative, ties counting half; ½ where one side is empty."""
-    if not len(positive) or not len(negative):
-        return 0.5
-    ranks = rankdata(np.concatenate([positive, negative]))
-    p, n = len(positive), len(negative)
-    return float((ranks[:p].sum() - p * (p + 1) / 2) / (p * n))
-
-
 def auroc_by_fold(values: Floats, positive: NDArray[np.bool_], fold: Integers) -> float:
     """The same among records of one fold, averaged over pairs: answers of two fits are not to be compared."""
     total, pairs = 0.0, 0
@@ -307,66 +285,6 @@ def auroc_by_fold(values: Floats, positive: NDArray[np.bool_], fold: Integers) -
         total += auroc(above, below) * len(above) * len(below)
         pairs += len(above) * len(below)
     return total / pairs if pairs else 0.5
-
-
-def aurc(confidence: Floats, right: NDArray[np.bool_]) -> float:
-    """The error rate among the surest t records, averaged over t."""
-    return float(risks(confidence, right).mean())
-
-
-def risks(confidence: Floats, right: NDArray[np.bool_]) -> Floats:
-    """The error rate among the surest t records, for each t; ties in the order of chance."""
-    order = np.argsort(-confidence, kind="stable")
-    # records that tie get the mean error of their group
-    _, group = np.unique(-confidence[order], return_inverse=True)
-    wrong = (~right[order]).astype(np.float64)
-    wrong = (np.bincount(group, weights=wrong) / np.bincount(group))[group]
-    return np.asarray(np.cumsum(wrong) / np.arange(1, len(wrong) + 1))
-
-
-def calibration_error(confidence: Floats, right: NDArray[np.bool_]) -> float:
-    """ECE over equal steps of the confidence."""
-    place = np.minimum((confidence * ECE_BINS).astype(np.int64), ECE_BINS - 1)
-    gap = np.bincount(place, weights=confidence - right, minlength=ECE_BINS)
-    return float(np.abs(gap).sum() / len(confidence))
-
-
-def reliability(confidence: Floats, right: NDArray[np.bool_]) -> tuple[Group, ...]:
-    """Groups of like size, from the least to the most confident, with Wilson's interval of how often each is right.
-
-    Records with the same confidence are in the same group: a veil announces only a few.
-    """
-    order = np.argsort(confidence, kind="stable")
-    found, z = [], NormalDist().inv_cdf((1 + LEVEL) / 2)
-    for group in np.split(order, _cuts(confidence[order])):
-        size, rate = len(group), float(right[group].mean())
-        middle = (rate + z**2 / (2 * size)) / (1 + z**2 / size)
-        half = z * math.sqrt(rate * (1 - rate) / size + z**2 / (4 * size**2)) / (1 + z**2 / size)
-        measure = Measure(rate, min(rate, max(0.0, middle - half)), max(rate, min(1.0, middle + half)))
-        found.append(Group(float(confidence[group].mean()), measure, size))
-    return tuple(found)
-
-
-def _cuts(ascending: Floats) -> list[int]:
-    """Where to cut sorted values into like parts, none of few records, without parting equal ones."""
-    n, cuts = len(ascending), [0]
-    for even in (n * i // GROUPS for i in range(1, GROUPS)):
-        ends = [int(np.searchsorted(ascending, ascending[even], side)) for side in ("left", "right")]
-        cut = min(ends, key=lambda end: abs(end - even))
-        if min(cut - cuts[-1], n - cut) >= LEAST_OF_GROUP:
-            cuts.append(cut)
-    return cuts[1:]
-
-
-def log_loss(answers: Floats, labels: Integers) -> Floats:
-    """Of each record."""
-    return np.asarray(-np.log(np.maximum(np.take_along_axis(answers, labels[:, None], axis=1)[:, 0], SMALLEST)))
-
-
-def brier(answers: Floats, labels: Integers) -> Floats:
-    """Of each record."""
-    right = np.take_along_axis(answers, labels[:, None], axis=1)[:, 0]
-    return np.asarray((answers**2).sum(axis=1) - 2 * right + 1)
 
 
 class _Measured:

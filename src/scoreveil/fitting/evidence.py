@@ -23,15 +23,18 @@ from numpy.typing import NDArray
 from scoreveil.arrays import Floats, Integers
 from scoreveil.extras import needs
 from scoreveil.files.records import Scored, Source
-from scoreveil.fitting.cost import Answers, confidence, cross_fitted, log_loss
+from scoreveil.fitting.cost import Answers, confidence, cross_fitted
 from scoreveil.fitting.decision import Bounded, Evidence, Excess
+from scoreveil.fitting.metrics import log_loss
 from scoreveil.fitting.records import read_both
 from scoreveil.mechanisms.promises import RegionCounts
 from scoreveil.shapes import VECTORS
 from scoreveil.veil import Veil
 
 with needs("fit"):
-    from scipy.stats import rankdata
+    pass
+
+from scoreveil.fitting.metrics import placements
 
 Bools = NDArray[np.bool_]
 
@@ -152,7 +155,7 @@ def _sides(records: Scored, said: Floats, folds: Integers, parts: int, knows_tru
 def _excess(members: _Side, others: _Side, tests: int) -> Excess:
     """The AUC of an attack on the confidence, above that of the label and above guessing."""
     with_it, alone = _attacked(members, others)
-    attack, floor = _placements(*with_it), _placements(*alone)
+    attack, floor = placements(*with_it), placements(*alone)
     chance = tuple(np.full_like(values, 0.5) for values in attack)
     reach = NormalDist().inv_cdf(1 - ERROR / 2 / tests)  # half of the error is left for the attacks of an audit
     above = []
@@ -206,15 +209,6 @@ def _quantiles(announced: Floats) -> Floats:
 
 def _ratio(members: Floats | Integers, others: Floats | Integers) -> Floats:
     return np.asarray((members + PRIOR) / (others + PRIOR), dtype=np.float64)
-
-
-def _placements(members: Floats, others: Floats) -> tuple[Floats, Floats]:
-    """Of each member the share of others below it, of each other that of members above it, ties counting half."""
-    ranks = rankdata(np.concatenate([members, others]))
-    m, n = len(members), len(others)
-    below = (ranks[:m] - rankdata(members)) / n
-    above = 1 - (ranks[m:] - rankdata(others)) / m
-    return np.asarray(below), np.asarray(above)
 
 
 def _by_record(values: Floats, record: Integers) -> Floats:

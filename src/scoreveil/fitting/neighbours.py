@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scoreveil.arrays import Floats, Integers
 from scoreveil.extras import needs
 from scoreveil.fitting import fit
-from scoreveil.fitting.cost import auroc
+from scoreveil.fitting.metrics import auroc
 from scoreveil.smoothing import Smoothing, smoothed_scores
 from scoreveil.smoothing.forms import Inputs
 

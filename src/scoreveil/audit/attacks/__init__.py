@@ -9,6 +9,7 @@ Adding one is a function and a line here. `COMPARISONS` are the attacks from man
 """
 
 import importlib.util
+from functools import partial
 from operator import attrgetter
 
 import numpy as np
@@ -38,49 +39,31 @@ def _nsh(shadow: Membership, features: Features, rng: np.random.Generator) -> Sc
     return nsh.fit(shadow, features, rng)
 
 
+_max_confidence = thresholds.max_confidence, _predicted
+_true_confidence = thresholds.true_confidence, _true
+_known = partial(Attack, knows_label=True)  # told the true label of each record
+
 _ALL = (
     Attack("ml_leaks", ml_leaks.fit, features=EVERY_FEATURE, cost=20),
-    Attack("nsh", _nsh, knows_label=True, features=EVERY_FEATURE, knows_half=True, package="torch", cost=300),
-    Attack("max_confidence", thresholds.fit_by(thresholds.max_confidence, _predicted)),
+    _known("nsh", _nsh, features=EVERY_FEATURE, knows_half=True, package="torch", cost=300),
+    Attack("max_confidence", thresholds.fit_by(*_max_confidence)),
     Attack("entropy", thresholds.fit_by(thresholds.entropy, _predicted)),
-    Attack("true_confidence", thresholds.fit_by(thresholds.true_confidence, _true), knows_label=True),
-    Attack("modified_entropy", thresholds.fit_by(thresholds.modified_entropy, _true), knows_label=True),
-    Attack("population", nonmembers.fit_by(thresholds.max_confidence, _predicted, nonmembers.population)),
-    Attack(
-        "population_known",
-        nonmembers.fit_by(thresholds.true_confidence, _true, nonmembers.population),
-        knows_label=True,
-    ),
-    Attack("quantile", nonmembers.fit_by(thresholds.max_confidence, _predicted, nonmembers.quantile), cost=20),
-    Attack(
-        "quantile_known",
-        nonmembers.fit_by(thresholds.true_confidence, _true, nonmembers.quantile),
-        knows_label=True,
-        cost=20,
-    ),
+    _known("true_confidence", thresholds.fit_by(*_true_confidence)),
+    _known("modified_entropy", thresholds.fit_by(thresholds.modified_entropy, _true)),
+    Attack("population", nonmembers.fit_by(*_max_confidence, nonmembers.population)),
+    _known("population_known", nonmembers.fit_by(*_true_confidence, nonmembers.population)),
+    Attack("quantile", nonmembers.fit_by(*_max_confidence, nonmembers.quantile), cost=20),
+    _known("quantile_known", nonmembers.fit_by(*_true_confidence, nonmembers.quantile), cost=20),
     Attack("random_forest", trees.fit_by(trees.random_forest, trees.all_columns), cost=100),
-    Attack(
-        "random_forest_known", trees.fit_by(trees.random_forest, trees.all_columns_known), knows_label=True, cost=100
-    ),
+    _known("random_forest_known", trees.fit_by(trees.random_forest, trees.all_columns_known), cost=100),
     Attack("gradient_boosting", trees.fit_by(trees.gradient_boosting, trees.all_columns), cost=200),
-    Attack(
-        "gradient_boosting_known",
-        trees.fit_by(trees.gradient_boosting, trees.all_columns_known),
-        knows_label=True,
-        cost=200,
-    ),
-    Attack("gap", labels.gap, "label", knows_label=True),
-    Attack("augmentation", labels.augmentation, "label", knows_label=True, needs="variants"),
+    _known("gradient_boosting_known", trees.fit_by(trees.gradient_boosting, trees.all_columns_known), cost=200),
+    _known("gap", labels.gap, "label"),
+    _known("augmentation", labels.augmentation, "label", needs="variants"),
     Attack("label_floor", labels.floor, "label"),
-    Attack("label_floor_known", labels.floor_known, "label", knows_label=True),
+    _known("label_floor_known", labels.floor_known, "label"),
     Attack("ranking_floor", trees.fit_by(trees.random_forest, trees.rank_columns), "ranking", cost=15),
-    Attack(
-        "ranking_floor_known",
-        trees.fit_by(trees.random_forest, trees.rank_columns_known),
-        "ranking",
-        knows_label=True,
-        cost=15,
-    ),
+    _known("ranking_floor_known", trees.fit_by(trees.random_forest, trees.rank_columns_known), "ranking", cost=15),
 )
 
 _FROM_MANY = (

@@ -62,21 +62,29 @@ def distances(
     for t in range(1, ROUNDS + 1):
         away = _norm(points - records)
         directions = _directions(points, away, lowest, highest, round(DIRECTIONS * t**0.5), elsewhere, rng)
-        step, moving, moved = away / t**0.5, every, points.copy()
-        for _ in range(HALVINGS):
-            tried = np.clip(points[moving] + step[moving, None] * directions[moving], lowest, highest)
-            over = elsewhere(tried, moving)
-            moved[moving[over]] = tried[over]
-            moving = moving[~over]
-            if len(moving) == 0:
-                break
-            step = step / 2
+        moved = _stepped(points, directions, away / t**0.5, lowest, highest, elsewhere)
         points = _line(records, moved, every, elsewhere)
         reached = _norm(points - records)
         nearest = np.where((reached < found)[:, None], points, nearest)
         found = np.minimum(found, reached)
         points = nearest
     return found
+
+
+def _stepped(
+    points: Floats, directions: Floats, step: Floats, low: Floats, high: Floats, elsewhere: Callable[..., Bools]
+) -> Floats:
+    """Each point a step along its direction, half as far each time until the label is another one."""
+    moving, moved = np.arange(len(points)), points.copy()
+    for _ in range(HALVINGS):
+        tried = np.clip(points[moving] + step[moving, None] * directions[moving], low, high)
+        over = elsewhere(tried, moving)
+        moved[moving[over]] = tried[over]
+        moving = moving[~over]
+        if len(moving) == 0:
+            break
+        step = step / 2
+    return moved
 
 
 def _line(records: Floats, points: Floats, every: Integers, elsewhere: Callable[..., Bools]) -> Floats:

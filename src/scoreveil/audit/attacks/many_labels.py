@@ -1,4 +1,4 @@
-"""Attacks on answers with many labels: on one label as on any two classes, and on all labels of an answer together.
+"""Attacks on whole answers with many labels.
 
 An answer is (n, labels, 2): of each label the scores of no and yes. True labels are (n, labels), 0 or 1. The floors
 read the yes or no of every label and nothing else: no defense that keeps them can go below.
@@ -9,10 +9,10 @@ from collections.abc import Callable
 import numpy as np
 
 from scoreveil.arrays import Floats, Integers
-from scoreveil.audit.attacks import labels, thresholds, trees
+from scoreveil.audit.attacks import thresholds, trees
 from scoreveil.audit.attacks.features import SMALLEST_FLOAT
-from scoreveil.audit.attacks.interface import Attack, Features, Fit, Scorer
-from scoreveil.audit.data.records import Membership, Records
+from scoreveil.audit.attacks.interface import Attack, Fit
+from scoreveil.audit.data.records import Records
 
 
 def _log_odds(records: Records) -> Floats:
@@ -41,14 +41,7 @@ def true_confidence(records: Records) -> Floats:
 
 def _threshold(signal: Callable[[Records], Floats]) -> Fit:
     """One number for each record, and one threshold."""
-
-    def fit(shadow: Membership, features: Features, rng: np.random.Generator) -> Scorer:
-        records, truth = shadow.records, shadow.truth
-        weights = np.where(truth, 0.5 / truth.mean(), 0.5 / (1 - truth.mean()))
-        cut = thresholds.threshold(signal(records), truth, weights)
-        return lambda others: 0.5 + signal(others) - cut
-
-    return fit
+    return thresholds.fit_by(signal, lambda records: np.zeros(len(records), dtype=np.int64))
 
 
 def _columns(records: Records) -> trees.Columns:
@@ -77,19 +70,7 @@ def _forest(columns: Callable[[Records], trees.Columns]) -> Fit:
     return trees.fit_by(trees.random_forest, columns)
 
 
-OF_ONE_LABEL = (
-    Attack("max_confidence", thresholds.fit_by(thresholds.max_confidence, lambda records: records.predicted)),
-    Attack(
-        "true_confidence",
-        thresholds.fit_by(thresholds.true_confidence, lambda records: records.true_labels),
-        knows_label=True,
-    ),
-    Attack("random_forest", _forest(trees.all_columns)),
-    Attack("random_forest_known", _forest(trees.all_columns_known), knows_label=True),
-    Attack("label_floor", labels.floor, "label"),
-    Attack("label_floor_known", labels.floor_known, "label", knows_label=True),
-)
-OF_ALL_LABELS = (
+ON_WHOLE_ANSWERS = (
     Attack("max_confidence", _threshold(confidence)),
     Attack("true_confidence", _threshold(true_confidence), knows_label=True),
     Attack("random_forest", _forest(_columns)),

@@ -1,7 +1,7 @@
 """What attacks and defenses work on: score vectors of records, and who was a member of the training set."""
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -98,43 +98,58 @@ class Membership:
     @property
     def records(self) -> Records:
         """Members first, then non-members."""
-        return joined([self.members, self.nonmembers])
+        return joined(self)
+
+    def __iter__(self) -> Iterator[Records]:
+        yield self.members
+        yield self.nonmembers
+
+    def changed(self, change: Callable[[Records], Records]) -> "Membership":
+        """Both sides, each changed likewise."""
+        return Membership(*map(change, self))
+
+    @property
+    def is_labelled(self) -> bool:
+        """Whether true labels are known on both sides."""
+        return all(side.labels is not None for side in self)
 
     def without_fold(self, number: int) -> "Membership":
         """All but those of a fold."""
-        return Membership(*(each.take(np.flatnonzero(each.fold != number)) for each in (self.members, self.nonmembers)))
+        return self.changed(lambda side: side.take(np.flatnonzero(side.fold != number)))
 
     @property
     def truth(self) -> Bools:
         return np.arange(len(self.members) + len(self.nonmembers)) < len(self.members)
 
     def defended(self, defense: Defense) -> "Membership":
-        return Membership(self.members.defended(defense), self.nonmembers.defended(defense))
+        return self.changed(lambda side: side.defended(defense))
 
     def balanced(self, rng: np.random.Generator) -> "Membership":
         """As many members as non-members, so that always saying "member" is right half of the time."""
         size = min(len(self.members), len(self.nonmembers))
-        return Membership(*(r.take(rng.permutation(len(r))[:size]) for r in (self.members, self.nonmembers)))
+        return self.changed(lambda side: side.take(rng.permutation(len(side))[:size]))
 
     def halves(self, rng: np.random.Generator) -> tuple["Membership", "Membership"]:
         """Two disjoint halves: one to fit an attack on, one to test it on."""
-        shuffled = [r.take(rng.permutation(len(r))) for r in (self.members, self.nonmembers)]
-        first = [r.take(slice(len(r) // 2)) for r in shuffled]
-        second = [r.take(slice(len(r) // 2, None)) for r in shuffled]
-        return Membership(*first), Membership(*second)
+        shuffled = self.changed(lambda side: side.take(rng.permutation(len(side))))
+        first = shuffled.changed(lambda side: side.take(slice(len(side) // 2)))
+        return first, shuffled.changed(lambda side: side.take(slice(len(side) // 2, None)))
 
 
 def joined(parts: Iterable[Records]) -> Records:
     """All records after each other; labels and variants are kept where every part has them."""
-    each = list(parts)
+    sides = list(parts)
 
     def together(arrays: list[Integers | None]) -> Integers | None:
         known = [array for array in arrays if array is not None]
         return np.concatenate(known) if len(known) == len(arrays) else None
 
-    scores = np.concatenate([part.scores for part in each])
-    fields = ([getattr(part, name) for part in each] for name in ("labels", "variants", "fold"))
-    return Records(scores, *map(together, fields))
+    return Records(
+        np.concatenate([side.scores for side in sides]),
+        together([side.labels for side in sides]),
+        together([side.variants for side in sides]),
+        together([side.fold for side in sides]),
+    )
 
 
 def digest(*arrays: ArrayLike | None) -> str:

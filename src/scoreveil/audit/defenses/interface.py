@@ -7,6 +7,7 @@ from typing import Literal
 
 from scoreveil.arrays import Floats
 from scoreveil.audit.data.records import Defense, Membership, Records
+from scoreveil.shapes import VECTORS, Shape
 from scoreveil.veil import Veil
 
 
@@ -19,6 +20,7 @@ class Given:
     epsilon    for the defenses that take one
     everyone   all members and non-members with their folds, where what is fitted answers about each fold apart
     veil       a fitted one that was given: the defense "regions" is this
+    shape      how the scores of everyone are served
     """
 
     known: Membership
@@ -27,6 +29,7 @@ class Given:
     epsilon: float | None = None
     everyone: Membership | None = None
     veil: Veil | None = None
+    shape: Shape = VECTORS
 
 
 Kept = Literal["label", "ranking"]

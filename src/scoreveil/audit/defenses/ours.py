@@ -46,19 +46,33 @@ def regions(given: Given) -> Defense:
     if given.veil is not None:
         return Veil(given.veil.mechanism, rng=_rng(given))
     if given.everyone is not None:
-        return cross_fitted(given.everyone, given.epsilon, given.seed)
+        return cross_fitted(given.everyone, given.epsilon, given.seed, given.shape)
     return Veil(studied_veil(given.known, given.epsilon).mechanism, rng=_rng(given))
 
 
-def cross_fitted(everyone: Membership, epsilon: float | None, seed: int, shape: Shape = VECTORS) -> CrossFitted:
-    """A veil for each fold of the records, fitted on the others."""
+def cross_fitted(
+    everyone: Membership, epsilon: float | None, seed: int, shape: Shape = VECTORS, asked: Shape = VECTORS
+) -> CrossFitted:
+    """A veil for each fold of the records, fitted on the others.
+
+    Args:
+        everyone: All records as they are served, with their folds.
+        epsilon: As for `fit`.
+        seed: Of the draws.
+        shape: How they are served.
+        asked: How the scores are served that it answers about; by default as vectors.
+    """
 
     def of_fold(number: int) -> Defense:
         fitted = studied_veil(everyone.without_fold(number), epsilon, shape)
-        veil = Veil(fitted.mechanism, shape=shape, rng=np.random.default_rng([seed, number]))
-        return lambda scores: asked_quietly(veil, scores)
+        return quietly(Veil(fitted.mechanism, shape=asked, rng=np.random.default_rng([seed, number])))
 
     return CrossFitted(tuple(map(of_fold, range(FOLDS))))
+
+
+def quietly(veil: Veil) -> Defense:
+    """A veil without the warning that a large ε adds up."""
+    return lambda scores: asked_quietly(veil, scores)
 
 
 def studied_veil(known: Membership, epsilon: float | None, shape: Shape = VECTORS) -> Veil:

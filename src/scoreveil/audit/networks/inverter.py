@@ -20,8 +20,9 @@ from torch import nn
 
 from scoreveil.arrays import Floats
 from scoreveil.audit import cache
-from scoreveil.audit.data.images import Images, Pixels
+from scoreveil.audit.data.images import Images
 from scoreveil.audit.networks.training import Progress, Shape, TrainingRun, TrainSettings, device, evaluate, tensor
+from scoreveil.files.pictures import Pixels
 from scoreveil.mechanisms.ordering import rank
 
 ScoreForm = Literal["scores", "log_scores", "log_ratios", "ranks", "all", "label"]

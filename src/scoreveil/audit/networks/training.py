@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from scoreveil.audit import cache
-from scoreveil.audit.data.images import Pixels
+from scoreveil.files.pictures import Pixels
 
 Progress = Callable[[float], None]  # told the fraction that is done
 Loss = Callable[[nn.Module, torch.Tensor, int], torch.Tensor]

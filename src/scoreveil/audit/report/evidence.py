@@ -10,12 +10,13 @@ import numpy as np
 
 from scoreveil.audit.data.records import Bools
 from scoreveil.audit.report import records, vulnerability
+from scoreveil.audit.report.sentences import broken_promises
 from scoreveil.audit.report.table import Table, TableCell, count, epsilon, figure, share, table, word
-from scoreveil.audit.report.verdict import AuditVerdict, broken_promises
 from scoreveil.audit.report.wording import NOTHING, attack_name, interval, number, setting_in_words, words
 from scoreveil.audit.study import metrics
 from scoreveil.audit.study.results import DefenseResult, Setting, Study
 from scoreveil.audit.study.risk import POOL, RecordRisks, Risk
+from scoreveil.audit.verdict import AuditVerdict
 
 PRIVATE = records.NAMES  # for their owner alone
 FEWEST = 30  # members and non-members of a class, each, to say something about it

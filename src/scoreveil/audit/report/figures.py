@@ -17,7 +17,6 @@ from scoreveil.audit.report import pictures
 from scoreveil.audit.report.charts.bars import Bar, Column, Row, bars
 from scoreveil.audit.report.charts.marks import Sheet
 from scoreveil.audit.report.charts.panel import SHAPES, TONES, Axis, Panel, Series, sheet
-from scoreveil.audit.report.verdict import AuditVerdict, Leak, knowledge, leaks, readable, ways_to_answer
 from scoreveil.audit.report.wording import attack, attack_list, interval, number, percent, setting_in_words, words
 from scoreveil.audit.study.results import (
     CHANCE,
@@ -33,7 +32,8 @@ from scoreveil.audit.study.results import (
     left_out,
     shared,
 )
-from scoreveil.fitting.cost import Group
+from scoreveil.audit.verdict import AuditVerdict, Leak, knowledge, leaks, readable, ways_to_answer
+from scoreveil.fitting.metrics import Group
 
 # "optimal": rows of results that were made before regions
 KNOWN_TONES = {"none": "ink", VEIL: "c0", "optimal": "c0", "published": "c1"}

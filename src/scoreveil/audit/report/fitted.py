@@ -23,9 +23,10 @@ from scoreveil.audit.report.figures import reliability
 from scoreveil.audit.report.page import drawn, put, rendered
 from scoreveil.audit.report.pdf import Printer
 from scoreveil.audit.report.wording import number
-from scoreveil.fitting.cost import MEASURES, WAYS, Cost, Measure
+from scoreveil.fitting.cost import MEASURES, WAYS, Cost
 from scoreveil.fitting.decision import decide, sentences
 from scoreveil.fitting.frontier import Trial
+from scoreveil.fitting.metrics import Measure
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.shapes import Shape
 from scoreveil.veil import Veil

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from scipy.stats import beta
 
-from scoreveil.audit.report.verdict import ERROR, RATES, deviation, either_way, needed, quantile, readable
 from scoreveil.audit.report.wording import number, percent, setting_in_words
 from scoreveil.audit.study.results import AttackResult, Measure, Setting, Study, floors, setting_name
+from scoreveil.audit.verdict import ERROR, RATES, deviation, either_way, needed, quantile, readable
 
 WRITTEN: dict[str, Measure] = {"auc": "auc", "tpr@1%": "tpr_at_1pct", "tpr@0.1%": "tpr_at_01pct"}
 

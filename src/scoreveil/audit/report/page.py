@@ -20,13 +20,15 @@ from scoreveil.audit.report.charts.panel import NARROW, Panel, sheet
 from scoreveil.audit.report.charts.regions import MOST_LABELS
 from scoreveil.audit.report.charts.svg import svg
 from scoreveil.audit.report.pdf import Printer
+from scoreveil.audit.report.sentences import enough, sentences
 from scoreveil.audit.report.table import compact
-from scoreveil.audit.report.verdict import AuditVerdict, enough
-from scoreveil.audit.report.verdict import verdict as judge
 from scoreveil.audit.report.wording import NOTHING
 from scoreveil.audit.study.results import Study, to_json
 from scoreveil.audit.study.risk import RecordRisks
-from scoreveil.fitting.decision import LEAKS, NO_MORE, UNDECIDED, Outcome, sentences
+from scoreveil.audit.verdict import AuditVerdict
+from scoreveil.audit.verdict import verdict as judge
+from scoreveil.fitting import decision
+from scoreveil.fitting.decision import LEAKS, NO_MORE, UNDECIDED, Outcome
 from scoreveil.veil import Veil
 
 NAMING_MEMBERS = ("report.html", "report.pdf", "vulnerability.json")  # the most exposed, by row, where risks are known
@@ -46,7 +48,7 @@ def html(study: Study, verdict: AuditVerdict, risks: RecordRisks | None = None, 
         "report.html.j2",
         title=str(study.meta.get("title") or study.meta.get("name") or "What the scores give away"),
         date=str(study.meta.get("date") or ""),
-        verdict=verdict,
+        sentences=sentences(verdict),
         status=STATUS[verdict.excess.outcome],
         advice=advice(study, verdict),
         glance=both_widths(*figures.glance(study, verdict)),
@@ -99,7 +101,7 @@ def both_widths(wide: Sheet, narrow: Sheet) -> Markup:
 def advice(study: Study, verdict: AuditVerdict) -> str:
     """What to do, in one sentence."""
     if verdict.evidence is not None:
-        return sentences(verdict.evidence)[0]
+        return decision.sentences(verdict.evidence)[0]
     if verdict.excess.outcome == UNDECIDED:
         return f"Ask again with more records. {enough(study, verdict.excess)} would tell."
     return "No fitted veil was studied, so there is no advice on what to do."

@@ -4,10 +4,11 @@ from collections.abc import Iterable
 
 from markupsafe import Markup
 
-from scoreveil.audit.report.many_labels import IN_A_WORD, LabelsVerdict
-from scoreveil.audit.report.verdict import AuditVerdict, Leak, leaks
+from scoreveil.audit.report.many_labels import IN_A_WORD, Row
+from scoreveil.audit.report.sentences import sentences
 from scoreveil.audit.report.wording import NOTHING, interval, number, setting_in_words
 from scoreveil.audit.study.results import CHANCE, LABEL, UNDEFENDED, AttackResult, Setting, Study
+from scoreveil.audit.verdict import AuditVerdict, Leak, leaks
 
 
 def html(study: Study, verdict: AuditVerdict) -> str:
@@ -21,23 +22,18 @@ def html(study: Study, verdict: AuditVerdict) -> str:
     rows = [_row(study, one, leaks(study, one, verdict.compared)) for one in settings]
     rows.append(["the label alone", *(_auc(leak.floor) for leak in undefended), number(CHANCE)])
     table = _table(heads, rows)
-    said = Markup("").join(_in("p", sentence) for sentence in verdict.sentences[1:])
+    first, *others = (_in("p", sentence) for sentence in sentences(verdict))
     title = _in("p", _in("b", f"The scores: {outcome}."))
     kept = _in("p", "AUC: of the best attack; .50 is guessing. AUROC: what the confidence is worth.")
-    more = Markup("<details><summary>{}</summary>{}</details>").format(
-        "In words", _in("p", verdict.sentences[0]) + said
-    )
+    more = Markup("<details><summary>{}</summary>{}</details>").format("In words", first + Markup("").join(others))
     return str(Markup("<div>{}{}{}{}</div>").format(title, table, kept, more))
 
 
-def of_labels(verdict: LabelsVerdict) -> str:
-    """The same of many labels: the whole answer, and the labels, the worst first."""
-    rows = [
-        [one.name, IN_A_WORD[one.excess.outcome], _auc(one.best), number(one.worst.floor_auc)] for one in verdict.every
-    ]
-    table = _table(["", "verdict", "AUC", "yes or no alone"], rows)
-    said = Markup("").join(_in("p", sentence) for sentence in verdict.sentences)
-    return str(Markup("<div>{}{}</div>").format(table, said))
+def of_labels(rows: Iterable[Row], said: Iterable[str]) -> str:
+    """The same of many labels: whole answers, and the labels, the worst first."""
+    cells = [[row.name, IN_A_WORD[row.excess.outcome], row.auc, number(row.worst.floor_auc)] for row in rows]
+    table = _table(["", "verdict", "AUC", "yes or no alone"], cells)
+    return str(Markup("<div>{}{}</div>").format(table, Markup("").join(_in("p", sentence) for sentence in said)))
 
 
 def _row(study: Study, setting: Setting, found: Iterable[Leak]) -> list[str]:

@@ -6,9 +6,9 @@ from typing import Any
 
 from scoreveil.audit.report.figures import settings
 from scoreveil.audit.report.table import Column, Table, TableCell, epsilon, figure, table, word, yes
-from scoreveil.audit.report.verdict import AuditVerdict, Leak, knowledge, leaks, needed, readable, ways_to_answer
 from scoreveil.audit.report.wording import NOTHING, attack, interval, number, percent, seconds, setting_in_words, words
 from scoreveil.audit.study.results import Measure, Setting, Study, best, shared
+from scoreveil.audit.verdict import AuditVerdict, Leak, knowledge, leaks, needed, readable, ways_to_answer
 
 short = partial(number, digits=3)
 

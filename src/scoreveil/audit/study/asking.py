@@ -1,11 +1,10 @@
 """Attacks that ask the model itself, beyond scores of records: each once, and only where it is wanted.
 
-extra = ask(questions, asked, subject, settings, seed)
-study = replace(study, **extra)
+study = replace(study, **ask(model, members, nonmembers, subject, settings))
 """
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,111 +14,79 @@ from scoreveil.audit import cache
 from scoreveil.audit.study.attributes import Column, infer_column
 from scoreveil.audit.study.boundary import boundary_floor
 from scoreveil.audit.study.canaries import release_canaries
-from scoreveil.audit.study.results import AttackResult, Setting, kept_result
+from scoreveil.audit.study.models import Data, Model, held_out
+from scoreveil.audit.study.results import AttackResult, Setting, restored
 from scoreveil.audit.study.shadows import Progress, silent
-from scoreveil.audit.study.subjects import Data, Factory, Predict, Subject, held_out
+from scoreveil.audit.study.subjects import Subject
+from scoreveil.files.inputs import column_number
 from scoreveil.fitting import neighbours
 from scoreveil.smoothing import Smoothing
 
 VERSION = 1  # of what is kept on disk
 TOO_SLOW = ("memguard",)  # milliseconds a vector
-
-
-@dataclass(frozen=True)
-class Questions:
-    """What to ask.
-
-    boundary   how many members, and how many non-members, the label's boundary is looked for around; 0 for none
-    sensitive  a column of the table to be inferred
-    canaries   how many records are put into a training set by the toss of a coin; 0 for none
-    neighbours how many members, and how many non-members, are asked around, with smoothing and without; 0 for none
-    """
-
-    boundary: int = 0
-    sensitive: Column | None = None
-    canaries: int = 0
-    neighbours: int = 0
-
-    def __post_init__(self) -> None:
-        if self.boundary < 0 or 0 < self.boundary < 10:
-            raise ValueError(
-                f"Expected 10 or more records for the boundary attack, or 0 for none, got {self.boundary}."
-            )
-        if self.neighbours < 0 or 0 < self.neighbours < 50:
-            raise ValueError(f"Expected 50 or more records to ask around, or 0 for none, got {self.neighbours}.")
-        if self.canaries < 0:
-            raise ValueError(f"Expected 0 or more canaries, got {self.canaries}.")
-
-    def __bool__(self) -> bool:
-        return bool(self.boundary or self.sensitive or self.canaries or self.neighbours)
-
-
-@dataclass(frozen=True, eq=False)
-class Asked:
-    """A model, what it was trained on and what not, the attacker's own data, and how such a model is made."""
-
-    predict: Predict
-    members: Data
-    nonmembers: Data
-    auxiliary: Data | None = None
-    architecture: Factory | None = None
+NEIGHBOURS, MIN_NEIGHBOURS = 300, 50  # records of each side that are asked around, where a model takes tables
 
 
 def ask(
-    questions: Questions,
-    asked: Asked,
+    model: Model,
+    members: Data,
+    nonmembers: Data,
     subject: Subject,
     settings: Iterable[Setting],
     seed: int = 0,
     directory: Path | None = None,
     progress: Progress = silent,
 ) -> dict[str, Any]:
-    """The fields of a `Study` that hold what was found.
+    """What the questions that the model wants found, as fields of a `Study`.
 
-    Args:
-        questions: What to ask.
-        asked: Whom.
-        subject: The same model's scores, as `subjects.from_model` made them with the same seed.
-        settings: Defenses, each with its ε or None.
-        seed: Of samples, walks and coins.
-        directory: Where the boundary attack's results are kept, since they take long.
-        progress: Told about each step.
+    The subject has the same model's scores, as `from_model` made them with the same seed. The boundary attack's results
+    are kept in the directory, since they take long.
     """
-    public, others, _ = held_out(asked.nonmembers, np.random.default_rng(seed))
-    quick = [one for one in settings if one[0] not in TOO_SLOW]
-    found: dict[str, Any] = {}
-    if questions.canaries:
-        if asked.architecture is None:
-            raise ValueError(
-                f"{questions.canaries} canaries need a model to be trained with them: give an architecture."
-            )
-        found["canaries"] = release_canaries(
-            asked.architecture, asked.members, others, public, quick, questions.canaries, seed, progress
+    public, others, _ = held_out(nonmembers, np.random.default_rng(seed))
+    quick, fields = [one for one in settings if one[0] not in TOO_SLOW], dict[str, Any]()
+    if model.canaries:
+        fields["canaries"] = release_canaries(
+            model.factory, members, others, public, quick, model.canaries, seed, progress
         )
-    if questions.sensitive is not None:
-        own = public if asked.auxiliary is None else _joined(public, asked.auxiliary)
-        known = subject.for_fitting()
-        found["attributes"] = infer_column(
-            asked.predict, asked.members, others, own, questions.sensitive, quick,
-            lambda epsilon: known.given(seed, epsilon), seed, progress,
-        )  # fmt: skip
-    if questions.neighbours:
-        found["smoothing"] = neighbours.tried(
-            asked.predict, asked.members, others, Smoothing(typical=public[0], seed=seed), questions.neighbours
+    if model.sensitive is not None:
+        own = public if model.auxiliary is None else _joined(public, model.auxiliary)
+        known, column = subject.for_fitting(), _column(model, members)
+        fields["attributes"] = infer_column(
+            model.ask, members, others, own, column, quick, lambda epsilon: known.given(seed, epsilon), seed, progress
         )
-    if questions.boundary:
+    if around := _around(model, members, nonmembers):
+        smoothing = Smoothing(typical=public[0], seed=seed)
+        fields["smoothing"] = neighbours.tried(model.ask, members, others, smoothing, around)
+    if model.boundary:
 
         def make() -> tuple[AttackResult, ...]:
-            return boundary_floor(asked.predict, asked.members, others, public, questions.boundary, seed, progress)
+            return boundary_floor(model.ask, members, others, public, model.boundary, seed, progress)
 
-        name = cache.key("boundary", VERSION, subject.digest, questions.boundary, seed)
-        found["boundary"] = make() if directory is None else _kept(name, make, directory)
-    return found
+        name = cache.key("boundary", VERSION, subject.digest, model.boundary, seed)
+        fields["boundary"] = make() if directory is None else _kept(name, make, directory)
+    return fields
 
 
-def _kept(name: str, make: Any, directory: Path) -> tuple[AttackResult, ...]:
+def _around(model: Model, members: Data, nonmembers: Data) -> int:
+    """How many records of each side are asked around: of a table by default, since pictures are slow to ask about."""
+    if model.neighbours is not None:
+        return model.neighbours
+    fewest = min(NEIGHBOURS, len(members[1]), len(nonmembers[1]) // 2)
+    return fewest if np.ndim(members[0]) == 2 and fewest >= MIN_NEIGHBOURS else 0
+
+
+def _column(model: Model, members: Data) -> Column:
+    """The sensitive column, by the names that a file's columns have; else by number."""
+    shape = np.shape(members[0])
+    if len(shape) != 2:
+        raise ValueError("A sensitive column is one of a table, and these inputs are none.")
+    name = str(model.sensitive)
+    return Column(column_number(name, model.columns, shape[1]), name)
+
+
+def _kept(name: str, make: Callable[[], tuple[AttackResult, ...]], directory: Path) -> tuple[AttackResult, ...]:
     kept = cache.kept_json("cells", name, lambda: {"rows": [asdict(row) for row in make()]}, directory)
-    return tuple(kept_result(row) for row in kept["rows"])
+    return tuple(restored(AttackResult, row) for row in kept["rows"])
 
 
 def _joined(one: Data, other: Data) -> Data:

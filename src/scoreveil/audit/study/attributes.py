@@ -1,6 +1,6 @@
 """Attribute inference: what a model's answers tell about one column of a table.
 
-    found = infer_column(predict, members, nonmembers, public, Column(3, "income"), settings, given, seed=0)
+    results = infer_column(predict, members, nonmembers, public, Column(3, "income"), settings, given, seed=0)
 
 The attacker knows a record but for the sensitive column, and its true class. It puts each possible value into the
 column, asks the model about each, and takes the value that fits best. It may also have seen the model's answer about
@@ -24,7 +24,6 @@ non-members do.
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
@@ -33,14 +32,15 @@ from scipy.stats import beta
 from scoreveil.arrays import Floats, Integers
 from scoreveil.audit.data.records import Bools, Defense
 from scoreveil.audit.defenses import DEFENSES, Given
+from scoreveil.audit.study.models import Data, Predict, part
 from scoreveil.audit.study.results import AttributeResult, Setting, Side
 from scoreveil.audit.study.shadows import Progress, silent
-from scoreveil.audit.study.subjects import Data, Predict, checked, part
+from scoreveil.audit.study.subjects import checked
 
-MOST_VALUES = 16  # a column with more is cut into BINS
+MAX_VALUES = 16  # a column with more is cut into BINS
 BINS = 5
-FEWEST_PUBLIC = 50
-MOST_RECORDS = 1_000  # members, and non-members, that are attacked
+MIN_PUBLIC = 50
+MAX_RECORDS = 1_000  # members, and non-members, that are attacked
 ASKED = 5  # times that each value is asked about where answers are drawn anew
 NEGLIGIBLE = 1e-6  # a score, or a distance between two answers, that is as good as none
 RIDGE = 1e-2
@@ -69,16 +69,7 @@ def infer_column(
 ) -> tuple[AttributeResult, ...]:
     """How often the column's value is inferred, for members and for non-members, behind each setting.
 
-    Args:
-        predict: The model.
-        members: A table (n, columns) that it was trained on, with its classes.
-        nonmembers: One that it was not trained on.
-        public: The attacker's own table.
-        column: Which column is to be inferred.
-        settings: Defenses, each with its ε or None.
-        given: What a defender has, for an ε.
-        seed: Of the sample, the imputation and the halves.
-        progress: Told about each setting.
+    The attacker has the public table; `given` says what a defender has, for an ε.
 
     Raises:
         ValueError: The data is no table, or the column takes one value only.
@@ -86,36 +77,46 @@ def infer_column(
     rng = np.random.default_rng(seed)
     values, public_bins = _values(public, column)
     imputation = _imputation(public, column, public_bins, seed)
-    marginal = np.bincount(public_bins, minlength=len(values)).argmax()
+    marginal = int(np.bincount(public_bins, minlength=len(values)).argmax())
     given_sides: dict[Side, Data] = {"members": members, "nonmembers": nonmembers}
     sides: dict[Side, _Asked] = {}
     for side, data in given_sides.items():
-        some = part(data, rng.permutation(len(data[1]))[:MOST_RECORDS])
+        some = part(data, rng.permutation(len(data[1]))[:MAX_RECORDS])
         sides[side] = _ask(predict, some, column, values, imputation)
-    found, every = [], list(settings)
+    results, every = [], list(settings)
     for done, setting in enumerate(every, 1):
         method = DEFENSES[setting[0]]
         defense, times = method.make(given(setting[1])), ASKED if method.draws_at(setting[1]) else 1
         for side, asked in sides.items():
-            guessed = asked.log_prior.argmax(axis=1) == asked.truth
             for sees_answer, right in _attacked(asked, defense, times, rng):
-                found.append(
-                    AttributeResult(
-                        defense=setting[0],
-                        epsilon=setting[1],
-                        column=column.name,
-                        values=len(values),
-                        sees_answer=sees_answer,
-                        side=side,
-                        records=len(right),
-                        marginal=float(np.mean(asked.truth == marginal)),
-                        imputation=float(guessed.mean()),
-                        **_ends("success", float(right.mean()), *_clopper_pearson(int(right.sum()), len(right))),
-                        **_ends("gain", float(right.mean() - guessed.mean()), *_difference(right, guessed)),
-                    )
-                )
+                results.append(_result(setting, column, side, asked, marginal, sees_answer, right))
         progress(f"the column {column.name}", done, len(every))
-    return tuple(found)
+    return tuple(results)
+
+
+def _result(
+    setting: Setting, column: Column, side: Side, asked: "_Asked", marginal: int, sees_answer: bool, right: Bools
+) -> AttributeResult:
+    guessed = asked.log_prior.argmax(axis=1) == asked.truth
+    success_low, success_high = _clopper_pearson(int(right.sum()), len(right))
+    gain_low, gain_high = _difference(right, guessed)
+    return AttributeResult(
+        defense=setting[0],
+        epsilon=setting[1],
+        column=column.name,
+        values=len(asked.by_value),
+        sees_answer=sees_answer,
+        side=side,
+        records=len(right),
+        marginal=float(np.mean(asked.truth == marginal)),
+        imputation=float(guessed.mean()),
+        success=float(right.mean()),
+        success_low=success_low,
+        success_high=success_high,
+        gain=float(right.mean() - guessed.mean()),
+        gain_low=gain_low,
+        gain_high=gain_high,
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,11 +137,11 @@ def _values(public: Data, column: Column) -> tuple[Floats, Integers]:
         raise ValueError(f"Expected a table of numbers to infer a column of, got shape {x.shape} of {x.dtype}.")
     if not 0 <= column.index < x.shape[1]:
         raise ValueError(f"Expected a column from 0 to {x.shape[1] - 1}, got {column.index}.")
-    if len(x) < FEWEST_PUBLIC:
-        raise ValueError(f"Expected at least {FEWEST_PUBLIC} public records to infer a column with, got {len(x)}.")
+    if len(x) < MIN_PUBLIC:
+        raise ValueError(f"Expected at least {MIN_PUBLIC} public records to infer a column with, got {len(x)}.")
     there = x[:, column.index].astype(np.float64)
     values = np.unique(there)
-    if len(values) > MOST_VALUES:  # the middle of each of equally full bins
+    if len(values) > MAX_VALUES:  # the middle of each of equally full bins
         values = np.unique(np.quantile(there, (np.arange(BINS) + 0.5) / BINS))
     if len(values) < 2:
         raise ValueError(f"Expected a sensitive column with at least 2 values, {column.name} has 1 in public records.")
@@ -227,10 +228,6 @@ def _weights(clues: Floats, truth: Integers) -> Floats:
         return float(miss + RIDGE * away @ away), slope + 2 * RIDGE * away
 
     return np.asarray(minimize(loss, alone, jac=True, method="L-BFGS-B").x / spread)
-
-
-def _ends(name: str, value: float, low: float, high: float) -> dict[str, Any]:
-    return {name: value, f"{name}_low": low, f"{name}_high": high}
 
 
 def _clopper_pearson(right: int, total: int) -> tuple[float, float]:

@@ -1,6 +1,6 @@
 """The floor, raised: what an attacker gets who asks for labels around each record, and sees nothing else.
 
-    found = boundary_floor(predict, members, nonmembers, public, count=100, seed=0)
+    results = boundary_floor(predict, members, nonmembers, public, count=100, seed=0)
 
 Each of a sample of records is asked about some 2,500 times (`attacks.boundary`), so this is done once, on the bare
 model. A veil that keeps the label changes none of these answers: what is found here holds behind every such veil.
@@ -16,9 +16,9 @@ from scoreveil.arrays import Floats, Integers
 from scoreveil.audit.attacks.boundary import distances
 from scoreveil.audit.data.records import Bools
 from scoreveil.audit.study import metrics
+from scoreveil.audit.study.models import Data, Predict, part
 from scoreveil.audit.study.results import AttackResult
 from scoreveil.audit.study.shadows import Progress, silent
-from scoreveil.audit.study.subjects import Data, Predict, part
 
 GROUP = 50  # records between two reports of progress
 
@@ -32,16 +32,9 @@ def boundary_floor(
     seed: int = 0,
     progress: Progress = silent,
 ) -> tuple[AttackResult, ...]:
-    """The attack without the true label, and with it.
+    """The attack without the true label, and with it, on so many members and non-members, or as many as there are.
 
-    Args:
-        predict: The model.
-        members: Inputs that it was trained on, with their labels: (n, features) or pictures (n, channels, h, w).
-        nonmembers: Inputs that it was not trained on.
-        public: The attacker's own inputs: walks start at the nearest with another label.
-        count: How many members, and how many non-members, are attacked; fewer where there are fewer.
-        seed: Of the sample and the walks.
-        progress: Told about each group of records.
+    Inputs are (n, features) or pictures (n, channels, h, w); walks start at the nearest input with another label.
 
     Raises:
         ValueError: The inputs are not numbers, or all get the same label.
@@ -50,6 +43,20 @@ def boundary_floor(
     size = min(count, len(members[1]), len(nonmembers[1]))
     sides = [part(side, rng.permutation(len(side[1]))[:size]) for side in (members, nonmembers)]
     x, pool = np.concatenate([side[0] for side in sides]), np.concatenate([public[0], *(side[0] for side in sides)])
+    own, depth = _depths(predict, x, pool, rng, progress)
+    truth = np.arange(len(x)) < size
+    right = own == np.concatenate([side[1] for side in sides])
+    took = round(time.perf_counter() - began, 3)
+    return (
+        _judged("label_boundary", False, truth, depth, took, rng),
+        _judged("label_boundary_known", True, truth, np.where(right, depth, -depth), took, rng),
+    )
+
+
+def _depths(
+    predict: Predict, x: Floats, pool: Floats, rng: np.random.Generator, progress: Progress
+) -> tuple[Integers, Floats]:
+    """The label of each record, and how far from it the label changes."""
     if not np.issubdtype(pool.dtype, np.number):
         raise ValueError(f"Expected inputs that are numbers for the boundary attack, got dtype {pool.dtype}.")
     asked_as = pool.dtype if np.issubdtype(pool.dtype, np.floating) else np.dtype(np.float64)
@@ -62,22 +69,13 @@ def boundary_floor(
 
     x, pool = x / unit, pool / unit
     low, high = (pool.min(axis=0), pool.max(axis=0)) if pool.ndim == 2 else (pool.min(), pool.max())
-    own, starts = label_of(x), _starts(x, label_of(x), pool, label_of(pool))
-    found = np.empty(len(x))
+    own, depth = label_of(x), np.empty(len(x))
+    starts = _starts(x, own, pool, label_of(pool))
     for start in range(0, len(x), GROUP):
         here = slice(start, start + GROUP)
-        found[here] = distances(label_of, x[here], starts[here], low, high, rng)
+        depth[here] = distances(label_of, x[here], starts[here], low, high, rng)
         progress("records near the boundary", min(start + GROUP, len(x)), len(x))
-    truth = np.arange(len(x)) < size
-    right = own == np.concatenate([side[1] for side in sides])
-    took = round(time.perf_counter() - began, 3)
-    return tuple(
-        _judged(name, told, truth, said, took, rng)
-        for name, told, said in (
-            ("label_boundary", False, found),
-            ("label_boundary_known", True, np.where(right, found, -found)),
-        )
-    )
+    return own, depth
 
 
 def _starts(x: Floats, own: Integers, pool: Floats, labels: Integers) -> Floats:

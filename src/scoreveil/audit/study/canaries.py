@@ -1,6 +1,6 @@
 """Canaries: the ε that one training run proves, after Steinke, Nasr and Jagielski 2023.
 
-    found = release_canaries(architecture, members, nonmembers, public, settings, count=400, seed=0)
+    results = release_canaries(architecture, members, nonmembers, public, settings, count=400, seed=0)
 
 Canaries are records that were not trained on, every other one with a wrong label. A fair coin for each decides whether
 it is put into the training set; then one model is trained. An attacker who knows the canaries and their labels sees one
@@ -33,12 +33,13 @@ import numpy as np
 from scoreveil.arrays import Floats, Integers
 from scoreveil.audit.data.records import Bools, Membership, Records
 from scoreveil.audit.defenses import DEFENSES, Given
+from scoreveil.audit.study.models import Data, Factory, part, trained
 from scoreveil.audit.study.proved import CONFIDENCE, fair_within, one_run_epsilon
 from scoreveil.audit.study.results import CanaryResult, Proved, Setting
 from scoreveil.audit.study.shadows import Progress, silent
-from scoreveil.audit.study.subjects import Data, Factory, checked, fitted, part
+from scoreveil.audit.study.subjects import checked
 
-FEWEST = 20
+MIN_CANARIES = 20
 NOTHING_BUT_THE_LABEL = ("label_only", "label_constant")
 SHARES = (1.0, 0.5, 0.25, 0.125, 0.0625)  # of the canaries that are guessed, half of them as in, half as out
 
@@ -53,33 +54,15 @@ def release_canaries(
     seed: int = 0,
     progress: Progress = silent,
 ) -> tuple[CanaryResult, ...]:
-    """The ε that is proved behind each setting.
+    """The ε that so many canaries, taken from the non-members, prove behind each setting.
 
-    Args:
-        architecture: Makes a model with `fit` and `predict_proba`. One is trained.
-        members: What it is trained on beside the canaries.
-        nonmembers: Where canaries are taken from.
-        public: Held-out records, for the defenses that are fitted.
-        settings: Defenses, each with its ε or None.
-        count: How many canaries.
-        seed: Of the canaries, the coins and the answers.
-        progress: Told about each setting.
-
-    Raises:
-        ValueError: There are too few canaries, or too few records to take them from.
+    One model is trained, on the members and on half of the canaries; defenses are fitted on public records.
     """
-    if not FEWEST <= count <= len(nonmembers[1]):
-        there = f"{len(nonmembers[1]):,} non-members to take them from"
-        raise ValueError(f"Expected from {FEWEST} canaries to the {there}, got {count}.")
     rng = np.random.default_rng(seed)
-    x, labels = part(nonmembers, rng.permutation(len(nonmembers[1]))[:count])
-    classes = int(max(members[1].max(), labels.max())) + 1
-    wrong = np.arange(count) % 2 == 0
-    canaries = x, np.where(wrong, (labels + rng.integers(1, classes, count)) % classes, labels)
-    inside = rng.random(count) < 0.5
-    trained_on = [np.concatenate(both) for both in zip(members, part(canaries, np.flatnonzero(inside)), strict=True)]
+    canaries, inside, wrong = _planted(members, nonmembers, count, rng)
+    training = [np.concatenate(both) for both in zip(members, part(canaries, np.flatnonzero(inside)), strict=True)]
     np.random.seed(seed)  # noqa: NPY002 - what a model of others draws from, if it takes no seed of ours
-    model = fitted(architecture, trained_on[0], trained_on[1])
+    model = trained(architecture, training[0], training[1])
     asked, known, reference = (
         checked(name, model.predict_proba(x), y)
         for name, (x, y) in (("canaries", canaries), ("members", members), ("reference", public))
@@ -87,23 +70,32 @@ def release_canaries(
     # the same canaries whatever the defense: those that keep the label differ in their answers alone
     cells = (asked.predicted * asked.scores.shape[1] + asked.true_labels) * 2 + wrong
     kept = fair_within(inside, cells, rng)
-    found, every = [], list(settings)
-    for done, setting in enumerate(every, 1):
-        method = DEFENSES[setting[0]]
-        given = Given(Membership(known, reference), reference, seed, setting[1])
+    results, every = [], list(settings)
+    for done, (defense, epsilon) in enumerate(every, 1):
+        method, given = DEFENSES[defense], Given(Membership(known, reference), reference, seed, epsilon)
         said = likeliness(asked.defended(method.make(given)))
-        found.append(
+        in_all = prove(said, inside, wrong, rng)
+        beyond = prove(said[kept], inside[kept], wrong[kept], rng) if method.keeps_label else None
+        promise = promised((defense, epsilon))
+        results.append(
             CanaryResult(
-                defense=setting[0],
-                epsilon=setting[1],
-                canaries=count,
-                in_all=prove(said, inside, wrong, rng),
-                beyond_label=prove(said[kept], inside[kept], wrong[kept], rng) if method.keeps_label else None,
-                promised=promised(setting),
+                defense=defense, epsilon=epsilon, canaries=count, in_all=in_all, beyond_label=beyond, promised=promise
             )
         )
         progress("canaries behind a veil", done, len(every))
-    return tuple(found)
+    return tuple(results)
+
+
+def _planted(members: Data, nonmembers: Data, count: int, rng: np.random.Generator) -> tuple[Data, Bools, Bools]:
+    """The canaries, which of them are put into the training set, and which have a wrong label."""
+    if not MIN_CANARIES <= count <= len(nonmembers[1]):
+        there = f"{len(nonmembers[1]):,} non-members to take them from"
+        raise ValueError(f"Expected from {MIN_CANARIES} canaries to the {there}, got {count}.")
+    x, labels = part(nonmembers, rng.permutation(len(nonmembers[1]))[:count])
+    classes = int(max(members[1].max(), labels.max())) + 1
+    wrong = np.arange(count) % 2 == 0
+    changed = np.where(wrong, (labels + rng.integers(1, classes, count)) % classes, labels)
+    return (x, changed), rng.random(count) < 0.5, wrong
 
 
 def promised(setting: Setting) -> float | None:

@@ -16,7 +16,7 @@ from scoreveil.audit.attacks import ATTACKS, COMPARISONS, likelihood
 from scoreveil.audit.attacks.interface import Attack, Features
 from scoreveil.audit.data.records import Bools, Defense, Membership, Records
 from scoreveil.audit.defenses import DEFENSES, Method, Timing, timed
-from scoreveil.audit.study import metrics
+from scoreveil.audit.study.metrics import membership_metrics
 from scoreveil.audit.study.promises import proof
 from scoreveil.audit.study.results import (
     FORMS,
@@ -26,10 +26,11 @@ from scoreveil.audit.study.results import (
     Findings,
     Form,
     Setting,
-    kept_cost,
-    kept_result,
+    restored,
 )
 from scoreveil.audit.study.subjects import Subject
+from scoreveil.fitting import metrics
+from scoreveil.tuning import distances
 
 VERSION = 4  # of what a trial computes: what another version kept is made anew
 VIEWS = 1_000_003  # between the seeds of two views
@@ -82,7 +83,7 @@ class Bench:
     def cost(self, setting: Setting, seen: "Seen | None" = None) -> DefenseResult:
         """What a defense costs. Kept as "costs", since rows that were kept as "defense" have no curves."""
         seen = seen or Seen(self.subject, setting, self.repeats, self.seed)
-        return kept_cost(self._kept({"costs": setting}, lambda: asdict(self._cost(seen))))
+        return restored(DefenseResult, self._kept({"costs": setting}, lambda: asdict(self._cost(seen))))
 
     @property
     def labelled(self) -> bool:
@@ -134,26 +135,15 @@ class Bench:
 
     def _cost(self, seen: "Seen") -> DefenseResult:
         before, after = self.subject.target.nonmembers, seen.target.nonmembers
-
-        def measured(measure: Callable[[Records], float], records: Records = after) -> float | None:
-            return None if records.labels is None else measure(records)
-
+        defense, epsilon = seen.setting
         return DefenseResult(
-            defense=seen.setting[0],
-            epsilon=seen.setting[1],
+            defense=defense,
+            epsilon=epsilon,
             keeps_label=seen.method.keeps_label,
             keeps_ranking=seen.method.keeps_ranking,
-            train_accuracy=measured(metrics.accuracy, seen.target.members),
-            test_accuracy=measured(metrics.accuracy),
-            distortion_l1=metrics.distortion(after.scores, before.scores, "l1"),
-            distortion_l2=metrics.distortion(after.scores, before.scores, "l2"),
-            ece=measured(metrics.ece),
-            brier=measured(metrics.brier),
-            nll=measured(metrics.nll),
-            aurc=measured(metrics.aurc),
-            auroc_of_confidence=measured(metrics.auroc_of_confidence),
-            reliability=() if after.labels is None else metrics.reliability(after),
-            risk_coverage=() if after.labels is None else metrics.risk_coverage(after),
+            distortion_l1=float(distances(after.scores, before.scores, "l1").mean()),
+            distortion_l2=float(distances(after.scores, before.scores, "l2").mean()),
+            **_worth(seen.target),
             **asdict(seen.timing),
         )
 
@@ -167,8 +157,7 @@ class Bench:
         return replace(cost, **self._kept({"proof": seen.setting}, lambda: asdict(make(seen.fresh, self.seed))))
 
     def _result(self, what: dict[str, Any], make: Callable[[], AttackResult]) -> AttackResult:
-        stored = self._kept(what, lambda: asdict(make()))
-        return kept_result(stored)
+        return restored(AttackResult, self._kept(what, lambda: asdict(make())))
 
     def _kept(self, what: dict[str, Any], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """A row from the disk, or made and put there."""
@@ -256,11 +245,32 @@ class Seen:
         )
 
 
+def _worth(target: Membership) -> dict[str, Any]:
+    """What the confidence is worth on records that were not trained on; nothing without their labels."""
+    others = target.nonmembers
+    accuracy = {
+        f"{name}_accuracy": None if side.labels is None else float(side.is_right.mean())
+        for name, side in (("train", target.members), ("test", others))
+    }
+    if others.labels is None:
+        return dict.fromkeys(("ece", "brier", "auroc_of_confidence")) | accuracy
+    confidence, right = others.scores.max(axis=1), others.is_right
+    return accuracy | {
+        "ece": metrics.calibration_error(confidence, right),
+        "brier": float(metrics.brier(others.scores, others.labels).mean()),
+        "nll": float(metrics.log_loss(others.scores, others.labels).mean()),
+        "aurc": metrics.aurc(confidence, right),
+        "auroc_of_confidence": metrics.auroc(confidence[right], confidence[~right]),
+        "reliability": metrics.reliability(confidence, right),
+        "risk_coverage": metrics.risk_coverage(confidence, right),
+    }
+
+
 def judged(
     setting: Setting, attack: str, told: bool, truth: Bools, scores: Floats, began: float, about: dict[str, Any]
 ) -> AttackResult:
     """How well an attack did, which took from `began` until now."""
-    measured = asdict(metrics.membership_metrics(truth, scores))
+    measured = asdict(membership_metrics(truth, scores))
     took = round(time.perf_counter() - began, 3)
     name, epsilon = setting
     return AttackResult(

@@ -1,4 +1,4 @@
-"""What a defense leaves of the scores' use, and what an attack makes of what is left.
+"""What an attack makes of scores: members told from others, and pictures redrawn. (`fitting/metrics.py`: their use.)
 
 Every interval is a 95 % one. Ties count as an attacker who guesses among them would fare: an attack that gives every
 record the same score has AUC 0.5, and finds 1 % of the members at 1 % false alarms.
@@ -11,89 +11,17 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import binomtest, rankdata
 from sklearn.metrics import roc_curve
 
-from scoreveil.arrays import Floats, Integers
-from scoreveil.audit.data.records import Bools, Records
+from scoreveil.arrays import Floats
+from scoreveil.audit.data.records import Bools
 from scoreveil.audit.study.results import InversionMetrics, MembershipMetrics
-from scoreveil.fitting import cost
-from scoreveil.tuning import Norm, distances
+from scoreveil.fitting.metrics import CONFIDENCE, placements
 
 Pixels = NDArray[np.float32] | NDArray[np.float64]
 Interval = tuple[float, float, float]  # a measured number, and from where to where it may well lie
 
-CONFIDENCE = 0.95
 ENDS = ("", "_low", "_high")
 CURVE_POINTS = 64
-COVERAGES = 21  # points of a risk-coverage curve
 CHUNK = 1024  # reconstructions compared with every original at a time
-
-# Utility: what the scores are still good for
-
-
-def accuracy(records: Records) -> float:
-    """How often the top class is the true one."""
-    return float(np.mean(_right(records)))
-
-
-def ece(records: Records, bins: int = 15) -> float:
-    """Expected calibration error: Σ_b (n_b/n)·|accuracy in b - mean top score in b|, over bins of equal width."""
-    right, top = _right(records), records.scores.max(axis=1)
-    bin_of = np.clip(np.ceil(top * bins).astype(np.int64) - 1, 0, bins - 1)
-    gap = np.bincount(bin_of, weights=right - top, minlength=bins)
-    return float(np.abs(gap).sum() / len(records))
-
-
-def brier(records: Records) -> float:
-    """The mean of Σ_c (y_c - 1{c is true})², from 0 to 2."""
-    return float(cost.brier(records.scores, _labels(records)).mean())
-
-
-def nll(records: Records) -> float:
-    """The mean log-loss; a score of 0 for the true class counts as 1e-12."""
-    return float(cost.log_loss(records.scores, _labels(records)).mean())
-
-
-def aurc(records: Records) -> float:
-    """The area under the risk-coverage curve: the error rate while acting on the surest records, averaged."""
-    return cost.aurc(records.scores.max(axis=1), _right(records))
-
-
-def reliability(records: Records) -> tuple[cost.Group, ...]:
-    """Groups of like confidence: what was announced, and how often it was right."""
-    return cost.reliability(records.scores.max(axis=1), _right(records))
-
-
-def risk_coverage(records: Records) -> tuple[tuple[float, float], ...]:
-    """Points (the share of records that is acted on, the surest first; the error rate among them), none on a few."""
-    risks = cost.risks(records.scores.max(axis=1), _right(records))
-    n = len(risks)
-    counts = np.unique(np.linspace(min(n, cost.LEAST_OF_GROUP), n, COVERAGES).round().astype(np.int64))
-    return tuple((float(f"{count / n:.6g}"), float(f"{risks[count - 1]:.6g}")) for count in counts)
-
-
-def auroc_of_confidence(records: Records) -> float:
-    """What confidence is for: the AUROC of the top score for being right; 0.5 where all are right, or all wrong."""
-    right, top = _right(records), records.scores.max(axis=1)
-    return cost.auroc(top[right], top[~right])
-
-
-def distortion(released: Floats, scores: Floats, norm: Norm = "l2") -> float:
-    """Mean ‖z - y‖."""
-    if released.shape != scores.shape or len(scores) == 0:
-        raise ValueError(f"Expected two equal batches of scores, got shapes {released.shape} and {scores.shape}.")
-    return float(distances(released, scores, norm).mean())
-
-
-def _labels(records: Records) -> Integers:
-    if len(records) == 0:
-        raise ValueError("Expected at least 1 record, got 0.")
-    return records.true_labels
-
-
-def _right(records: Records) -> Bools:
-    return np.asarray(_labels(records) == records.predicted)
-
-
-# Membership
 
 
 def membership_metrics(truth: ArrayLike, attack_scores: ArrayLike) -> MembershipMetrics:
@@ -126,9 +54,7 @@ def auc(is_member: Bools, scores: Floats) -> Interval:
     At an AUC of 0 or 1 the variance is nil; there the interval is that of as many trials as the smaller side has.
     """
     m, n = int(is_member.sum()), int((~is_member).sum())
-    every = rankdata(scores)
-    above_others = (every[is_member] - rankdata(scores[is_member])) / n  # per member: share of the others below it
-    below_members = 1 - (every[~is_member] - rankdata(scores[~is_member])) / m
+    above_others, below_members = placements(scores[is_member], scores[~is_member])
     value = float(above_others.mean())
     if value in (0.0, 1.0):
         return value, *_clopper_pearson(round(value * min(m, n)), min(m, n))

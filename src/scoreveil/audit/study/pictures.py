@@ -9,7 +9,8 @@ from functools import cached_property
 import numpy as np
 
 from scoreveil.arrays import Floats, Integers
-from scoreveil.audit.data.images import Images, Pixels
+from scoreveil.audit.data.images import Images
+from scoreveil.files.pictures import Pixels
 
 SHOWN = 10
 

@@ -48,7 +48,7 @@ def proof(promised: float, kept: Kept, target: Membership, shadow: Membership, d
         defense: Answers with fresh draws whenever it is asked.
         seed: Of matching and fitting.
     """
-    told = all(r.labels is not None for m in (target, shadow) for r in (m.members, m.nonmembers))
+    told = target.is_labelled and shadow.is_labelled
     attacks = [ATTACKS["gradient_boosting"], *([ATTACKS["gradient_boosting_known"]] if told else [])]
     confidence = 1 - (1 - CONFIDENCE) / len(attacks)
     each = [_proved(attack, kept, target, shadow, defense, seed, confidence) for attack in attacks]

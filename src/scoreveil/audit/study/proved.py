@@ -24,7 +24,7 @@ from scoreveil.arrays import Floats, Integers
 from scoreveil.audit.data.records import Bools
 
 CONFIDENCE = 0.95
-THRESHOLDS = 256  # that are tried on the half where one is chosen
+MAX_THRESHOLDS = 256  # that are tried on the half where one is chosen
 
 
 def proved_epsilon(
@@ -37,7 +37,7 @@ def proved_epsilon(
     out_cells: ArrayLike | None = None,
     seed: int = 0,
 ) -> float:
-    """The larger of ln((TPR - δ) / FPR) and ln((TNR - δ) / FNR), each rate at the worse end of its interval.
+    """The larger of ln((TPR - δ) / FPR) and ln((TNR - δ) / FNR), each rate at the worse end of its interval; or 0.
 
     The threshold is chosen on one half of the records and judged on the other. Both bounds rest on the same two
     one-sided Clopper-Pearson bounds, of TPR from below and of FPR from above, each wrong in (1 - confidence) / 2.
@@ -51,36 +51,44 @@ def proved_epsilon(
             non-members of each cell are compared, so that the cells themselves give nothing away.
         out_cells: The same of non-members.
         seed: Of the halves.
-
-    Returns:
-        The ε that is proved; 0 where none is.
     """
-    sides = [np.asarray(side, dtype=np.float64) for side in (in_scores, out_scores)]
     _check(delta, confidence)
-    for name, side in zip(("members", "non-members"), sides, strict=True):
+    rng = np.random.default_rng(seed)
+    chosen_on, judged_on = [], []
+    for side in _compared(in_scores, out_scores, in_cells, out_cells, rng):
+        order, half = rng.permutation(len(side)), len(side) // 2
+        chosen_on.append(side[order[:half]])
+        judged_on.append(side[order[half:]])
+    if min(map(len, chosen_on)) == 0:
+        return 0.0
+    tried = np.unique(np.concatenate(chosen_on))
+    if len(tried) > MAX_THRESHOLDS:
+        tried = tried[np.linspace(0, len(tried) - 1, MAX_THRESHOLDS).round().astype(np.int64)]
+    threshold = tried[_bounds(chosen_on, tried, delta, confidence).argmax()]
+    return float(_bounds(judged_on, np.array([threshold]), delta, confidence)[0])
+
+
+def _compared(
+    in_scores: ArrayLike,
+    out_scores: ArrayLike,
+    in_cells: ArrayLike | None,
+    out_cells: ArrayLike | None,
+    rng: np.random.Generator,
+) -> list[Floats]:
+    """Both sides, checked; with cells as many of one as of the other in each."""
+    names, sides = ("members", "non-members"), [np.asarray(side, dtype=np.float64) for side in (in_scores, out_scores)]
+    for name, side in zip(names, sides, strict=True):
         if side.ndim != 1 or np.isnan(side).any():
             raise ValueError(f"Expected one number for each of the {name}, got shape {side.shape} or NaN.")
     if (in_cells is None) != (out_cells is None):
         raise ValueError("Expected cells of members and of non-members, got those of one side.")
-    rng = np.random.default_rng(seed)
-    if in_cells is not None and out_cells is not None:
-        cells = [np.asarray(side) for side in (in_cells, out_cells)]
-        for name, side, cell in zip(("members", "non-members"), sides, cells, strict=True):
-            if side.shape != cell.shape:
-                raise ValueError(f"Expected a cell for each of the {len(side)} {name}, got shape {cell.shape}.")
-        sides = [side[index] for side, index in zip(sides, pairs(cells[0], cells[1], rng), strict=True)]
-    chosen_on, judged_on = [], []
-    for side in sides:
-        order, half = rng.permutation(len(side)), len(side) // 2
-        chosen_on.append(side[order[:half]])
-        judged_on.append(side[order[half:]])
-    if min(len(side) for side in chosen_on) == 0:
-        return 0.0
-    tried = np.unique(np.concatenate(chosen_on))
-    if len(tried) > THRESHOLDS:
-        tried = tried[np.linspace(0, len(tried) - 1, THRESHOLDS).round().astype(np.int64)]
-    threshold = tried[_bounds(chosen_on, tried, delta, confidence).argmax()]
-    return float(_bounds(judged_on, np.array([threshold]), delta, confidence)[0])
+    if in_cells is None or out_cells is None:
+        return sides
+    cells = [np.asarray(in_cells), np.asarray(out_cells)]
+    for name, side, cell in zip(names, sides, cells, strict=True):
+        if side.shape != cell.shape:
+            raise ValueError(f"Expected a cell for each of the {len(side)} {name}, got shape {cell.shape}.")
+    return [side[index] for side, index in zip(sides, pairs(cells[0], cells[1], rng), strict=True)]
 
 
 def _bounds(sides: list[Floats], thresholds: Floats, delta: float, confidence: float) -> Floats:

@@ -15,7 +15,15 @@ from scoreveil.audit.networks import inverter as inversion
 from scoreveil.audit.networks.inverter import InversionSettings, Inverter
 from scoreveil.audit.study import metrics
 from scoreveil.audit.study.pictures import Pictures, data_uris
-from scoreveil.audit.study.results import UNDEFENDED, Findings, InversionForm, InversionResult, Setting, setting_name
+from scoreveil.audit.study.results import (
+    UNDEFENDED,
+    Findings,
+    InversionForm,
+    InversionResult,
+    Setting,
+    restored,
+    setting_name,
+)
 from scoreveil.audit.study.subjects import Subject
 
 VERSION = 2  # of what is kept on disk: what another version computed is made anew
@@ -110,5 +118,4 @@ class Studio:
             return make()
         data = (self.subject.digest, self.pictures.digest)
         name = cache.key("inversion", VERSION, data, self.seed, self.settings, setting, *attacker)
-        stored = cache.kept_json("cells", name, lambda: asdict(make()), self.cache)
-        return InversionResult(**{**stored, "pictures": tuple(stored["pictures"])})
+        return restored(InversionResult, cache.kept_json("cells", name, lambda: asdict(make()), self.cache))

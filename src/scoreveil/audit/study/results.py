@@ -4,15 +4,17 @@
 """
 
 import json
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, is_dataclass, replace
+from itertools import repeat
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from scoreveil.fitting.cost import Group
-from scoreveil.fitting.cost import Measure as Figure
-from scoreveil.fitting.decision import Bounded, Evidence, Excess
+from scoreveil.fitting.decision import Evidence
+from scoreveil.fitting.metrics import Group
 from scoreveil.fitting.neighbours import Trial
 
+Kind = TypeVar("Kind")
 Setting = tuple[str, float | None]  # a defense and its ε
 Form = Literal["paper", "adaptive", "averaging"]
 InversionForm = Literal["paper", "adaptive", "floor"]
@@ -211,27 +213,6 @@ def setting_name(setting: Setting) -> str:
     return name if epsilon is None else f"{name} ε={epsilon:g}"
 
 
-def kept_result(row: dict[str, Any], nonmembers: int = 0) -> AttackResult:
-    """The result of a row as it was kept.
-
-    Older rows do not say how many records they were judged on: as many members as non-members, and their curve starts
-    near half a false alarm. Where it is known how many `nonmembers` the study had, it was all of them, or a half.
-    """
-    curve = tuple((x, y) for x, y in row["roc"])
-    count = round(0.5 / curve[0][0]) if curve else 0
-    if count and nonmembers:
-        count = nonmembers // max(1, round(nonmembers / count))
-    return AttackResult(**{"members": count, "nonmembers": count, **row, "roc": curve})
-
-
-def kept_cost(row: dict[str, Any]) -> DefenseResult:
-    """What a defense costs, of a row as it was kept. Older rows have no curves, and fields that are no more."""
-    row = {name: value for name, value in row.items() if name in {each.name for each in fields(DefenseResult)}}
-    groups = (Group(each["announced"], Figure(**each["right"]), each["records"]) for each in row.get("reliability", ()))
-    curve = ((x, y) for x, y in row.get("risk_coverage", ()))
-    return DefenseResult(**{**row, "reliability": tuple(groups), "risk_coverage": tuple(curve)})
-
-
 def floor(study: Study, told: bool) -> AttackResult | None:
     """The highest of the floors."""
     return max(floors(study, told), key=lambda r: r.auc, default=None)
@@ -323,32 +304,26 @@ def to_json(study: Study) -> str:
 def from_json(text: str) -> Study:
     """The study that `to_json` wrote."""
     content = json.loads(text)
-    rates, nonmembers = content.pop("rates"), content["meta"].get("records", {}).get("nonmembers", 0)
+    rates = content.pop("rates")
     for row in content["results"]:
         which, up = row["roc"]
-        row["roc"] = tuple(zip(rates[which], up, strict=True))
-    return Study(
-        meta=content["meta"],
-        results=tuple(kept_result(row, nonmembers) for row in content["results"]),
-        defenses=tuple(kept_cost(row) for row in content["defenses"]),
-        inversions=tuple(InversionResult(**{**r, "pictures": tuple(r["pictures"])}) for r in content["inversions"]),
-        originals=tuple(content["originals"]),
-        notes=tuple(content["notes"]),
-        boundary=tuple(kept_result(row) for row in content.get("boundary", ())),
-        attributes=tuple(AttributeResult(**row) for row in content.get("attributes", ())),
-        canaries=tuple(_canary(row) for row in content.get("canaries", ())),
-        smoothing=tuple(Trial(**row) for row in content.get("smoothing", ())),
-        beside=tuple(kept_cost(row) for row in content.get("beside", ())),
-        evidence=tuple(_evidence(row) for row in content.get("evidence", ())),
-    )
+        row["roc"] = zip(rates[which], up, strict=True)
+    return restored(Study, content)
 
 
-def _evidence(row: dict[str, Any]) -> Evidence:
-    kinds = {"leak": Excess, "veiled": Excess, "worth": Bounded}
-    found = {name: row[name] and kind(**row[name]) for name, kind in kinds.items()}
-    return Evidence(**{**row, **found, "records": tuple(row["records"])})
+def restored(kind: type[Kind], row: Mapping[str, Any]) -> Kind:
+    """A value of this dataclass from what `asdict` made of it and JSON kept. Fields that are no more are left out."""
+    hints = get_type_hints(kind)
+    return kind(**{name: _value(hints[name], value) for name, value in row.items() if name in hints})
 
 
-def _canary(row: dict[str, Any]) -> CanaryResult:
-    proved = {name: row[name] and Proved(**row[name]) for name in ("in_all", "beyond_label")}
-    return CanaryResult(**{**row, **proved})
+def _value(hint: Any, value: Any) -> Any:
+    if value is None:
+        return None
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is UnionType:
+        return _value(next(one for one in arguments if one is not NoneType), value)
+    if origin is tuple:
+        kinds = repeat(arguments[0]) if arguments[-1] is Ellipsis else iter(arguments)
+        return tuple(_value(next(kinds), item) for item in value)
+    return restored(hint, value) if isinstance(hint, type) and is_dataclass(hint) else value

@@ -85,7 +85,7 @@ def record_risks(given: Membership, study: Study, recommended: Setting | None, s
         recommended: The setting that the verdict names, if any.
         seed: Of parts, attacks and draws.
     """
-    told = all(r.labels is not None for r in (given.members, given.nonmembers))
+    told = given.is_labelled
     bare, label = best_quick(study, UNDEFENDED, told), "label_floor_known" if told else "label_floor"
     undefended, by_label = (risk(given, UNDEFENDED, ATTACKS[name], seed) for name in (bare, label))
     found = RecordRisks(given, bare, undefended, by_label)

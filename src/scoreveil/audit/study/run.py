@@ -50,6 +50,11 @@ FIRST = ("none", VEIL)  # what a verdict is about: attacked first
 EPSILONS = (4.0, 1.0)  # to try where a defense needs one; the fitted veil needs none
 # what may be recommended, and two rivals that cost nothing to apply
 BY_DEFAULT = (*FIRST, "label_constant", "rounding_1", "top_3")
+# attacks on each of many labels
+OF_LABELS = (
+    *("max_confidence", "true_confidence", "random_forest", "random_forest_known"),
+    *("label_floor", "label_floor_known"),
+)
 EVERYTHING = "all"  # in place of names: every defense there is
 QUICK = 100  # the cost of an attack that a first answer waits for, at most
 TOGETHER = 50  # attacks are run together until they cost so much
@@ -129,6 +134,7 @@ def planned(
     attacks: Iterable[str] | None = None,
     seed: int = 0,
     jobs: int = 2,
+    of_labels: bool = False,
 ) -> StudyPlan:
     """The plan of an audit.
 
@@ -138,19 +144,23 @@ def planned(
         attacks: Names; by default all.
         seed: The same seed gives the same table.
         jobs: Processes at a time.
+        of_labels: Whether it is one of many labels, for which the defaults are fewer.
     """
-    names = BY_DEFAULT if defenses is None else tuple(DEFENSES) if defenses == EVERYTHING else tuple(defenses)
+    default = (VEIL,) if of_labels else BY_DEFAULT
+    names = default if defenses is None else tuple(DEFENSES) if defenses == EVERYTHING else tuple(defenses)
     notes: tuple[str, ...] = ()
     if defenses is None:
-        others = ", ".join(name for name in DEFENSES if name not in BY_DEFAULT)
+        others = ", ".join(name for name in DEFENSES if name not in ("none", *default))
         notes = (f"Left out to save time: {others}. Name them, or {EVERYTHING}, with --defenses to try them too.",)
     settings = grid(names, epsilon if epsilon is None or isinstance(epsilon, Iterable) else (epsilon,))
-    if attacks is None:
+    if attacks is None and of_labels:
+        attacks = OF_LABELS
+    elif attacks is None:
         missing = missing_packages()
         notes += tuple(f"Left out, since {package} is not installed: {name}." for name, package in missing.items())
         attacks = (name for name in ATTACKS if name not in missing)
-    tried = tuple(attacks)
-    return StudyPlan(settings, tried, seed=seed, jobs=jobs, notes=notes)
+    plan = StudyPlan(settings, tuple(attacks), seed=seed, jobs=jobs, notes=notes)
+    return replace(plan, forms=("adaptive",), repeats=1) if of_labels else plan
 
 
 def _known(kind: str, names: Iterable[str], known: Iterable[str]) -> None:
@@ -181,7 +191,7 @@ def run(
     progress: Progress = silent,
     first: Callable[[Study], None] | None = None,
 ) -> Study:
-    """Attack everything that the plan names.
+    """Attack everything that the plan names; the results are in its order.
 
     Args:
         subject: Whose scores are attacked.
@@ -189,11 +199,7 @@ def run(
         command: What the reader types to get the same results again.
         cache: A folder that keeps every trial, so that a study that is killed goes on where it stopped.
         progress: Told about each part that is done.
-        first: Is given what was found by the quick attacks on no defense and on the fitted veil, while the rest is
-            still to do.
-
-    Returns:
-        All results, in the order of the plan.
+        first: Is given what the quick attacks on no defense and on the fitted veil found, while the rest is to do.
     """
     if subject.reference.labels is None:
         plan = plan.without_labels()
