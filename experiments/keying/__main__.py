@@ -30,11 +30,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from scoreveil import Veil, atomic, fit
-from scoreveil.fingerprint import DIRECTIONS, WIDTH, Fingerprints
 from scoreveil.fitting.cost import auroc
 from scoreveil.mechanisms.mechanism import Mechanism
 from scoreveil.mechanisms.messages import messages
 from scoreveil.randomness import KeyedDraws
+from scoreveil.same_record.fingerprints import WIDENING, Fingerprints
+from scoreveil.same_record.marks import DIRECTIONS, WIDE, WIDTH
 
 Array = NDArray[Any]
 
@@ -278,7 +279,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--render", action="store_true", help="make the tables from the results, measuring nothing")
     if not parser.parse_args().render:
-        settings = {"directions": DIRECTIONS, "width": WIDTH, "targets": TARGETS, "secrets": SECRETS}
+        widths = [WIDENING * WIDTH, WIDENING * WIDE]
+        settings = {"directions": DIRECTIONS, "widths": widths, "targets": TARGETS, "secrets": SECRETS}
         results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
         if results.get("settings") != settings:
             results = {"settings": settings, "runs": {}}

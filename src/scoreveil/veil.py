@@ -26,7 +26,6 @@ from typing import Any, Self, TypedDict, TypeVar, Unpack, cast
 import numpy as np
 
 from scoreveil import blocks, shapes, storage
-from scoreveil.fingerprint import Fingerprints
 from scoreveil.mechanisms import isotonic, loading, messages, per_label, published, regions  # noqa: F401  (imported, they can be loaded by name)
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.mechanism import DEFAULT_MECHANISM, Mechanism, Rows, make
@@ -34,6 +33,7 @@ from scoreveil.mechanisms.reference import Reference
 from scoreveil.mechanisms.scores import Array, BadRow, check_rows, namespace, to_numpy
 from scoreveil.outcomes import Outcomes
 from scoreveil.randomness import KeyedDraws
+from scoreveil.same_record.fingerprints import Fingerprints
 from scoreveil.secret_file import Secret
 from scoreveil.shapes import VECTORS, Shape
 from scoreveil.smoothing import Smoothing

@@ -3,7 +3,7 @@
     [models.x.memory]
     answers = 1
 
-Near-duplicates are told by marks of the inputs (`neighbourhood.py`); the ledger keeps the marks, and of answers the
+Near-duplicates are told by marks of the inputs (`same_record/marks.py`); the ledger keeps the marks, and of answers the
 outcomes that were drawn, never a score or an input. Equal scores have equal draws, so changing a feature that the model
 ignores gives a new record, and the answer of the old one.
 """
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from scoreveil import record_bytes, storage
+from scoreveil import storage
 from scoreveil.gateway.config import BILLION, Model
 from scoreveil.gateway.ledger_link import LedgerLink, LedgerMismatch
 from scoreveil.gateway.metrics import ModelMetrics
@@ -28,7 +28,9 @@ from scoreveil.inference_protocol.refusals import Refusal, bad_request, upstream
 from scoreveil.inference_protocol.tensors import Array
 from scoreveil.ledger import IdempotencyConflict, LedgerUnavailable
 from scoreveil.ledger.releases import MAX_OUTCOME, MAX_UNITS, SETTINGS, Marks, Questions
-from scoreveil.neighbourhood import Neighbourhoods, typical_inputs
+from scoreveil.same_record import exact
+from scoreveil.same_record.marks import Neighbourhoods
+from scoreveil.same_record.typical import typical_inputs
 from scoreveil.veil import Veil
 
 
@@ -145,5 +147,5 @@ def _settings(veils: Mapping[str, Veil], secret: bytes) -> bytes:
     state = hashlib.sha256(hmac.digest(secret, b"scoreveil settings 1", "sha256"))
     for veil in veils.values():
         part: Any = storage.fingerprint(veil.mechanism, veil.model, veil.shape, veil.smoothing)
-        state.update(record_bytes.with_length(part))
+        state.update(exact.with_length(part))
     return state.digest()[:SETTINGS]

@@ -30,7 +30,7 @@ from scoreveil.inference_protocol.refusals import Refusal
 from scoreveil.inference_protocol.tensors import Array, TensorSpec
 from scoreveil.ledger import LedgerUnavailable, open_books, open_ledger
 from scoreveil.mechanisms.scores import check_rows
-from scoreveil.neighbourhood import few_numbers, typical_inputs
+from scoreveil.same_record.typical import few_numbers, typical_inputs
 from scoreveil.shapes import Shape
 from scoreveil.veil import NOTHING, Veil
 

@@ -13,13 +13,13 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 from msgspec import structs
 
-from scoreveil import record_bytes
 from scoreveil.gateway import lists
 from scoreveil.gateway.config import Limits, Model
 from scoreveil.inference_protocol import messages
 from scoreveil.inference_protocol.messages import InferenceRequest
 from scoreveil.inference_protocol.refusals import not_allowed
 from scoreveil.inference_protocol.tensors import DTYPES, Array, TensorSpec
+from scoreveil.same_record import exact
 from scoreveil.veil import Veil
 
 Arrays = Mapping[str, Array]
@@ -82,7 +82,7 @@ class TensorQuery:
         return self.request.rows
 
     def records(self) -> list[bytes]:
-        return record_bytes.of_tensors((tensor.name, tensor.datatype, tensor.data) for tensor in self.request.inputs)
+        return exact.of_tensors((tensor.name, tensor.datatype, tensor.data) for tensor in self.request.inputs)
 
     def inputs(self) -> list[Array]:
         return [tensor.data for tensor in sorted(self.request.inputs, key=lambda tensor: tensor.name)]

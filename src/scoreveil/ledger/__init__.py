@@ -5,7 +5,7 @@
     answers = await ledger.answer(asked)                                # on disk when this returns
     answers.refused, answers.outcomes                                   # "", and what to release
 
-Records are told by their marks (`neighbourhood.py`), never stored. Draw, ask, then release what the ledger says: a
+Records are told by their marks (`same_record/marks.py`), never stored. Draw, ask, then release what the ledger says: a
 crash in between may charge too much, never too little. Where the ledger cannot promise that, it raises
 LedgerUnavailable, and nothing may be released.
 """

@@ -1,8 +1,8 @@
 """What is asked of a ledger and what it answers: the rule by which near-duplicates share a record and its answers.
 
-A question comes with its *marks* (`neighbourhood.py`) and with the outcome that was drawn for it, should a fresh answer
-be allowed. It belongs to the oldest record that has one of its marks; where there is none, it begins a record, and its
-marks become that record's. Then, row by row:
+A question comes with its *marks* (`same_record/marks.py`) and with the outcome that was drawn for it, should a fresh
+answer be allowed. It belongs to the oldest record that has one of its marks; where there is none, it begins a record,
+and its marks become that record's. Then, row by row:
 
     fresh    the record has answers left: the drawn outcome is released, charged and remembered as the record's last
     same     it has none left, or this call has just answered it: its last outcome again, which costs the record nothing
