@@ -101,7 +101,7 @@ def test_verify_finds_a_row_that_was_altered(scoreveil, ledger_url):
     with closing(sqlite3.connect(ledger_url.removeprefix("sqlite:///"))) as file, file:
         file.execute("UPDATE log SET units = 1 WHERE units = 1500")
     code, _, err = scoreveil("verify")
-    assert (code, err) == (1, "Not intact: the log was altered after row 2, or a part of it is missing.\n")
+    assert (code, err) == (1, "Not intact: row 3 of the log was altered, or one before it is missing.\n")
 
 
 def test_forget_needs_yes_and_says_what_it_means(scoreveil):

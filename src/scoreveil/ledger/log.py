@@ -68,6 +68,13 @@ class Entry(NamedTuple):
         parts = (before, numbers, model, client, request, self.fingerprint, self.settings, self.body)
         return hashlib.sha256(b"".join(parts)).digest()
 
+    def has_digest(self, digest: bytes, before: bytes) -> bool:
+        """Whether this is its digest after the one before."""
+        try:
+            return digest == self.digest(before)
+        except (struct.error, AttributeError, TypeError):  # a column holds something else altogether
+            return False
+
     def answers(self, asked: Questions) -> Answers:
         """What the call was told, for one that comes again.
 
@@ -138,12 +145,9 @@ def linked(rows: Iterable[Any], before: bytes) -> Iterator[tuple[Entry, bytes]]:
     """
     for *columns, digest in rows:
         entry = Entry._make(columns)
-        try:
-            before = entry.digest(before)
-        except (struct.error, AttributeError, TypeError):  # a column holds something else altogether
-            raise LedgerUnavailable(ALTERED) from None
-        if digest != before:
+        if not entry.has_digest(digest, before):
             raise LedgerUnavailable(ALTERED)
+        before = digest
         yield entry, before
 
 
