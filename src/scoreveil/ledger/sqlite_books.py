@@ -9,10 +9,10 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
-from scoreveil.ledger import sqlite_file
 from scoreveil.ledger.books import Books, Head, Scope, Session
 from scoreveil.ledger.errors import LedgerUnavailable, NoLedger
 from scoreveil.ledger.log import Entry
+from scoreveil.ledger.sqlite_format import connect, is_ledger, reason
 
 
 class SqliteSession:
@@ -62,8 +62,8 @@ class SqliteBooks(Books):
         try:
             if not self._path.is_file():
                 raise NoLedger("its file is not there")
-            with contextlib.closing(sqlite_file.connect(self._path, mode, self._patience)) as connection:
-                if not sqlite_file.is_ledger(connection):
+            with contextlib.closing(connect(self._path, mode, self._patience)) as connection:
+                if not is_ledger(connection):
                     raise NoLedger("its file is empty")
                 session = SqliteSession(connection)
                 await session.fetch("PRAGMA synchronous = FULL")
@@ -73,7 +73,7 @@ class SqliteBooks(Books):
                 if begin:
                     await session.fetch("COMMIT")
         except (sqlite3.Error, OSError) as error:
-            raise LedgerUnavailable(sqlite_file.reason(error)) from None
+            raise LedgerUnavailable(reason(error)) from None
 
     async def _damage(self, session: Session) -> list[str]:
         with contextlib.suppress(sqlite3.DatabaseError):

@@ -23,7 +23,8 @@ from scoreveil.ledger import wire
 from scoreveil.ledger.errors import IdempotencyConflict, LedgerUnavailable
 from scoreveil.ledger.ledger import Horizon
 from scoreveil.ledger.releases import Questions
-from scoreveil.ledger.sqlite_file import LedgerFile, reason
+from scoreveil.ledger.sqlite_file import LedgerFile
+from scoreveil.ledger.sqlite_format import reason
 
 CHUNK = 1 << 20  # bytes read from one worker in one round
 LONGEST_ADDRESS = 100  # bytes of a unix socket's path, with a margin
