@@ -152,6 +152,10 @@ class PostgresLedger(Ledger):
                     "synchronous_commit": "remote_apply" if commits == "remote_apply" else "on",
                     "statement_timeout": str(int(self._timeout * 500)),  # ms: the server gives up before we do
                     "idle_in_transaction_session_timeout": str(int(self._timeout * 1000)),
+                    # a call looks up few keys: a plan of when the tables were small must not read them whole later
+                    "enable_seqscan": "off",
+                    "enable_hashjoin": "off",
+                    "enable_mergejoin": "off",
                 },
             )
         await asyncio.to_thread(Index.warm_up)
