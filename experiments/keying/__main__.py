@@ -13,6 +13,7 @@ models and datasets.
 
 import argparse
 import json
+import math
 import time
 import warnings
 from collections import Counter
@@ -225,7 +226,7 @@ def microseconds() -> dict[str, float]:
 
 
 def mean_of(results: dict[str, Any], classes: int, veil: str, kind: str, what: str) -> float:
-    """The mean over all models and datasets with so many classes."""
+    """The mean over all models and datasets with so many classes; NaN of none."""
     values = [
         value
         for run, figures in results["runs"].items()
@@ -234,7 +235,7 @@ def mean_of(results: dict[str, Any], classes: int, veil: str, kind: str, what: s
         if (veil != "fitted" or figures["answers"] > 1)  # a constant confidence tells nothing
         and which == [veil, kind, what]
     ]
-    return float(np.mean(values))
+    return float(np.mean(values)) if values else math.nan
 
 
 def tables(results: dict[str, Any]) -> str:
@@ -265,7 +266,8 @@ def lines(results: dict[str, Any], veil: str) -> Iterator[str]:
 
 
 def short(value: float) -> str:
-    return f"{value:.3f}".lstrip("0")
+    """– where no run has it."""
+    return "–" if math.isnan(value) else f"{value:.3f}".lstrip("0")
 
 
 def render() -> None:
