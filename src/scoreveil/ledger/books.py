@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from scoreveil.ledger.errors import LedgerUnavailable
-from scoreveil.ledger.kernel import SAME
-from scoreveil.ledger.log import ALTERED, COLUMNS, Body, Entry, link
+from scoreveil.ledger.log import ALTERED, COLUMNS, SAME, Body, Entry, link
 from scoreveil.ledger.releases import unit_fact
 
 PAGE = 1000  # rows of the log that are read together

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoreveil.ledger import kernel
-from scoreveil.ledger.log import Body, Entry, shape_of
+from scoreveil.ledger.log import BEGUN, SAME, Body, Entry, shape_of
 from scoreveil.ledger.releases import SETTINGS, Marks, Questions, Refused
 
 MARKS = 8  # of a record, that there is room for; where they have more, the oldest records end earlier
@@ -110,11 +110,11 @@ class Index:
         if asked.width <= INLINE:
             outcomes = released.view(np.uint8).reshape(rows, INLINE)[:, : asked.width].tobytes()
         else:
-            fresh = kinds != kernel.SAME
+            fresh = kinds != SAME
             drawn_long = np.frombuffer(asked.outcomes, f"V{asked.width}")
             self._replace(self._long, records[fresh].tolist(), drawn_long[fresh].tolist())
             outcomes = b"".join(map(self._long.__getitem__, records.tolist()))
-        return Body(records.astype(np.uint32), kinds, outcomes, hashes[kinds == kernel.BEGUN])
+        return Body(records.astype(np.uint32), kinds, outcomes, hashes[kinds == BEGUN])
 
     def _number(self, settings: bytes, width: int) -> int:
         """The number under which cells hold settings, with outcomes of one length."""
@@ -173,7 +173,7 @@ class Index:
     def _restore_long(self, entry: Entry, width: int) -> None:
         body = Body.read(entry.body)
         records = body.numbers(entry.next)
-        lasting = (body.kinds != kernel.SAME) & (records >= self.first)
+        lasting = (body.kinds != SAME) & (records >= self.first)
         self._long.update(
             zip(records[lasting].tolist(), np.frombuffer(body.outcomes, f"V{width}")[lasting].tolist(), strict=True)
         )

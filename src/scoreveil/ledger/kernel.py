@@ -21,13 +21,14 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from scoreveil.ledger.log import BEGUN, FRESH, SAME
+
 F = TypeVar("F", bound=Callable[..., Any])
 Array = NDArray[Any]
 Table = tuple[Array, Array, Array, Array, Array]
 
 NEXT, FIRST, NOTED_SLOTS, NOTED_CELLS = range(4)  # counters
 SPENT, LAST, COUNT = range(3)  # of a cell: units, the last outcome, and with which settings how many were given
-SAME, FRESH, BEGUN = range(3)  # what a row came to; begun: fresh, and the first of its record
 ANSWERED, REFUSED, NO_ROOM = range(3)  # what a call came to; no room: the lists of what to undo are full
 
 SLOTS = 8  # of a bucket, which is a line of the processor's cache

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from scoreveil.ledger.errors import IdempotencyConflict, LedgerUnavailable
 from scoreveil.ledger.releases import Answers, Questions
 
+SAME, FRESH, BEGUN = range(3)  # what a row came to; begun: fresh, and the first of its record
 BASE = hashlib.sha256(b"scoreveil log 3").digest()
 ALTERED = "its log was altered, or a part of it is missing"
 

@@ -16,12 +16,11 @@ import asyncpg
 import numpy as np
 from numpy.typing import NDArray
 
-from scoreveil.ledger import kernel
 from scoreveil.ledger.books import Books
 from scoreveil.ledger.errors import LedgerUnavailable
 from scoreveil.ledger.index import Index, client_hash, hashed
 from scoreveil.ledger.ledger import Horizon, Ledger
-from scoreveil.ledger.log import BASE, COLUMNS, Body, Entry, link
+from scoreveil.ledger.log import BASE, BEGUN, COLUMNS, SAME, Body, Entry, link
 from scoreveil.ledger.releases import Answers, Questions
 
 VERSION = 3
@@ -279,11 +278,11 @@ async def _find(connection: Any, statement: str, asked: Questions, hashes: NDArr
 async def _write(connection: Any, asked: Questions, found: _Found, body: Body) -> None:
     call, at, begun = await connection.fetchrow(NUMBERS, len(body.begun))
     numbers = np.array([0, *found.numbers, *begun])[body.records]
-    fresh, width = body.kinds != kernel.SAME, 4 * body.begun.shape[1]
+    fresh, width = body.kinds != SAME, 4 * body.begun.shape[1]
     answers, spent = found.rule.standing(body.records[fresh])
     outcomes = np.frombuffer(body.outcomes, f"V{asked.width}")[fresh].tolist()
     marks = np.zeros(len(numbers), f"V{width}")
-    marks[body.kinds == kernel.BEGUN] = np.frombuffer(body.begun.tobytes(), f"V{width}")
+    marks[body.kinds == BEGUN] = np.frombuffer(body.begun.tobytes(), f"V{width}")
     new, first = np.unique(body.begun.view(np.int64), return_index=True)  # a record may have a mark twice
     records = np.array(begun, np.int64)[first // asked.marks.shape[1]]
     entry = Entry(
