@@ -60,7 +60,7 @@ def test_export_writes_csv(scoreveil):
     code, out, _ = scoreveil("export --clients")
     assert code == 0
     assert out.splitlines()[0] == "model,client,calls,records,answers,units,price"
-    assert len(out.splitlines()) == 3
+    assert len(out.splitlines()) == 4
 
 
 def test_verify_prints_a_head_that_a_later_verify_takes(scoreveil):

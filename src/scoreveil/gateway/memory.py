@@ -13,7 +13,7 @@ import hashlib
 import hmac
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -71,15 +71,15 @@ class RecordMemory:
         Raises:
             ValueError: These are not score vectors.
         """
-        made = {}
+        outcomes = {}
         for name, rows in scores.items():
             veil = self._veils[name]
             tags = veil.score_tags(vectors[name])
             if self._answers > 1:
                 numbers = np.frombuffer(os.urandom(4 * len(tags)), dtype="<u4") % self._answers
                 tags.view("<u8")[:, 1] ^= numbers
-            made[name] = veil.outcomes(rows, tags)
-        return made
+            outcomes[name] = veil.outcomes(rows, tags)
+        return outcomes
 
     async def answered(self, outcomes: Arrays, query: Query, releases: int, link: LedgerLink, asker: Asker) -> Array:
         """The outcomes to release, (records, numbers): those drawn now, charged durably, or earlier ones."""
@@ -88,13 +88,13 @@ class RecordMemory:
             raise upstream_failed("releases")
         price, client_price = self._price(releases)
         limit = round(asker.epsilon * BILLION)
-        asked = Questions(
+        questions = Questions(
             self._name, self._settings, await self._marks(query, drawn.shape[1]), drawn.tobytes(), price,
             0 if self._limit else self._answers, self._limit, self._repeat,
             asker.client, client_price * query.rows if limit else 0, limit, asker.request,
         )  # fmt: skip
         try:
-            answers = await (await link.opened()).answer(asked)
+            answers = await (await link.opened()).answer(questions)
         except (LedgerUnavailable, LedgerMismatch):
             message = "The ledger does not answer, so nothing is released; try again later."
             raise Refusal(503, message, "ledger") from None
@@ -146,6 +146,5 @@ def _settings(veils: Mapping[str, Veil], secret: bytes) -> bytes:
     """A hash of all that answers depend on: an outcome is given again under the same alone."""
     state = hashlib.sha256(hmac.digest(secret, b"scoreveil settings 1", "sha256"))
     for veil in veils.values():
-        part: Any = storage.fingerprint(veil.mechanism, veil.model, veil.shape, veil.smoothing)
-        state.update(exact.with_length(part))
+        state.update(exact.with_lengths(storage.fingerprint(veil.mechanism, veil.model, veil.shape, veil.smoothing)))
     return state.digest()[:SETTINGS]

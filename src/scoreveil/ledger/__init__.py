@@ -1,9 +1,9 @@
 """The ledger: how often each record may still be answered, kept through crashes, for any number of workers.
 
-    ledger = await open_ledger("sqlite:///ledger.db")                   # or "postgresql://…"
-    asked = Questions("digits", settings, marks, outcomes, units=1)     # what was drawn, should a fresh answer be due
-    answers = await ledger.answer(asked)                                # on disk when this returns
-    answers.refused, answers.outcomes                                   # "", and what to release
+    ledger = await open_ledger("sqlite:///ledger.db")                       # or "postgresql://…"
+    questions = Questions("digits", settings, marks, outcomes, units=1)     # what was drawn, should it be due
+    answers = await ledger.answer(questions)                                # on disk when this returns
+    answers.refused, answers.outcomes                                       # "", and what to release
 
 Records are told by their marks (`same_record/marks.py`), never stored. Draw, ask, then release what the ledger says: a
 crash in between may charge too much, never too little. Where the ledger cannot promise that, it raises

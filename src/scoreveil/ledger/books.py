@@ -20,7 +20,7 @@ from scoreveil.ledger.errors import LedgerUnavailable
 from scoreveil.ledger.log import ALTERED, COLUMNS, SAME, Body, Entry, link
 from scoreveil.ledger.releases import unit_fact
 
-PAGE = 1000  # rows of the log that are read together
+PAGE = 200  # rows of the log that are read together
 MAX_NAMED = 10  # faults of one kind
 OF_MODEL = "(model = $1 OR substr(model, 1, length($1) + 1) = $1 || '/')"
 NOT_MET = "the log does not begin with what it held at the given head"
@@ -105,10 +105,10 @@ class Scope:
     requests_days: int | None = None
 
     def __post_init__(self) -> None:
-        given = [name for name in (self.model, self.client, self.requests_days) if name is not None]
-        if len(given) != 1:
-            raise ValueError(f"Forget one of a model, a client and requests at a time; {len(given)} are given.")
-        if given[0] == "":
+        scopes = [name for name in (self.model, self.client, self.requests_days) if name is not None]
+        if len(scopes) != 1:
+            raise ValueError(f"Forget one of a model, a client and requests at a time; {len(scopes)} are given.")
+        if scopes[0] == "":
             raise ValueError("The name of the model or client to forget is empty.")
         if self.requests_days is not None and self.requests_days < 0:
             raise ValueError(f"The number of days is {self.requests_days}; it cannot be negative.")
@@ -122,11 +122,17 @@ class Forgotten:
     requests: int = 0
 
 
+Rows = Sequence[Sequence[Any]]  # of a table
+
+
 class Session(Protocol):
     """One state of a store."""
 
-    async def fetch(self, query: str, *values: object) -> Sequence[Sequence[Any]]:
+    async def fetch(self, query: str, *values: object) -> Rows:
         """All rows that a statement returns; the values stand for $1, $2, … in it."""
+
+    async def executemany(self, query: str, rows: Rows) -> None:
+        """The same statement for the values of each row."""
 
 
 class Books(ABC):
@@ -166,14 +172,16 @@ class Books(ABC):
                 for *columns, digest in page:
                     entry = Entry._make(columns)
                     digest = digest if isinstance(digest, bytes) else b""
-                    if not entry.has_digest(digest, head.digest if self.is_chained else b""):
+                    if entry.has_digest(digest, head.digest if self.is_chained else b""):
+                        answers += entry.fresh
+                        if not self.is_chained:
+                            body = Body.read(entry.body)
+                            for record in body.numbers(entry.next)[body.kinds != SAME].tolist():
+                                units[record] += entry.units
+                    else:
                         altered.append(entry.id)
-                    elif not self.is_chained:
-                        body = Body.read(entry.body)
-                        for record in body.numbers(entry.next)[body.kinds != SAME].tolist():
-                            units[record] += entry.units
                     head = Head(entry.id, digest if self.is_chained else link(head.digest, digest))
-                    calls, answers, is_met = calls + 1, answers + entry.fresh, is_met or head == earlier
+                    calls, is_met = calls + 1, is_met or head == earlier
             faults = [f"row {row} of the log was altered, or one before it is missing" for row in altered[:MAX_NAMED]]
             faults += damage or ([] if faults else await self._differences(session, head, units))
         if earlier is not None and not is_met and not (self.is_chained and faults):
@@ -219,7 +227,7 @@ class Books(ABC):
         base, base_digest, forgotten = rows[0]
         return base, base_digest, forgotten
 
-    async def _log_after(self, session: Session, row: int) -> Sequence[Sequence[Any]]:
+    async def _log_after(self, session: Session, row: int) -> Rows:
         rows = f"SELECT {COLUMNS} FROM {self.prefix}log WHERE id > $1 ORDER BY id LIMIT {PAGE}"
         return await session.fetch(rows, row)
 

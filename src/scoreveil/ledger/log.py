@@ -59,6 +59,17 @@ class Entry(NamedTuple):
     fingerprint: bytes
     body: bytes
 
+    @classmethod
+    def of(
+        cls, questions: Questions, body: "Body", number: int, at: int, next_record: int, ident: int | None = None
+    ) -> "Entry":
+        """The row of a call that came to this."""
+        fingerprint = b"" if questions.request is None else questions.fingerprint()
+        return cls(
+            number, at, questions.model, questions.client, questions.settings, questions.units, body.fresh,
+            len(body.begun), next_record, ident, questions.request, fingerprint, body.pack(),
+        )  # fmt: skip
+
     def digest(self, before: bytes) -> bytes:
         """The next link of the chain."""
         model, client, request = self.model.encode(), self.client.encode(), self.request or b""
@@ -76,13 +87,13 @@ class Entry(NamedTuple):
         except (struct.error, AttributeError, TypeError):  # a column holds something else altogether
             return False
 
-    def answers(self, asked: Questions) -> Answers:
+    def answers(self, questions: Questions) -> Answers:
         """What the call was told, for one that comes again.
 
         Raises:
             IdempotencyConflict: It is another one.
         """
-        if self.request is not None and self.fingerprint != asked.fingerprint():
+        if self.request is not None and self.fingerprint != questions.fingerprint():
             raise IdempotencyConflict
         return Answers("", Body.read(self.body).outcomes, self.fresh)
 

@@ -3,12 +3,11 @@
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 from scoreveil.ledger.books import OF_MODEL, Books, Head, Scope, Session
 from scoreveil.ledger.errors import NoLedger
 from scoreveil.ledger.log import COLUMNS, Entry
-from scoreveil.ledger.postgres import connect, drop_some, unavailable
+from scoreveil.ledger.postgres import Connection, connect, drop_some, unavailable
 
 
 class PostgresBooks(Books):
@@ -50,7 +49,7 @@ class PostgresBooks(Books):
             yield connection
 
     @asynccontextmanager
-    async def _connected(self) -> AsyncIterator[Any]:
+    async def _connected(self) -> AsyncIterator[Connection]:
         with unavailable():
             connection = await connect(self._url, self._timeout)
             try:
@@ -74,7 +73,6 @@ class PostgresBooks(Books):
             await session.fetch(f"DELETE FROM scoreveil_marks WHERE record IN ({of_model})", scope.model)
             await session.fetch(f"DELETE FROM scoreveil_records WHERE {OF_MODEL}", scope.model)
         of_rows = f"SELECT {COLUMNS} FROM scoreveil_log WHERE id = ANY($1::bigint[])"
-        for row in await session.fetch(of_rows, rows):
-            *columns, _ = row
-            entry = Entry._make(columns)
-            await session.fetch("UPDATE scoreveil_log SET digest = $2 WHERE id = $1", entry.id, entry.digest(b""))
+        entries = [Entry._make(tuple(row)[:-1]) for row in await session.fetch(of_rows, rows)]
+        digests = [(entry.id, entry.digest(b"")) for entry in entries]
+        await session.executemany("UPDATE scoreveil_log SET digest = $2 WHERE id = $1", digests)

@@ -24,6 +24,8 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from scoreveil.same_record.exact import with_lengths
+
 Repeat = Literal["same", "refuse"]
 Refused = Literal["", "record", "client"]
 REPEATS: tuple[Repeat, ...] = get_args(Repeat)
@@ -132,11 +134,6 @@ def check_names(model: str, client: str, request: bytes | None) -> None:
             raise ValueError(f"The {what}'s name is longer than {MAX_NAME} bytes, or has a NUL in it.")
     if request is not None and not 1 <= len(request) <= MAX_REQUEST:
         raise ValueError(f"Expected a request of 1 to {MAX_REQUEST} bytes, got {len(request)}.")
-
-
-def with_lengths(*parts: bytes) -> bytes:
-    """The parts, each with its length before it, so that no two lists of parts run together."""
-    return b"".join([len(part).to_bytes(8, "little") + part for part in parts])
 
 
 def unit_fact(model: str) -> str:

@@ -90,8 +90,8 @@ class SqliteLedger(Ledger):
             raise
         self._create = False
 
-    async def answer(self, asked: Questions) -> Answers:
-        return wire.read_answers(await self._call(wire.ASK, wire.packed(asked)))
+    async def answer(self, questions: Questions) -> Answers:
+        return wire.read_answers(await self._call(wire.ASK, wire.packed(questions)))
 
     async def bind(self, facts: Mapping[str, str]) -> dict[str, str]:
         return wire.read_facts(await self._call(wire.BIND, wire.packed(dict(facts))))

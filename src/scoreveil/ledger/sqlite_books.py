@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any
 
-from scoreveil.ledger.books import Books, Head, Scope, Session
+from scoreveil.ledger.books import Books, Head, Rows, Scope, Session
 from scoreveil.ledger.errors import LedgerUnavailable, NoLedger
 from scoreveil.ledger.log import Entry
 from scoreveil.ledger.sqlite_format import connect, is_ledger, reason
@@ -22,9 +21,15 @@ class SqliteSession:
         connection.text_factory = lambda text: text.decode(errors="replace")  # what was altered may be no text at all
         self._connection = connection
 
-    async def fetch(self, query: str, *values: object) -> Sequence[Sequence[Any]]:
-        named = {str(n): value for n, value in enumerate(values, 1)}
-        return await asyncio.to_thread(lambda: self._connection.execute(query, named).fetchall())
+    async def fetch(self, query: str, *values: object) -> Rows:
+        return await asyncio.to_thread(lambda: self._connection.execute(query, _named(values)).fetchall())
+
+    async def executemany(self, query: str, rows: Rows) -> None:
+        await asyncio.to_thread(self._connection.executemany, query, list(map(_named, rows)))
+
+
+def _named(values: Sequence[object]) -> dict[str, object]:
+    return {str(number): value for number, value in enumerate(values, 1)}
 
 
 class SqliteBooks(Books):
@@ -35,7 +40,8 @@ class SqliteBooks(Books):
         self._path, self._patience = path, patience
 
     async def compact(self) -> int:
-        async with self._writing() as session:
+        async with self._opened("rw") as session:
+            await session.fetch("BEGIN IMMEDIATE")
             ((head, first),) = await session.fetch("SELECT head, first FROM state")
             alive = await session.fetch("SELECT id FROM log WHERE next > $1 ORDER BY id LIMIT 1", first)
             until = alive[0][0] if alive else head + 1
@@ -45,7 +51,7 @@ class SqliteBooks(Books):
                 digest = "(SELECT digest FROM log WHERE id = $1)"
                 await session.fetch(f"UPDATE state SET base = $1, base_digest = {digest}", last)
                 await session.fetch("DELETE FROM log WHERE id <= $1", last)
-        async with self._opened("rw") as session:
+            await session.fetch("COMMIT")
             await session.fetch("VACUUM")
             await session.fetch("PRAGMA wal_checkpoint(TRUNCATE)")
         return int(count)
@@ -67,6 +73,7 @@ class SqliteBooks(Books):
                     raise NoLedger("its file is empty")
                 session = SqliteSession(connection)
                 await session.fetch("PRAGMA synchronous = FULL")
+                await session.fetch("PRAGMA secure_delete = ON")  # what is forgotten stays in no free page
                 if begin:
                     await session.fetch(begin)
                 yield session
@@ -89,8 +96,10 @@ class SqliteBooks(Books):
         """All digests are made anew; whoever writes to the log sees what was forgotten, and reads it again."""
         last, digest, _ = await self._state(session)
         while page := await self._log_after(session, last):
+            digests = []
             for *columns, _ in page:
                 entry = Entry._make(columns)
                 last, digest = entry.id, entry.digest(digest)
-                await session.fetch("UPDATE log SET digest = $1 WHERE id = $2", digest, last)
+                digests.append((digest, last))
+            await session.executemany("UPDATE log SET digest = $1 WHERE id = $2", digests)
         await session.fetch("UPDATE state SET digest = $1", digest)

@@ -128,11 +128,11 @@ class LedgerFile:
                 self._connection.execute("ROLLBACK")
             raise
 
-    def answer(self, asked: Questions, ident: int, is_again: bool) -> Answers:
+    def answer(self, questions: Questions, ident: int, is_again: bool) -> Answers:
         """Answer questions within the transaction.
 
         Args:
-            asked: The call.
+            questions: The call.
             ident: The worker's number of it.
             is_again: It was sent before, so it may have been charged already.
 
@@ -140,24 +140,21 @@ class LedgerFile:
             IdempotencyConflict: Its request came before with something else.
         """
         assert self._index is not None
-        if (asked.request is not None or is_again) and (earlier := self._earlier(asked.request, ident)) is not None:
-            return earlier.answers(asked)
-        body = self._index.answer(asked, hashed(asked.model, asked.marks))
+        may_be_there = is_again or questions.request is not None
+        if may_be_there and (earlier := self._earlier(questions.request, ident)) is not None:
+            return earlier.answers(questions)
+        body = self._index.answer(questions, hashed(questions.model, questions.marks))
         if isinstance(body, str):
             return Answers(body, b"", 0)
-        if asked.price:
-            self._paid[asked.model, asked.client] += asked.price
-        if body.fresh or (asked.price and asked.request is not None):
-            fingerprint = b"" if asked.request is None else asked.fingerprint()
-            entry = Entry(
-                self._state.head + len(self._added) + 1, int(time.time()), asked.model, asked.client, asked.settings,
-                asked.units, body.fresh, len(body.begun), self._index.next, ident, asked.request,
-                fingerprint, body.pack(),
-            )  # fmt: skip
+        if questions.price:
+            self._paid[questions.model, questions.client] += questions.price
+        if body.fresh or (questions.price and questions.request is not None):
+            number, at = self._state.head + len(self._added) + 1, int(time.time())
+            entry = Entry.of(questions, body, number, at, self._index.next, ident)
             self._added.append(entry)
             self._added_by[ident] = entry
-            if asked.request is not None:
-                self._added_by[asked.request] = entry
+            if questions.request is not None:
+                self._added_by[questions.request] = entry
         return Answers("", body.outcomes, body.fresh)
 
     def _earlier(self, request: bytes | None, ident: int) -> Entry | None:

@@ -21,7 +21,7 @@ def of_tensors(tensors: Iterable[tuple[str, str, Array]]) -> list[bytes]:
         head = f"{name}\0{datatype}\0{array.shape[1:]}\0".encode()
         if array.dtype == object:
             rows = array.reshape(len(array), -1)
-            parts.append([with_length(head + b"".join(with_length(value) for value in row)) for row in rows])
+            parts.append([with_lengths(head + with_lengths(*row)) for row in rows])
         else:
             parts.append(_of_numbers(head, array))
     return parts[0] if len(parts) == 1 else [b"".join(row) for row in zip(*parts, strict=True)]
@@ -52,10 +52,10 @@ def record_tags(rows: int, inputs: Iterable[ArrayLike]) -> list[bytes]:
         else:
             parts = [repr(row.tolist() if isinstance(row, np.ndarray) else row).encode() for row in values]
         for state, part in zip(states, parts, strict=True):
-            state.update(with_length(part))
+            state.update(with_lengths(part))
     return [state.digest() for state in states]
 
 
-def with_length(part: bytes) -> bytes:
-    """A part with its length before it, so that no two lists of parts run together."""
-    return len(part).to_bytes(8, "little") + part
+def with_lengths(*parts: bytes) -> bytes:
+    """The parts, each with its length before it, so that no two lists of parts run together."""
+    return b"".join([len(part).to_bytes(8, "little") + part for part in parts])

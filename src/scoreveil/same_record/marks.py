@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoreveil.randomness import Floats, KeyedDraws, Words
-from scoreveil.same_record.exact import with_length
+from scoreveil.same_record.exact import with_lengths
 from scoreveil.same_record.texts import normal_form
 from scoreveil.same_record.typical import MAX_NUMBER, Typical
 
@@ -174,7 +174,7 @@ def _numbers_and_digests(rows: int, inputs: Iterable[Any]) -> tuple[Numbers, Wor
 
 
 def digest(*parts: bytes) -> bytes:
-    return hashlib.sha256(b"".join(map(with_length, parts))).digest()[:8]
+    return hashlib.sha256(with_lengths(*parts)).digest()[:8]
 
 
 def text_bytes(value: str | bytes) -> bytes:
