@@ -4,10 +4,12 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import asyncpg
+
 from scoreveil.ledger.books import OF_MODEL, Books, Head, Scope, Session
 from scoreveil.ledger.errors import NoLedger
 from scoreveil.ledger.log import COLUMNS, Entry
-from scoreveil.ledger.postgres import Connection, connect, drop_some, unavailable
+from scoreveil.ledger.postgres import TRIES, Connection, connect, drop_some, unavailable
 
 
 class PostgresBooks(Books):
@@ -43,10 +45,19 @@ class PostgresBooks(Books):
 
     @asynccontextmanager
     async def _writing(self) -> AsyncIterator[Session]:
-        async with self._connected() as connection, connection.transaction():
-            # calls lock them in this order
-            await connection.execute("LOCK TABLE scoreveil_records, scoreveil_log IN EXCLUSIVE MODE")
-            yield connection
+        async with self._connected() as connection:
+            for left in reversed(range(TRIES)):
+                transaction = connection.transaction()
+                await transaction.start()
+                try:
+                    await connection.execute("LOCK TABLE scoreveil_records, scoreveil_log IN EXCLUSIVE MODE")
+                    break
+                except asyncpg.DeadlockDetectedError:  # a call may lock them in the other order
+                    await transaction.rollback()
+                    if not left:
+                        raise
+            yield connection  # an error closes it, which undoes what was done
+            await transaction.commit()
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[Connection]:
