@@ -15,9 +15,11 @@ from sklearn.metrics import roc_auc_score
 
 from experiments.keying import __main__ as keying
 from scoreveil import Veil
-from scoreveil.fingerprint import BLOCK, Fingerprints
-from scoreveil.integrations.records import RecordVeil, record_tags
+from scoreveil.integrations.records import RecordVeil
 from scoreveil.keyed import KeyedVeil
+from scoreveil.same_record.exact import record_tags
+from scoreveil.same_record.fingerprints import Fingerprints
+from scoreveil.same_record.marks import BLOCK
 
 SECRET = b"a secret of the tests"
 NUMBERS = np.array([[1.0, 0.0, 2.0], [3.0, 4.0, 0.0]])
@@ -41,7 +43,7 @@ def test_the_same_record_is_the_same_whatever_holds_it():
     for form in (
         NUMBERS.tolist(),
         [[1, 0, 2], [3, 4, False]],
-        [["1.0", "-0", "2.00"], [b"3", "4e0", None]],
+        [["1.0", "-0", "2.00"], [b"3", "4e0", False]],
         np.asfortranarray(NUMBERS),
         NUMBERS.reshape(2, 3, 1),
         NUMBERS.astype(">f4"),
@@ -58,30 +60,38 @@ def test_the_same_record_is_the_same_whatever_holds_it():
     assert fingerprints(2, [NUMBERS[:, :2], NUMBERS[:, 2]]) == expected
 
 
-def test_what_is_missing_or_vanishes_is_nothing():
+def test_what_is_missing_is_one_thing_and_what_vanishes_another():
     payload = np.array([0x7FF8_0000_0000_0123, 0xFFF8_0000_0000_0000], dtype=np.uint64).view(np.float64)
-    nothing = [0.0, -0.0, *payload, None, "nan", pd.NA, 5e-324, -1e-310]
-    rows = [[7.0, value] for value in nothing]
-    assert len({fingerprints(1, [[row]])[0] for row in rows}) == 1
-    assert fingerprints(len(rows), [rows]) == fingerprints(1, [rows[:1]]) * len(rows)
+    alone = []
+    for values in ([*payload, None, "nan", pd.NA], [0.0, -0.0, 5e-324, -1e-310]):
+        rows = [[7.0, value] for value in values]
+        alone.append({fingerprints(1, [[row]])[0] for row in rows})
+        assert set(fingerprints(len(rows), [rows])) == alone[-1]
+    assert [len(found) for found in alone] == [1, 1]
+    assert alone[0] != alone[1]
 
 
 def test_values_without_bounds_have_a_cell_too():
     rows = np.array([[np.inf, 1.0], [1e308, 1.0], [1e31, 1.0], [-np.inf, 1.0]])
     found = fingerprints(4, [rows])
     assert found[0] == found[1] == found[2] != found[3]
-    assert fingerprints(1, [np.zeros((1, 5))]) == fingerprints(1, [np.zeros((1, 0))]) == fingerprints(1, [])
+    assert fingerprints(1, [np.zeros((1, 0))]) == fingerprints(1, [])
     assert fingerprints(0, [np.empty((0, 4))]) == []
 
 
-def test_texts_are_taken_as_they_are():
-    rows = [{"colour": "red", "size": 5}, {"size": 5.0, "colour": "red"}, {"colour": "Red", "size": 5}]
+def test_texts_are_the_same_by_their_words():
+    rows = [{"colour": "red", "size": 5}, {"size": 5.0, "colour": " Red"}, {"colour": "blue", "size": 5}]
     red, again, other = fingerprints(3, [rows])
     assert red == again != other
     assert fingerprints(1, [json.loads('[{"size": 5, "colour": "red"}]')]) == [red]
     assert len(set(fingerprints(3, [["ab", "a", "b"]]))) == 3
     pairs = fingerprints(2, [["ab", "a"], ["c", "bc"]])
     assert pairs[0] != pairs[1], "texts do not run together"
+
+
+def test_rows_of_several_lengths_are_read_one_by_one():
+    rows = [{"ids": [3, 1, 4]}, {"ids": [1, 5]}, {"ids": [9, 2, 6]}, {"ids": []}]
+    assert fingerprints(4, [rows]) == [fingerprints(1, [[row]])[0] for row in rows]
 
 
 def test_a_fingerprint_does_not_depend_on_the_batch():

@@ -3,10 +3,10 @@
 import numpy as np
 import pandas as pd
 import pytest
-import scipy.sparse
 
 from scoreveil.integrations.columns import ColumnVeil
-from scoreveil.integrations.records import RecordVeil, record_tags
+from scoreveil.integrations.records import RecordVeil
+from scoreveil.same_record.exact import record_tags
 from scoreveil.shapes import VECTORS, ManyLabels, MoreAxes, OneColumn
 from scoreveil.tables.label_columns import asked_scores
 
@@ -20,8 +20,6 @@ def test_the_same_record_is_the_same_whatever_holds_it():
         assert record_tags(2, [form]) == expected
     assert record_tags(2, [NUMBERS * np.where(NUMBERS == 0, -1, 1)]) == expected
     assert record_tags(1, [NUMBERS[1:]]) == expected[1:], "alone or in a batch"
-    sparse = [scipy.sparse.csr_matrix(NUMBERS), scipy.sparse.coo_array(NUMBERS)]
-    assert record_tags(2, sparse[:1]) == record_tags(2, sparse[1:])
 
 
 def test_other_records_are_others():

@@ -75,6 +75,7 @@ def test_verify_finds_nothing_wrong_where_nothing_is(spent):
         "UPDATE log SET client = 'bob' WHERE id = 3",
         "UPDATE log SET digest = digest || digest WHERE id = 3",
         "UPDATE log SET body = body || body WHERE id = 2",
+        "UPDATE log SET fresh = fresh + 1 WHERE id = 2",
         "DELETE FROM log WHERE id = 1",
         "DELETE FROM log WHERE id = 4",
     ],

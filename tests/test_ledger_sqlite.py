@@ -137,7 +137,7 @@ def test_calls_that_come_together_are_committed_together(url, monkeypatch):
 def test_a_call_that_is_sent_again_is_told_the_same_and_charged_once(path, url):
     """As after the death of an owner who charged and did not come to tell: to the same one, or to the next."""
     ident, again = 12345 << wire.COUNTED | 1, wire.ASK | wire.AGAIN
-    lost, other = wire.ask_body(question(1, answers=9)), wire.ask_body(question(1, answers=9))
+    lost, other = wire.packed(question(1, answers=9)), wire.packed(question(1, answers=9))
 
     def send(*messages):
         with closing(socket.socket(socket.AF_UNIX)) as worker:
@@ -182,10 +182,10 @@ def test_more_calls_than_a_worker_can_count_are_told_apart(url, monkeypatch):
 def test_a_worker_that_is_gone_is_not_charged():
     worker, end = socket.socketpair()
     with closing(end):
-        worker.sendall(wire.framed(1, wire.ASK, wire.ask_body(question(1))))
+        worker.sendall(wire.framed(1, wire.ASK, wire.packed(question(1))))
         caller = Caller(end)
         assert len(list(caller.receive())) == 1
-        worker.sendall(wire.framed(2, wire.ASK, wire.ask_body(question(1))))
+        worker.sendall(wire.framed(2, wire.ASK, wire.packed(question(1))))
         worker.close()
         with pytest.raises(ConnectionError):
             list(caller.receive())
@@ -284,7 +284,7 @@ def test_a_ledger_from_before_a_fork_is_refused(url, monkeypatch):
 
 def test_noise_on_the_socket_disturbs_nobody(path, url):
     async def work(ledger):
-        body = wire.ask_body(question(1))
+        body = wire.packed(question(1))
         for noise in (
             b"",
             b"\xff" * 100,

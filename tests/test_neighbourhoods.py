@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_breast_cancer, load_digits
 
-from scoreveil.neighbourhood import TABLES, Neighbourhoods, few_numbers, typical_inputs
+from scoreveil.same_record.marks import TABLES, Neighbourhoods
+from scoreveil.same_record.typical import few_numbers, typical_inputs
 
 SECRET = b"0123456789abcdef"
 DIGITS, CANCER = load_digits().data, load_breast_cancer().data

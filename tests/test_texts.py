@@ -5,7 +5,7 @@ import unicodedata
 
 import pytest
 
-from scoreveil.texts import MAX_TEXT, normal_form
+from scoreveil.same_record.texts import MAX_TEXT, normal_form
 
 # what a security review put into prompts to have one text asked about again and again
 IGNORABLE = "\u034f\u3164\u115f\u1160\u2800\u180b\u17b4\uffa0\u00ad\u200b\u2060\ufeff\U0001d173\U0001bca0\U000e0041"

@@ -36,9 +36,9 @@ import asyncpg
 import numpy as np
 
 from benchmarks.postgres_server import PostgresServer
-from scoreveil.ledger import Ledger, LedgerUnavailable, Questions, kernel, open_books, open_ledger
+from scoreveil.ledger import Ledger, LedgerUnavailable, Questions, open_books, open_ledger
 from scoreveil.ledger.index import Index, hashed
-from scoreveil.ledger.log import COLUMNS, Body, Entry
+from scoreveil.ledger.log import BEGUN, COLUMNS, Body, Entry
 
 MODEL = "kills"
 ABOUT_TO, GRANTED = b"?", b"!"
@@ -232,7 +232,7 @@ async def count(url: str, load: Load, ended: list[Told], last: list[Told], start
     for entry in await entries_of(url):
         body = Body.read(entry.body)
         numbers = body.numbers(entry.next).tolist()
-        begun = [number for number, kind in zip(numbers, body.kinds, strict=True) if kind == kernel.BEGUN]
+        begun = [number for number, kind in zip(numbers, body.kinds, strict=True) if kind == BEGUN]
         record_of |= {number: by_mark[hashes.tobytes()] for number, hashes in zip(begun, body.begun, strict=True)}
         last_of |= dict(zip(numbers, outcomes_in(body.outcomes), strict=True))
         charged.update(outcomes_in(body.outcomes))

@@ -13,6 +13,7 @@ models and datasets.
 
 import argparse
 import json
+import math
 import time
 import warnings
 from collections import Counter
@@ -30,11 +31,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from scoreveil import Veil, atomic, fit
-from scoreveil.fingerprint import DIRECTIONS, WIDTH, Fingerprints
 from scoreveil.fitting.metrics import auroc
 from scoreveil.mechanisms.mechanism import Mechanism
 from scoreveil.mechanisms.messages import messages
 from scoreveil.randomness import KeyedDraws
+from scoreveil.same_record.fingerprints import WIDENING, Fingerprints
+from scoreveil.same_record.marks import DIRECTIONS, WIDE, WIDTH
 
 Array = NDArray[Any]
 
@@ -224,7 +226,7 @@ def microseconds() -> dict[str, float]:
 
 
 def mean_of(results: dict[str, Any], classes: int, veil: str, kind: str, what: str) -> float:
-    """The mean over all models and datasets with so many classes."""
+    """The mean over all models and datasets with so many classes; NaN of none."""
     values = [
         value
         for run, figures in results["runs"].items()
@@ -233,7 +235,7 @@ def mean_of(results: dict[str, Any], classes: int, veil: str, kind: str, what: s
         if (veil != "fitted" or figures["answers"] > 1)  # a constant confidence tells nothing
         and which == [veil, kind, what]
     ]
-    return float(np.mean(values))
+    return float(np.mean(values)) if values else math.nan
 
 
 def tables(results: dict[str, Any]) -> str:
@@ -264,7 +266,8 @@ def lines(results: dict[str, Any], veil: str) -> Iterator[str]:
 
 
 def short(value: float) -> str:
-    return f"{value:.3f}".lstrip("0")
+    """– where no run has it."""
+    return "–" if math.isnan(value) else f"{value:.3f}".lstrip("0")
 
 
 def render() -> None:
@@ -278,7 +281,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--render", action="store_true", help="make the tables from the results, measuring nothing")
     if not parser.parse_args().render:
-        settings = {"directions": DIRECTIONS, "width": WIDTH, "targets": TARGETS, "secrets": SECRETS}
+        widths = [WIDENING * WIDTH, WIDENING * WIDE]
+        settings = {"directions": DIRECTIONS, "widths": widths, "targets": TARGETS, "secrets": SECRETS}
         results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
         if results.get("settings") != settings:
             results = {"settings": settings, "runs": {}}

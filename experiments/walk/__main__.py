@@ -42,7 +42,7 @@ from scoreveil.ledger.index import Index, hashed
 from scoreveil.ledger.log import Body
 from scoreveil.ledger.releases import SETTINGS, Questions
 from scoreveil.mechanisms.isotonic import Isotonic, log_probability
-from scoreveil.neighbourhood import Neighbourhoods
+from scoreveil.same_record.marks import Neighbourhoods
 
 Array = NDArray[Any]
 

@@ -14,10 +14,10 @@ from functools import cached_property
 import numpy as np
 
 from scoreveil.arrays import Rows
-from scoreveil.fingerprint import Fingerprints
 from scoreveil.mechanisms.scores import check_rows
 from scoreveil.outcomes import Outcomes
 from scoreveil.randomness import KeyedDraws
+from scoreveil.same_record.fingerprints import Fingerprints
 from scoreveil.tags import digests, of_places
 from scoreveil.veil import Veil
 

@@ -37,11 +37,11 @@ class Outcomes:
             tops = stack[classes, ::-1, classes]  # the last of two with the same top score comes first
             is_top = tops[labels] == answers[np.arange(len(rows)), labels][:, None]
             return np.asarray(tops.shape[1] - 1 - is_top.argmax(axis=1)[:, None], dtype=np.uint16)
-        found = np.empty((len(rows), 1), dtype=np.uint16)
+        outcomes = np.empty((len(rows), 1), dtype=np.uint16)
         for label, some in _by_label(rows):
             table = self._table(rows, label)
-            found[some, 0] = table.outcomes[np.searchsorted(table.tops, answers[some, label])]
-        return found
+            outcomes[some, 0] = table.outcomes[np.searchsorted(table.tops, answers[some, label])]
+        return outcomes
 
     def answers(self, rows: Rows, outcomes: Rows) -> Rows:
         """The answers that the outcomes stand for; of the rows' scores only the kept classes count."""
@@ -49,10 +49,10 @@ class Outcomes:
             return self._mechanism.answers(rows, outcomes)
         if _are_stacked(rows):
             return np.asarray(self._stack(rows)[rows.argmax(axis=1), outcomes[:, 0]])
-        made = np.empty_like(rows)
+        answers = np.empty_like(rows)
         for label, some in _by_label(rows):
-            made[some] = self._table(rows, label).answers[outcomes[some, 0]]
-        return made
+            answers[some] = self._table(rows, label).answers[outcomes[some, 0]]
+        return answers
 
     def _stack(self, rows: Rows) -> Rows:
         key = rows.shape[1], rows.dtype

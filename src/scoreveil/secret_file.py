@@ -72,19 +72,19 @@ class Secret:
         _held[self._name] = self
 
     @classmethod
-    def from_given(cls, given: "bytes | AnyPath | Secret") -> "Secret":
+    def from_given(cls, secret: "bytes | AnyPath | Secret") -> "Secret":
         """A secret from its bytes, or from the path of its file."""
-        if isinstance(given, Secret):
-            return given
-        if isinstance(given, bytes):
-            return cls(given)
-        if isinstance(given, str) and not os.path.isfile(given):  # perhaps the secret itself, so it is not quoted
+        if isinstance(secret, Secret):
+            return secret
+        if isinstance(secret, bytes):
+            return cls(secret)
+        if isinstance(secret, str) and not os.path.isfile(secret):  # perhaps the secret itself, so it is not quoted
             raise ValueError(
                 "Expected a secret of type bytes, or the path of a secret file, got text that names no file."
             )
-        if isinstance(given, (str, os.PathLike)):
-            return cls(read(given), Path(given).absolute())
-        raise ValueError(f"Expected a secret of type bytes, or the path of a secret file, got {type(given).__name__}.")
+        if isinstance(secret, (str, os.PathLike)):
+            return cls(read(secret), Path(secret).absolute())
+        raise ValueError(f"Expected a secret of type bytes, or the path of a secret file, got {type(secret).__name__}.")
 
     @classmethod
     def drawn(cls) -> "Secret":

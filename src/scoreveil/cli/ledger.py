@@ -2,19 +2,15 @@
 
 import asyncio
 import csv
-import io
 import sys
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import fields
-from pathlib import Path
-from typing import Annotated, Any, TextIO, TypeVar
+from typing import Annotated, TypeVar
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from scoreveil import atomic
 from scoreveil.cli.terminal import out
 from scoreveil.ledger import Books, Head, LedgerUnavailable, Scope, Total, open_books
 
@@ -47,47 +43,27 @@ def show(url: LedgerOption = None, clients: ClientsOption = False) -> None:
     Calls that were charged, records that they began, fresh answers, what these cost the records in units, and what the
     calls cost their clients. A gateway counts in billionths of ε, or of ρ under the rule zcdp.
     """
-
-    async def read(books: Books) -> list[Any]:
-        return await books.totals(by_client=clients)
-
-    totals = _with_books(url, read)
+    totals = _with_books(url, lambda books: books.totals(by_client=clients))
     if not totals:
         typer.echo("Nothing has been spent yet.")
         return
     table = Table()
-    columns = _columns(clients)
-    for name in columns:
+    for name in _columns(clients):
         table.add_column(name, justify="left" if name in ("model", "client") else "right")
     for total in totals:
-        values = [getattr(total, name) for name in columns]
-        table.add_row(*(f"{v:,}" if isinstance(v, int) else Text(v or "(none)") for v in values))
+        values = _values(total, clients)
+        table.add_row(*(f"{value:,}" if isinstance(value, int) else Text(value or "(none)") for value in values))
     out.print(table)
 
 
-@ledger.command(epilog="Example: scoreveil ledger export --clients -o spent.csv")
-def export(
-    url: LedgerOption = None,
-    clients: ClientsOption = False,
-    target: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="OUT", help="Where to write (default: the terminal).")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace OUT if it exists.")] = False,
-) -> None:
-    """Export what has been spent, as CSV."""
-
-    async def write(books: Books) -> int:
-        totals = await books.totals(by_client=clients)
-        with _opened(target, force) as file:
-            lines = csv.writer(file, lineterminator="\n")
-            lines.writerow(_columns(clients))
-            for total in totals:
-                lines.writerow([_plain(getattr(total, name)) for name in _columns(clients)])
-        return len(totals)
-
-    count = _with_books(url, write)
-    if target is not None:
-        typer.echo(f"Wrote {target}: {_counted(count, 'row')}.")
+@ledger.command(epilog="Example: scoreveil ledger export --clients > spent.csv")
+def export(url: LedgerOption = None, clients: ClientsOption = False) -> None:
+    """Write what has been spent to the terminal, as CSV."""
+    totals = _with_books(url, lambda books: books.totals(by_client=clients))
+    lines = csv.writer(sys.stdout, lineterminator="\n")
+    lines.writerow(_columns(clients))
+    for total in totals:
+        lines.writerow(map(_plain, _values(total, clients)))
 
 
 @ledger.command(epilog="Example: scoreveil ledger verify --head 12:9f3c…")
@@ -105,21 +81,17 @@ def verify(
     by someone who makes all digests anew.
     """
     earlier = None if head is None else Head.parse(head)
-
-    async def check(books: Books) -> Any:
-        return await books.verify(earlier)
-
-    found = _with_books(url, check)
-    typer.echo(f"{_counted(found.calls, 'call')}, {_counted(found.answers, 'fresh answer')}.")
-    if found.forgotten:
-        times = "once" if found.forgotten == 1 else f"{found.forgotten:,} times"
+    result = _with_books(url, lambda books: books.verify(earlier))
+    typer.echo(f"{_counted(result.calls, 'call')}, {_counted(result.answers, 'fresh answer')}.")
+    if result.forgotten:
+        times = "once" if result.forgotten == 1 else f"{result.forgotten:,} times"
         typer.echo(f"Forgotten on purpose: {times}. An older head no longer fits.")
-    if not found.intact:
-        for fault in found.faults:
+    if not result.intact:
+        for fault in result.faults:
             typer.echo(f"Not intact: {fault}.", err=True)
         raise typer.Exit(1)
     typer.echo("Intact: every digest fits.")
-    typer.echo(f"Head: {found.head}")
+    typer.echo(f"Head: {result.head}")
 
 
 @ledger.command(epilog="Example: scoreveil ledger forget --model digits/1 --yes")
@@ -147,20 +119,15 @@ def forget(
     scope = Scope(model, client, requests)
     if not yes:
         raise ValueError("Nothing was deleted. Add --yes to delete for good.")
-
-    async def delete(books: Books) -> Any:
-        return await books.forget(scope)
-
-    done = _with_books(url, delete)
+    forgotten = _with_books(url, lambda books: books.forget(scope))
+    keys = _counted(forgotten.requests, "idempotency key")
     if model is not None:
-        typer.echo(f"Forgot {_counted(done.calls, 'call')}, {done.requests:,} with an idempotency key.")
+        typer.echo(f"Forgot {_counted(forgotten.calls, 'call')}, {forgotten.requests:,} with an idempotency key.")
         typer.echo("Their records start anew. Earlier answers still count against privacy.")
     elif client is not None:
-        keys = _counted(done.requests, "idempotency key")
-        typer.echo(f"Forgot the client in {_counted(done.calls, 'call')}, and {keys}.")
+        typer.echo(f"Forgot the client in {_counted(forgotten.calls, 'call')}, and {keys}.")
         typer.echo("What it received stays spent.")
     else:
-        keys = _counted(done.requests, "idempotency key")
         typer.echo(f"Forgot {keys}; a request that comes again is charged again.")
 
 
@@ -170,16 +137,13 @@ def compact(url: LedgerOption = None) -> None:
 
     A file is written anew without them, which needs as much room again. In PostgreSQL, VACUUM gives the space back.
     """
-
-    async def drop(books: Books) -> int:
-        return await books.compact()
-
-    typer.echo(f"Deleted {_counted(_with_books(url, drop), 'call')} whose records have ended.")
+    calls = _with_books(url, lambda books: books.compact())
+    typer.echo(f"Deleted {_counted(calls, 'call')} whose records have ended.")
 
 
-def _with_books(url: str | None, work: Callable[[Books], Coroutine[Any, Any, T]]) -> T:
+def _with_books(url: str | None, work: Callable[[Books], Awaitable[T]]) -> T:
     if not url:
-        raise ValueError("No ledger is named. Give --ledger, or set SCOREVEIL_LEDGER.")
+        raise ValueError("Missing --ledger or SCOREVEIL_LEDGER.")
 
     async def run() -> T:
         return await work(await open_books(url))
@@ -190,28 +154,18 @@ def _with_books(url: str | None, work: Callable[[Books], Coroutine[Any, Any, T]]
         raise ValueError(str(error)) from None
 
 
-@contextmanager
-def _opened(target: Path | None, force: bool) -> Iterator[TextIO]:
-    """The file, complete or not at all."""
-    if target is None:
-        yield sys.stdout
-        return
-    if target.exists() and not force:
-        raise ValueError(f"{target} exists; --force replaces it.")
-    with atomic.replacing(target) as file:
-        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-        yield text
-        text.detach()  # what is in its buffer goes to the file, which stays open
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'s' * (count != 1)}"
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def _columns(clients: bool) -> list[str]:
     return [field.name for field in fields(Total) if clients or field.name != "client"]
 
 
-def _plain(value: Any) -> Any:
+def _values(total: Total, clients: bool) -> list[str | int | None]:
+    return [getattr(total, name) for name in _columns(clients)]
+
+
+def _plain(value: str | int | None) -> str | int | None:
     """Names as text, also for spreadsheets, which take a leading = for a formula."""
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value

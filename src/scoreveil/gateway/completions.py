@@ -16,7 +16,7 @@ from msgspec import Meta
 from scoreveil.gateway.labels import NoLabel
 from scoreveil.inference_protocol.messages import Name, check_parts, fitted, parsed
 from scoreveil.inference_protocol.refusals import Refusal, bad_request, not_allowed
-from scoreveil.texts import normal_form
+from scoreveil.same_record.texts import normal_form
 
 MAX_TOP = 20  # of top_logprobs
 FINISHED = ("stop", "length", "content_filter")

@@ -3,7 +3,7 @@
     [models.x.memory]
     answers = 1
 
-Near-duplicates are told by marks of the inputs (`neighbourhood.py`); the ledger keeps the marks, and of answers the
+Near-duplicates are told by marks of the inputs (`same_record/marks.py`); the ledger keeps the marks, and of answers the
 outcomes that were drawn, never a score or an input. Equal scores have equal draws, so changing a feature that the model
 ignores gives a new record, and the answer of the old one.
 """
@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scoreveil import record_bytes
 from scoreveil.gateway.ledger_link import LedgerLink, LedgerMismatch
 from scoreveil.gateway.metrics import ModelMetrics
 from scoreveil.gateway.opened import BILLION, OpenedModel, check_memory
@@ -29,7 +28,8 @@ from scoreveil.inference_protocol.tensors import Array, Arrays
 from scoreveil.keyed import KeyedVeil
 from scoreveil.ledger import IdempotencyConflict, LedgerUnavailable
 from scoreveil.ledger.releases import MAX_OUTCOME, MAX_UNITS, SETTINGS, Marks, Questions
-from scoreveil.neighbourhood import Neighbourhoods
+from scoreveil.same_record import exact
+from scoreveil.same_record.marks import Neighbourhoods
 
 
 class Asker(NamedTuple):
@@ -68,15 +68,15 @@ class RecordMemory:
         Raises:
             ValueError: These are not score vectors.
         """
-        made = {}
+        outcomes = {}
         for name, rows in scores.items():
             veil = self._veils[name]
             tags = veil.score_tags(vectors[name])
             if self._answers > 1:
                 numbers = np.frombuffer(os.urandom(4 * len(tags)), dtype="<u4") % self._answers
                 tags.view("<u8")[:, 1] ^= numbers
-            made[name] = veil.outcomes(rows, tags)
-        return made
+            outcomes[name] = veil.outcomes(rows, tags)
+        return outcomes
 
     async def answered(self, outcomes: Arrays, query: Query, releases: int, link: LedgerLink, asker: Asker) -> Array:
         """The outcomes to release, (records, numbers): those drawn now, charged durably, or earlier ones."""
@@ -85,13 +85,13 @@ class RecordMemory:
             raise upstream_failed("releases")
         price, client_price = self._price(releases)
         limit = round(asker.epsilon * BILLION)
-        asked = Questions(
+        questions = Questions(
             self._name, self._settings, await self._marks(query, drawn.shape[1]), drawn.tobytes(), price,
             0 if self._limit else self._answers, self._limit, self._repeat,
             asker.client, client_price * query.rows if limit else 0, limit, asker.request,
         )  # fmt: skip
         try:
-            answers = await (await link.opened()).answer(asked)
+            answers = await (await link.opened()).answer(questions)
         except (LedgerUnavailable, LedgerMismatch):
             message = "The ledger does not answer, so nothing is released; try again later."
             raise Refusal(503, message, "ledger") from None
@@ -142,5 +142,5 @@ def _settings(veils: Mapping[str, KeyedVeil], secret: bytes) -> bytes:
     """A hash of all that answers depend on: an outcome is given again under the same alone."""
     state = hashlib.sha256(hmac.digest(secret, b"scoreveil settings 1", "sha256"))
     for keyed in veils.values():
-        state.update(record_bytes.with_length(keyed.veil.stored.fingerprint()))
+        state.update(exact.with_lengths(keyed.veil.stored.fingerprint()))
     return state.digest()[:SETTINGS]

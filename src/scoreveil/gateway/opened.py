@@ -23,7 +23,7 @@ from scoreveil.gateway.embedded_model import EmbeddedModel
 from scoreveil.inference_protocol.tensors import DTYPES, Array, TensorSpec
 from scoreveil.ledger import LedgerUnavailable
 from scoreveil.ledger.releases import MAX_UNITS
-from scoreveil.neighbourhood import typical_inputs
+from scoreveil.same_record.typical import typical_inputs
 from scoreveil.shapes import VECTORS, Shape
 from scoreveil.veil import Veil
 

@@ -20,7 +20,6 @@ import msgspec
 import numpy as np
 import orjson
 
-from scoreveil import record_bytes
 from scoreveil.gateway.config import Limits, Upstream
 from scoreveil.gateway.opened import OpenedModel
 from scoreveil.gateway.sources import Source
@@ -28,6 +27,7 @@ from scoreveil.gateway.upstream import UpstreamPool, versioned_path
 from scoreveil.inference_protocol.messages import NUMPY, fitted, parsed
 from scoreveil.inference_protocol.refusals import bad_request, not_allowed, too_many_rows
 from scoreveil.inference_protocol.tensors import DTYPES, NAMES, Array, Arrays, TensorSpec, flattened, from_json, texts
+from scoreveil.same_record import exact
 
 JSON = {"Content-Type": "application/json"}
 FORMATS = {
@@ -50,7 +50,7 @@ class RowQuery:
         return len(next(iter(self.tensors.values())))
 
     def records(self) -> list[bytes]:
-        return record_bytes.of_tensors((name, NAMES[array.dtype], array) for name, array in self.tensors.items())
+        return exact.of_tensors((name, NAMES[array.dtype], array) for name, array in self.tensors.items())
 
     def inputs(self) -> list[Array]:
         return [self.tensors[name] for name in sorted(self.tensors)]

@@ -12,7 +12,6 @@ from typing import Generic, Protocol, TypeVar
 
 from msgspec import structs
 
-from scoreveil import record_bytes
 from scoreveil.gateway import lists
 from scoreveil.gateway.config import Limits
 from scoreveil.gateway.opened import OpenedModel
@@ -20,6 +19,7 @@ from scoreveil.inference_protocol import messages
 from scoreveil.inference_protocol.messages import InferenceRequest
 from scoreveil.inference_protocol.refusals import not_allowed
 from scoreveil.inference_protocol.tensors import Array, Arrays, TensorSpec
+from scoreveil.same_record import exact
 
 
 class Query(Protocol):
@@ -77,7 +77,7 @@ class TensorQuery:
         return self.request.rows
 
     def records(self) -> list[bytes]:
-        return record_bytes.of_tensors((tensor.name, tensor.datatype, tensor.data) for tensor in self.request.inputs)
+        return exact.of_tensors((tensor.name, tensor.datatype, tensor.data) for tensor in self.request.inputs)
 
     def inputs(self) -> list[Array]:
         return [tensor.data for tensor in sorted(self.request.inputs, key=lambda tensor: tensor.name)]

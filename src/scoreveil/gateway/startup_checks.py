@@ -30,7 +30,7 @@ from scoreveil.inference_protocol.refusals import Refusal
 from scoreveil.inference_protocol.tensors import Array, TensorSpec
 from scoreveil.ledger import open_books, open_ledger
 from scoreveil.mechanisms.scores import check_rows
-from scoreveil.neighbourhood import few_numbers
+from scoreveil.same_record.typical import few_numbers
 from scoreveil.shapes import Shape
 from scoreveil.veil import NOTHING, Veil
 

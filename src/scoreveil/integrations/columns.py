@@ -6,9 +6,9 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from scoreveil.integrations.records import record_tags
 from scoreveil.keyed import KeyedVeil
 from scoreveil.mechanisms.mechanism import Mechanism
+from scoreveil.same_record.exact import record_tags
 from scoreveil.veil import Veil, VeilOptions
 
 Batch = dict[str, NDArray[Any]]

@@ -5,13 +5,11 @@ An integration sees the records, so it tells the veil their fingerprints: a reco
 the same answer, and the answers of others tell nothing about it.
 """
 
-import hashlib
 from collections.abc import Callable, Iterable
 from typing import Any, Unpack
 
 import numpy as np
 
-from scoreveil import record_bytes
 from scoreveil.arrays import Rows
 from scoreveil.keyed import KeyedVeil
 from scoreveil.mechanisms.guarantee import Guarantee
@@ -116,13 +114,3 @@ def check_no_logits(shape: Shape) -> None:
     """Refuse a shape of logits, where these are turned into probabilities before."""
     if shape.takes_logits:
         raise ValueError("Scores are probabilities when they are veiled; give a shape without logits=True.")
-
-
-def record_tags(rows: int, inputs: Iterable[Any]) -> list[bytes]:
-    """A tag for each record, SHA-256 of what names it: for names, where one more is another record."""
-    states = [hashlib.sha256() for _ in range(rows)]
-    for given in inputs:
-        parts = record_bytes.of_rows(given)
-        for state, part in zip(states, parts, strict=True):
-            state.update(record_bytes.with_length(part))
-    return [state.digest() for state in states]

@@ -1,19 +1,19 @@
 """The ledger: how often each record may still be answered, kept through crashes, for any number of workers.
 
-    ledger = await open_ledger("sqlite:///ledger.db")                   # or "postgresql://…"
-    asked = Questions("digits", settings, marks, outcomes, units=1)     # what was drawn, should a fresh answer be due
-    answers = await ledger.answer(asked)                                # on disk when this returns
-    answers.refused, answers.outcomes                                   # "", and what to release
+    ledger = await open_ledger("sqlite:///ledger.db")                       # or "postgresql://…"
+    questions = Questions("digits", settings, marks, outcomes, units=1)     # what was drawn, should it be due
+    answers = await ledger.answer(questions)                                # on disk when this returns
+    answers.refused, answers.outcomes                                       # "", and what to release
 
-Records are told by their marks (`neighbourhood.py`), never stored. Draw, ask, then release what the ledger says: a
+Records are told by their marks (`same_record/marks.py`), never stored. Draw, ask, then release what the ledger says: a
 crash in between may charge too much, never too little. Where the ledger cannot promise that, it raises
 LedgerUnavailable, and nothing may be released.
 """
 
-from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote
 
+from scoreveil import extras
 from scoreveil.ledger.books import Books, Forgotten, Head, Scope, Total, Verification
 from scoreveil.ledger.errors import IdempotencyConflict, LedgerUnavailable, NoLedger
 from scoreveil.ledger.ledger import Horizon, Ledger
@@ -54,16 +54,17 @@ async def open_ledger(url: str, horizon: Horizon = HORIZON, timeout: float = TIM
     Raises:
         LedgerUnavailable: It cannot be reached, or is not a ledger.
         ValueError: The address is not one of these, or its folder is not there.
-        ModuleNotFoundError: PostgreSQL needs asyncpg.
+        ModuleNotFoundError: The extra `serve` is missing, or `postgres`, which a ledger in PostgreSQL needs.
     """
     if url.startswith(POSTGRES):
-        _needs_asyncpg()
-        from scoreveil.ledger.postgres import PostgresLedger
+        with extras.needs("postgres"):
+            from scoreveil.ledger.postgres import PostgresLedger
 
         postgres = PostgresLedger(url, horizon, timeout)
         await postgres.open()
         return postgres
-    from scoreveil.ledger.sqlite import SqliteLedger
+    with extras.needs("serve"):
+        from scoreveil.ledger.sqlite import SqliteLedger
 
     sqlite = SqliteLedger(_path(url), horizon, timeout)
     await sqlite.open()
@@ -77,8 +78,8 @@ async def open_books(url: str, timeout: float = TIMEOUT) -> Books:
         ValueError, ModuleNotFoundError: As `open_ledger`.
     """
     if url.startswith(POSTGRES):
-        _needs_asyncpg()
-        from scoreveil.ledger.postgres_books import PostgresBooks
+        with extras.needs("postgres"):
+            from scoreveil.ledger.postgres_books import PostgresBooks
 
         return PostgresBooks(url, timeout)
     from scoreveil.ledger.sqlite_books import SqliteBooks
@@ -94,9 +95,3 @@ def _path(url: str) -> Path:
     if not path.parent.is_dir():
         raise ValueError(f"The ledger's folder {path.parent} does not exist; make it first.")
     return path.absolute()
-
-
-def _needs_asyncpg() -> None:
-    if find_spec("asyncpg") is None:
-        message = "A ledger in PostgreSQL needs asyncpg: pip install 'scoreveil[postgres]'"
-        raise ModuleNotFoundError(message, name="asyncpg")

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoreveil.ledger import kernel
-from scoreveil.ledger.log import Body, Entry, shape_of
+from scoreveil.ledger.log import BEGUN, SAME, Body, Entry, shape_of
 from scoreveil.ledger.releases import SETTINGS, Marks, Questions, Refused
 
 MARKS = 8  # of a record, that there is room for; where they have more, the oldest records end earlier
@@ -71,27 +71,27 @@ class Index:
         """The number of the next record."""
         return int(self._counters[kernel.NEXT])
 
-    def answer(self, asked: Questions, hashes: NDArray[np.uint32]) -> Body | Refused:
+    def answer(self, questions: Questions, hashes: NDArray[np.uint32]) -> Body | Refused:
         """Answer by the rule. Where the call is refused, nothing changes."""
-        payer = asked.model, client_hash(asked.client)
-        spent = self._spent.get(payer, 0) + asked.price
+        payer = questions.model, client_hash(questions.client)
+        spent = self._spent.get(payer, 0) + questions.price
         # before all else: whether the limit is reached must not depend on what others have asked
-        if asked.client_limit and spent > asked.client_limit:
+        if questions.client_limit and spent > questions.client_limit:
             return "client"
-        body = self._answer_rows(asked, hashes)
+        body = self._answer_rows(questions, hashes)
         if body is None:
             return "record"
-        if asked.price:
+        if questions.price:
             self._replace(self._spent, [payer], [spent])
         return body
 
-    def _answer_rows(self, asked: Questions, hashes: NDArray[np.uint32]) -> Body | None:
-        rows, before = len(asked), self.position()
-        number = self._number(asked.settings, asked.width)
-        terms = number, asked.units, asked.answers, asked.limit, asked.repeat == "refuse"
+    def _answer_rows(self, questions: Questions, hashes: NDArray[np.uint32]) -> Body | None:
+        rows, before = len(questions), self.position()
+        number = self._number(questions.settings, questions.width)
+        terms = number, questions.units, questions.answers, questions.limit, questions.repeat == "refuse"
         drawn = np.zeros((rows, INLINE), np.uint8)
-        if asked.width <= INLINE:
-            drawn[:, : asked.width] = np.frombuffer(asked.outcomes, np.uint8).reshape(rows, -1)
+        if questions.width <= INLINE:
+            drawn[:, : questions.width] = np.frombuffer(questions.outcomes, np.uint8).reshape(rows, -1)
         records, kinds, released = np.empty(rows, np.int64), np.empty(rows, np.uint8), np.empty(rows, np.int64)
         came, row = kernel.ANSWERED, 0
         while came == kernel.ANSWERED and row < rows:
@@ -107,14 +107,14 @@ class Index:
             self.undo(before)
             return None
         kernel.end_call(self._table, before[0][kernel.NOTED_CELLS])
-        if asked.width <= INLINE:
-            outcomes = released.view(np.uint8).reshape(rows, INLINE)[:, : asked.width].tobytes()
+        if questions.width <= INLINE:
+            outcomes = released.view(np.uint8).reshape(rows, INLINE)[:, : questions.width].tobytes()
         else:
-            fresh = kinds != kernel.SAME
-            drawn_long = np.frombuffer(asked.outcomes, f"V{asked.width}")
+            fresh = kinds != SAME
+            drawn_long = np.frombuffer(questions.outcomes, f"V{questions.width}")
             self._replace(self._long, records[fresh].tolist(), drawn_long[fresh].tolist())
             outcomes = b"".join(map(self._long.__getitem__, records.tolist()))
-        return Body(records.astype(np.uint32), kinds, outcomes, hashes[kinds == kernel.BEGUN])
+        return Body(records.astype(np.uint32), kinds, outcomes, hashes[kinds == BEGUN])
 
     def _number(self, settings: bytes, width: int) -> int:
         """The number under which cells hold settings, with outcomes of one length."""
@@ -173,7 +173,7 @@ class Index:
     def _restore_long(self, entry: Entry, width: int) -> None:
         body = Body.read(entry.body)
         records = body.numbers(entry.next)
-        lasting = (body.kinds != kernel.SAME) & (records >= self.first)
+        lasting = (body.kinds != SAME) & (records >= self.first)
         self._long.update(
             zip(records[lasting].tolist(), np.frombuffer(body.outcomes, f"V{width}")[lasting].tolist(), strict=True)
         )

@@ -21,13 +21,14 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from scoreveil.ledger.log import BEGUN, FRESH, SAME
+
 F = TypeVar("F", bound=Callable[..., Any])
 Array = NDArray[Any]
 Table = tuple[Array, Array, Array, Array, Array]
 
 NEXT, FIRST, NOTED_SLOTS, NOTED_CELLS = range(4)  # counters
 SPENT, LAST, COUNT = range(3)  # of a cell: units, the last outcome, and with which settings how many were given
-SAME, FRESH, BEGUN = range(3)  # what a row came to; begun: fresh, and the first of its record
 ANSWERED, REFUSED, NO_ROOM = range(3)  # what a call came to; no room: the lists of what to undo are full
 
 SLOTS = 8  # of a bucket, which is a line of the processor's cache
@@ -45,10 +46,10 @@ def compiled(**options: Any) -> Callable[[F], F]:
         except ImportError:
             return function
         try:
-            made: F = numba.njit(cache=True, error_model="numpy", **options)(function)
+            fast: F = numba.njit(cache=True, error_model="numpy", **options)(function)
         except RuntimeError:  # no folder that could hold the cache
-            made = numba.njit(error_model="numpy", **options)(function)
-        return made
+            fast = numba.njit(error_model="numpy", **options)(function)
+        return fast
 
     return compile_if_possible
 
@@ -64,14 +65,11 @@ def answer(
     """Answer rows of a call, in order; the GIL is held, so a long call comes in parts.
 
     Args:
-        table: As above.
         hashes: (rows, 2 · marks) halves of the hashed marks.
         drawn: An outcome for each row, in 64 bits.
         rows: From which row to which.
         terms: The settings' number, units, answers, limit and whether repeats are refused, as in `Questions`.
-        records: To be filled with the number of each row's record.
-        kinds: To be filled with what each row came to.
-        released: To be filled with the outcome of each row.
+        records, kinds, released: To be filled with each row's record, what it came to, and its outcome.
     """
     settings, units, answers, limit, refuses = terms
     slots, cells, counters, undo_slots, undo_cells = table
@@ -87,8 +85,8 @@ def answer(
         number = cells[at, COUNT] >> 32
         of_these_settings = number % UNDER_WAY == settings
         answered_by_this_call = number >= UNDER_WAY
-        given = cells[at, COUNT] & MASK if of_these_settings else 0
-        has_left = (answers == 0 or given < answers) and (limit == 0 or cells[at, SPENT] + units <= limit)
+        count = cells[at, COUNT] & MASK if of_these_settings else 0
+        has_left = (answers == 0 or count < answers) and (limit == 0 or cells[at, SPENT] + units <= limit)
         if has_left and not answered_by_this_call:
             if not _note_cell(cells, counters, undo_cells, at):
                 return NO_ROOM
@@ -127,7 +125,7 @@ def restore(table: Table, bodies: Array, calls: Array) -> None:
     """Write into the table what earlier calls came to, as the log has it; nothing is noted.
 
     Args:
-        table: As above; records before FIRST are passed over.
+        table: Records before FIRST are passed over.
         bodies: The bytes of all bodies, one after the other (`log.py`).
         calls: For each call: where its rows begin, rows, bytes of an outcome, marks, NEXT after it, units, settings.
     """
@@ -178,8 +176,8 @@ def _number(data: Array, at: int, size: int) -> int:
 @inlined
 def _charge(cells: Array, at: int, settings: int, units: int, outcome: int) -> None:
     """A fresh answer: under other settings the count begins anew."""
-    given = cells[at, COUNT] & MASK if cells[at, COUNT] >> 32 == settings else 0
-    cells[at, COUNT] = settings << 32 | min(given + 1, MASK)
+    count = cells[at, COUNT] & MASK if cells[at, COUNT] >> 32 == settings else 0
+    cells[at, COUNT] = settings << 32 | min(count + 1, MASK)
     cells[at, SPENT] = min(cells[at, SPENT] + units, MAX_SPENT)
     cells[at, LAST] = outcome
 
@@ -258,12 +256,8 @@ def _write(slots: Array, counters: Array, notes: Array, bucket: int, slot: int, 
         n = counters[NOTED_SLOTS]
         if n == len(notes):
             return False
-        notes[n, 0], notes[n, 1], notes[n, 2], notes[n, 3] = (
-            bucket,
-            slot,
-            slots[bucket, 0, slot],
-            slots[bucket, 1, slot],
-        )
+        notes[n, 0], notes[n, 1] = bucket, slot
+        notes[n, 2], notes[n, 3] = slots[bucket, 0, slot], slots[bucket, 1, slot]
         counters[NOTED_SLOTS] = n + 1
     slots[bucket, 0, slot], slots[bucket, 1, slot] = tag, number
     return True

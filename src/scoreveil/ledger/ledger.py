@@ -26,7 +26,7 @@ class Ledger(ABC):
     """An open ledger, for the event loop and the process that opened it."""
 
     @abstractmethod
-    async def answer(self, asked: Questions) -> Answers:
+    async def answer(self, questions: Questions) -> Answers:
         """Answer questions by the rule of `releases.py`; what is charged is on disk when this returns.
 
         Raises:

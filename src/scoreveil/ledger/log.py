@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from scoreveil.ledger.errors import IdempotencyConflict, LedgerUnavailable
 from scoreveil.ledger.releases import Answers, Questions
 
+SAME, FRESH, BEGUN = range(3)  # what a row came to; begun: fresh, and the first of its record
 BASE = hashlib.sha256(b"scoreveil log 3").digest()
 ALTERED = "its log was altered, or a part of it is missing"
 
@@ -58,6 +59,17 @@ class Entry(NamedTuple):
     fingerprint: bytes
     body: bytes
 
+    @classmethod
+    def of(
+        cls, questions: Questions, body: "Body", number: int, at: int, next_record: int, ident: int | None = None
+    ) -> "Entry":
+        """The row of a call that came to this."""
+        fingerprint = b"" if questions.request is None else questions.fingerprint()
+        return cls(
+            number, at, questions.model, questions.client, questions.settings, questions.units, body.fresh,
+            len(body.begun), next_record, ident, questions.request, fingerprint, body.pack(),
+        )  # fmt: skip
+
     def digest(self, before: bytes) -> bytes:
         """The next link of the chain."""
         model, client, request = self.model.encode(), self.client.encode(), self.request or b""
@@ -68,13 +80,20 @@ class Entry(NamedTuple):
         parts = (before, numbers, model, client, request, self.fingerprint, self.settings, self.body)
         return hashlib.sha256(b"".join(parts)).digest()
 
-    def answers(self, asked: Questions) -> Answers:
+    def has_digest(self, digest: bytes, before: bytes) -> bool:
+        """Whether this is its digest after the one before."""
+        try:
+            return digest == self.digest(before)
+        except (struct.error, AttributeError, TypeError):  # a column holds something else altogether
+            return False
+
+    def answers(self, questions: Questions) -> Answers:
         """What the call was told, for one that comes again.
 
         Raises:
             IdempotencyConflict: It is another one.
         """
-        if self.request is not None and self.fingerprint != asked.fingerprint():
+        if self.request is not None and self.fingerprint != questions.fingerprint():
             raise IdempotencyConflict
         return Answers("", Body.read(self.body).outcomes, self.fresh)
 
@@ -138,12 +157,9 @@ def linked(rows: Iterable[Any], before: bytes) -> Iterator[tuple[Entry, bytes]]:
     """
     for *columns, digest in rows:
         entry = Entry._make(columns)
-        try:
-            before = entry.digest(before)
-        except (struct.error, AttributeError, TypeError):  # a column holds something else altogether
-            raise LedgerUnavailable(ALTERED) from None
-        if digest != before:
+        if not entry.has_digest(digest, before):
             raise LedgerUnavailable(ALTERED)
+        before = digest
         yield entry, before
 
 

@@ -16,13 +16,14 @@ import asyncpg
 import numpy as np
 from numpy.typing import NDArray
 
-from scoreveil.ledger import kernel
 from scoreveil.ledger.books import Books
 from scoreveil.ledger.errors import LedgerUnavailable
 from scoreveil.ledger.index import Index, client_hash, hashed
 from scoreveil.ledger.ledger import Horizon, Ledger
-from scoreveil.ledger.log import BASE, COLUMNS, Body, Entry, link
+from scoreveil.ledger.log import BASE, BEGUN, COLUMNS, SAME, Body, Entry, link
 from scoreveil.ledger.releases import Answers, Questions
+
+Connection = Any  # asyncpg's; it has no types
 
 VERSION = 3
 LOCK = 0x53636F7665696C  # the advisory lock under which tables are made: "Scoveil"
@@ -152,15 +153,19 @@ class PostgresLedger(Ledger):
                     "synchronous_commit": "remote_apply" if commits == "remote_apply" else "on",
                     "statement_timeout": str(int(self._timeout * 500)),  # ms: the server gives up before we do
                     "idle_in_transaction_session_timeout": str(int(self._timeout * 1000)),
+                    # a call looks up few keys: a plan of when the tables were small must not read them whole later
+                    "enable_seqscan": "off",
+                    "enable_hashjoin": "off",
+                    "enable_mergejoin": "off",
                 },
             )
         await asyncio.to_thread(Index.warm_up)
 
-    async def answer(self, asked: Questions) -> Answers:
+    async def answer(self, questions: Questions) -> Answers:
         async with self._connection() as connection:
             for left in reversed(range(TRIES)):
                 try:
-                    return await _answer(connection, asked)
+                    return await _answer(connection, questions)
                 except UNDONE:
                     if not left:
                         raise _Overtaken from None
@@ -204,7 +209,7 @@ class PostgresLedger(Ledger):
         return PostgresBooks(self._url, self._timeout)
 
     @contextlib.asynccontextmanager
-    async def _connection(self) -> AsyncIterator[Any]:
+    async def _connection(self) -> AsyncIterator[Connection]:
         if self._pool is None:
             raise LedgerUnavailable("it was closed")
         with unavailable():
@@ -212,88 +217,87 @@ class PostgresLedger(Ledger):
                 yield connection
 
 
-async def _nothing_to_reset(connection: Any) -> None:
+async def _nothing_to_reset(connection: Connection) -> None:
     """Calls leave no state in a session; asking the server to clear it would cost each a round trip."""
 
 
-async def connect(url: str, timeout: float) -> Any:
+async def connect(url: str, timeout: float) -> Connection:
     try:
         return await asyncpg.connect(url, timeout=timeout)
     except ValueError:  # which quotes parts of the address
         raise ValueError("The ledger's address is not one that PostgreSQL's clients can read.") from None
 
 
-class _Found(NamedTuple):
+class _Known(NamedTuple):
     """The records of a call, by age, and the rule's index, which knows them as 1, 2, …"""
 
     numbers: list[int]
     rule: Index
 
 
-async def _answer(connection: Any, asked: Questions) -> Answers:
+async def _answer(connection: Connection, questions: Questions) -> Answers:
     """What was answered before is read, in one statement; what is new takes a transaction."""
-    hashes, found = hashed(asked.model, asked.marks), None
-    if asked.request is None and not asked.price:
-        found = await _find(connection, FIND, asked, hashes)
-        body = found.rule.answer(asked, hashes)
+    hashes, known = hashed(questions.model, questions.marks), None
+    if questions.request is None and not questions.price:
+        known = await _find(connection, FIND, questions, hashes)
+        body = known.rule.answer(questions, hashes)
         if isinstance(body, str):
             return Answers(body, b"", 0)
         if not body.fresh:
             return Answers("", body.outcomes, 0)
-        found.rule.undo()
+        known.rule.undo()
     async with connection.transaction():
-        if asked.request is not None:
+        if questions.request is not None:
             # waits for whoever is about to answer the same
-            await connection.execute("SELECT pg_advisory_xact_lock($1)", int.from_bytes(asked.request[:7].rjust(7)))
-            if (row := await connection.fetchrow(EARLIER, asked.request)) is not None:
-                return Entry._make(tuple(row)[:-1]).answers(asked)
-        if found is None or found.numbers:
-            found = await _find(connection, HOLD, asked, hashes)
-        payer = asked.model, client_hash(asked.client)
-        if asked.client_limit:
-            found.rule.spend(*payer, await connection.fetchval(SPENT, *payer))
-        body = found.rule.answer(asked, hashes)
+            await connection.execute("SELECT pg_advisory_xact_lock($1)", int.from_bytes(questions.request[:7].rjust(7)))
+            if (row := await connection.fetchrow(EARLIER, questions.request)) is not None:
+                return Entry._make(tuple(row)[:-1]).answers(questions)
+        if known is None or known.numbers:
+            known = await _find(connection, HOLD, questions, hashes)
+        payer = questions.model, client_hash(questions.client)
+        if questions.client_limit:
+            known.rule.spend(*payer, await connection.fetchval(SPENT, *payer))
+        body = known.rule.answer(questions, hashes)
         if isinstance(body, str):
             return Answers(body, b"", 0)
-        if body.fresh or (asked.price and asked.request is not None):
-            await _write(connection, asked, found, body)
-        if asked.price and not await connection.fetchval(PAY, *payer, asked.client, asked.price, asked.client_limit):
-            raise _Overtaken
+        if body.fresh or (questions.price and questions.request is not None):
+            await _write(connection, questions, known, body)
+        if questions.price:
+            payment = questions.client, questions.price, questions.client_limit
+            if not await connection.fetchval(PAY, *payer, *payment):
+                raise _Overtaken
     return Answers("", body.outcomes, body.fresh)
 
 
-async def _find(connection: Any, statement: str, asked: Questions, hashes: NDArray[np.uint32]) -> _Found:
+async def _find(connection: Connection, statement: str, questions: Questions, hashes: NDArray[np.uint32]) -> _Known:
     rows = await connection.fetch(statement, np.unique(hashes.view(np.int64)).tolist())
-    index = Index(len(rows) + len(asked), asked.marks.shape[1])
+    index = Index(len(rows) + len(questions), questions.marks.shape[1])
     if not rows:
-        return _Found([], index)
+        return _Known([], index)
     numbers, settings, answers, spent, outcomes, marks = zip(*rows, strict=True)
     index.load(settings, answers, spent, outcomes, marks)
-    return _Found(list(numbers), index)
+    return _Known(list(numbers), index)
 
 
-async def _write(connection: Any, asked: Questions, found: _Found, body: Body) -> None:
+async def _write(connection: Connection, questions: Questions, known: _Known, body: Body) -> None:
     call, at, begun = await connection.fetchrow(NUMBERS, len(body.begun))
-    numbers = np.array([0, *found.numbers, *begun])[body.records]
-    fresh, width = body.kinds != kernel.SAME, 4 * body.begun.shape[1]
-    answers, spent = found.rule.standing(body.records[fresh])
-    outcomes = np.frombuffer(body.outcomes, f"V{asked.width}")[fresh].tolist()
+    numbers = np.array([0, *known.numbers, *begun])[body.records]
+    fresh, width = body.kinds != SAME, 4 * body.begun.shape[1]
+    answers, spent = known.rule.standing(body.records[fresh])
+    outcomes = np.frombuffer(body.outcomes, f"V{questions.width}")[fresh].tolist()
     marks = np.zeros(len(numbers), f"V{width}")
-    marks[body.kinds == kernel.BEGUN] = np.frombuffer(body.begun.tobytes(), f"V{width}")
+    marks[body.kinds == BEGUN] = np.frombuffer(body.begun.tobytes(), f"V{width}")
     new, first = np.unique(body.begun.view(np.int64), return_index=True)  # a record may have a mark twice
-    records = np.array(begun, np.int64)[first // asked.marks.shape[1]]
-    entry = Entry(
-        call, at, asked.model, asked.client, asked.settings, asked.units, body.fresh, len(begun),
-        int(numbers.max()) + 1, None, asked.request, b"" if asked.request is None else asked.fingerprint(),
-        body._replace(records=numbers.astype(np.uint32)).pack(),
-    )  # fmt: skip
+    records = np.array(begun, np.int64)[first // questions.marks.shape[1]]
+    body = body._replace(records=numbers.astype(np.uint32))
+    entry = Entry.of(questions, body, call, at, int(numbers.max()) + 1)
     await connection.execute(
         WRITE, numbers[fresh].tolist(), answers, spent, outcomes, marks[fresh].tolist(),
-        asked.settings, asked.model, at, new.tolist(), records.tolist(), *entry, entry.digest(b""),
+        questions.settings, questions.model, at, new.tolist(), records.tolist(), *entry, entry.digest(b""),
     )  # fmt: skip
 
 
-async def end_some(connection: Any, horizon: Horizon) -> int:
+async def end_some(connection: Connection, horizon: Horizon) -> int:
     """Delete some of what has ended, unless somebody else is at it; how many records that were."""
     async with connection.transaction():
         if await connection.fetchval("SELECT true FROM scoreveil_state FOR UPDATE SKIP LOCKED"):
@@ -308,7 +312,7 @@ async def end_some(connection: Any, horizon: Horizon) -> int:
     return 0
 
 
-async def drop_some(connection: Any) -> int:
+async def drop_some(connection: Connection) -> int:
     """Delete some rows at the log's beginning of which no record lives; how many."""
     oldest = await connection.fetchval("SELECT coalesce(min(id), 1::bigint << 62) FROM scoreveil_records")
     base, digest = await connection.fetchrow("SELECT base, base_digest FROM scoreveil_state FOR UPDATE")
@@ -323,7 +327,7 @@ async def drop_some(connection: Any) -> int:
     return count
 
 
-async def make_tables(connection: Any) -> None:
+async def make_tables(connection: Connection) -> None:
     """Idempotent, also where many workers start at once, and without the right to make tables once they are there."""
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock($1)", LOCK)

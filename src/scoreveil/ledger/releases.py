@@ -1,8 +1,8 @@
 """What is asked of a ledger and what it answers: the rule by which near-duplicates share a record and its answers.
 
-A question comes with its *marks* (`neighbourhood.py`) and with the outcome that was drawn for it, should a fresh answer
-be allowed. It belongs to the oldest record that has one of its marks; where there is none, it begins a record, and its
-marks become that record's. Then, row by row:
+A question comes with its *marks* (`same_record/marks.py`) and with the outcome that was drawn for it, should a fresh
+answer be allowed. It belongs to the oldest record that has one of its marks; where there is none, it begins a record,
+and its marks become that record's. Then, row by row:
 
     fresh    the record has answers left: the drawn outcome is released, charged and remembered as the record's last
     same     it has none left, or this call has just answered it: its last outcome again, which costs the record nothing
@@ -23,6 +23,8 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+
+from scoreveil.same_record.exact import with_lengths
 
 Repeat = Literal["same", "refuse"]
 Refused = Literal["", "record", "client"]
@@ -132,11 +134,6 @@ def check_names(model: str, client: str, request: bytes | None) -> None:
             raise ValueError(f"The {what}'s name is longer than {MAX_NAME} bytes, or has a NUL in it.")
     if request is not None and not 1 <= len(request) <= MAX_REQUEST:
         raise ValueError(f"Expected a request of 1 to {MAX_REQUEST} bytes, got {len(request)}.")
-
-
-def with_lengths(*parts: bytes) -> bytes:
-    """The parts, each with its length before it, so that no two lists of parts run together."""
-    return b"".join([len(part).to_bytes(8, "little") + part for part in parts])
 
 
 def unit_fact(model: str) -> str:

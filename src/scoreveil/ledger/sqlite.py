@@ -90,11 +90,11 @@ class SqliteLedger(Ledger):
             raise
         self._create = False
 
-    async def answer(self, asked: Questions) -> Answers:
-        return wire.read_answers(await self._call(wire.ASK, wire.ask_body(asked)))
+    async def answer(self, questions: Questions) -> Answers:
+        return wire.read_answers(await self._call(wire.ASK, wire.packed(questions)))
 
     async def bind(self, facts: Mapping[str, str]) -> dict[str, str]:
-        return wire.read_facts(await self._call(wire.BIND, wire.facts_body(facts)))
+        return wire.read_facts(await self._call(wire.BIND, wire.packed(dict(facts))))
 
     async def ready(self) -> bool:
         try:

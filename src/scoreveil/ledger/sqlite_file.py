@@ -1,12 +1,6 @@
 """The embedded ledger's file: one SQLite database. Its log is the truth; the index in memory derives from it.
 
-- `log` has a row for each call that was charged (`log.py`). Rows are added at the end, and dropped at the beginning
-  once everything in them has ended. Only `forget` alters them.
-- `state` has one row: how far the log goes, where it begins, and which record is the oldest that lives.
-- `clients` has what clients have spent, under a hash of their names: calls that begin or charge no record have no row.
-- `facts` are written once: which secret belongs here, and in which unit each model is counted.
-
-A refusal writes nothing. The clock decides nothing but what ends after `Horizon.days`.
+`sqlite_format.py` has its tables. A refusal writes nothing. The clock decides only what ends after `Horizon.days`.
 """
 
 import contextlib
@@ -17,18 +11,14 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple
-from urllib.parse import quote
 
 from scoreveil.ledger.errors import LedgerUnavailable
 from scoreveil.ledger.index import Index, client_hash, hashed
 from scoreveil.ledger.ledger import Horizon
 from scoreveil.ledger.log import ALTERED, BASE, COLUMNS, Entry, linked
 from scoreveil.ledger.releases import Answers, Questions
+from scoreveil.ledger.sqlite_format import State, connect, identity, is_damage, open_to_write, reason
 
-APPLICATION = 0x53636F76  # "Scov"
-VERSION = 3
-CHECKPOINT = 4096  # pages of the write-ahead log after which they are copied back
 PAGE = 4096  # bytes; what a call takes beyond its body, at least
 READ = 8 << 20  # bytes of the log that are read at once
 CHECKED = 2 << 20, 2048  # bytes and rows of the log that are read again by one heartbeat
@@ -36,44 +26,6 @@ CHECK_EVERY = 1.0  # seconds
 DROPPED = 1024  # rows that one heartbeat drops
 LOST = "its log lost what was written to it"
 
-SCHEMA = f"""
-CREATE TABLE log (
-    id INTEGER PRIMARY KEY,
-    at INTEGER NOT NULL,
-    model TEXT NOT NULL,
-    client TEXT NOT NULL,
-    settings BLOB NOT NULL,
-    units INTEGER NOT NULL,
-    fresh INTEGER NOT NULL,
-    begun INTEGER NOT NULL,
-    next INTEGER NOT NULL,
-    ident INTEGER UNIQUE,
-    request BLOB,
-    fingerprint BLOB NOT NULL,
-    body BLOB NOT NULL,
-    digest BLOB NOT NULL
-);
-CREATE UNIQUE INDEX log_request ON log (request) WHERE request IS NOT NULL;
-CREATE TABLE state (
-    head INTEGER NOT NULL,
-    digest BLOB NOT NULL,  -- of the row `head`
-    base INTEGER NOT NULL,  -- the last row that was dropped
-    base_digest BLOB NOT NULL,
-    first INTEGER NOT NULL,  -- record that lives
-    next INTEGER NOT NULL,  -- record
-    forgotten INTEGER NOT NULL,  -- times
-    pulse BLOB NOT NULL
-);
-INSERT INTO state VALUES (0, x'{BASE.hex()}', 0, x'{BASE.hex()}', 1, 1, 0, x'');
-CREATE TABLE clients (
-    model TEXT NOT NULL,
-    client BLOB NOT NULL,
-    name TEXT NOT NULL,  -- empty once it is forgotten
-    spent INTEGER NOT NULL,
-    PRIMARY KEY (model, client)
-) WITHOUT ROWID;
-CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-"""
 ROWS_AFTER = f"SELECT {COLUMNS} FROM log WHERE id > ? ORDER BY id"
 EARLIER = f"SELECT {COLUMNS} FROM log WHERE %s = ?"
 # few sizes only, so that each is compiled once; after each statement another thread may keep us waiting
@@ -83,26 +35,6 @@ SPEND = """
 INSERT INTO clients (model, client, name, spent) VALUES (?, ?, ?, ?)
 ON CONFLICT (model, client) DO UPDATE SET name = excluded.name, spent = clients.spent + excluded.spent
 """
-
-
-class State(NamedTuple):
-    head: int
-    digest: bytes
-    base: int
-    base_digest: bytes
-    first: int
-    next: int
-    forgotten: int
-
-    @classmethod
-    def read(cls, connection: sqlite3.Connection) -> "State":
-        row = connection.execute(f"SELECT {', '.join(cls._fields)} FROM state").fetchone()
-        if row is None:
-            raise LedgerUnavailable(ALTERED)
-        return cls(*row)
-
-    def write(self, connection: sqlite3.Connection) -> None:
-        connection.execute(f"UPDATE state SET {', '.join(f'{name} = ?' for name in self._fields)}", self)
 
 
 class LedgerFile:
@@ -185,7 +117,7 @@ class LedgerFile:
         try:
             yield
         except BaseException as error:
-            if getattr(error, "sqlite_errorname", "").startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+            if is_damage(error):
                 self._damage = reason(error)
             self._forget_added()
             if self._index is not None:
@@ -196,11 +128,11 @@ class LedgerFile:
                 self._connection.execute("ROLLBACK")
             raise
 
-    def answer(self, asked: Questions, ident: int, is_again: bool) -> Answers:
+    def answer(self, questions: Questions, ident: int, is_again: bool) -> Answers:
         """Answer questions within the transaction.
 
         Args:
-            asked: The call.
+            questions: The call.
             ident: The worker's number of it.
             is_again: It was sent before, so it may have been charged already.
 
@@ -208,24 +140,21 @@ class LedgerFile:
             IdempotencyConflict: Its request came before with something else.
         """
         assert self._index is not None
-        if (asked.request is not None or is_again) and (earlier := self._earlier(asked.request, ident)) is not None:
-            return earlier.answers(asked)
-        body = self._index.answer(asked, hashed(asked.model, asked.marks))
+        may_be_there = is_again or questions.request is not None
+        if may_be_there and (earlier := self._earlier(questions.request, ident)) is not None:
+            return earlier.answers(questions)
+        body = self._index.answer(questions, hashed(questions.model, questions.marks))
         if isinstance(body, str):
             return Answers(body, b"", 0)
-        if asked.price:
-            self._paid[asked.model, asked.client] += asked.price
-        if body.fresh or (asked.price and asked.request is not None):
-            fingerprint = b"" if asked.request is None else asked.fingerprint()
-            entry = Entry(
-                self._state.head + len(self._added) + 1, int(time.time()), asked.model, asked.client, asked.settings,
-                asked.units, body.fresh, len(body.begun), self._index.next, ident, asked.request,
-                fingerprint, body.pack(),
-            )  # fmt: skip
+        if questions.price:
+            self._paid[questions.model, questions.client] += questions.price
+        if body.fresh or (questions.price and questions.request is not None):
+            number, at = self._state.head + len(self._added) + 1, int(time.time())
+            entry = Entry.of(questions, body, number, at, self._index.next, ident)
             self._added.append(entry)
             self._added_by[ident] = entry
-            if asked.request is not None:
-                self._added_by[asked.request] = entry
+            if questions.request is not None:
+                self._added_by[questions.request] = entry
         return Answers("", body.outcomes, body.fresh)
 
     def _earlier(self, request: bytes | None, ident: int) -> Entry | None:
@@ -270,8 +199,10 @@ class LedgerFile:
                 last = row
         if last is None:
             return state
-        self._index.end(last[1])
-        return drop(connection, state, *last[2:])
+        _, next_record, row_id, digest = last
+        self._index.end(next_record)
+        connection.execute("DELETE FROM log WHERE id <= ?", (row_id,))
+        return state._replace(base=row_id, base_digest=digest)
 
     def bind(self, facts: dict[str, str]) -> dict[str, str]:
         """Facts that are not there yet are written; all that are there now."""
@@ -338,23 +269,7 @@ class LedgerFile:
         self._rescue_log()
         if self._connection is not None:
             return self._connection
-        if self._create:
-            create(self.path)
-        connection = self._connection = connect(self.path, "rw", self.patience)
-        (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
-        if mode != "wal":
-            raise LedgerUnavailable("its file system cannot keep a write-ahead log")
-        for pragma in (
-            "synchronous = FULL",
-            "fullfsync = ON",  # where fsync alone does not reach the disk
-            "checkpoint_fullfsync = ON",
-            f"wal_autocheckpoint = {CHECKPOINT}",
-        ):
-            connection.execute(f"PRAGMA {pragma}")
-        if not is_ledger(connection):
-            if not self._create:
-                raise LedgerUnavailable("its file is empty")
-            write_schema(connection)
+        connection = self._connection = open_to_write(self.path, self.patience, self._create)
         self._create = False  # a ledger that vanishes later is trouble, not a new start
         self._load(connection)
         self._identity = self._identity or identity(self.path)
@@ -413,78 +328,3 @@ class LedgerFile:
             raise LedgerUnavailable("its write-ahead log was deleted, and cannot be copied into the file yet")
         self._is_stranded = False
         self.close()
-
-
-def drop(connection: sqlite3.Connection, state: State, last: int, digest: bytes) -> State:
-    """Delete rows up to the last."""
-    connection.execute("DELETE FROM log WHERE id <= ?", (last,))
-    return state._replace(base=last, base_digest=digest)
-
-
-def create(path: Path) -> None:
-    """The empty file, readable by its owner alone; SQLite gives its log the same permissions."""
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    if path.stat().st_mode & 0o077:
-        path.chmod(0o600)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)  # or a power cut could take the file with all that is in it
-    finally:
-        os.close(folder)
-
-
-def connect(path: Path, mode: str, patience: float) -> sqlite3.Connection:
-    return sqlite3.connect(
-        f"file:{quote(str(path))}?mode={mode}",
-        uri=True,
-        timeout=patience,
-        isolation_level=None,
-        check_same_thread=False,  # one thread at a time all the same
-    )
-
-
-def is_ledger(connection: sqlite3.Connection) -> bool:
-    """Whether the file is a ledger of this format; False where it is still empty."""
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    if application == APPLICATION and version == VERSION:
-        return True
-    if application == APPLICATION:
-        raise LedgerUnavailable(f"its file has format {version}, and this is a program for format {VERSION}")
-    if application or tables:
-        raise LedgerUnavailable("its file is another program's database")
-    return False
-
-
-def write_schema(connection: sqlite3.Connection) -> None:
-    header = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
-    connection.executescript(f"BEGIN IMMEDIATE; {header} {SCHEMA} COMMIT;")
-
-
-def identity(path: str | Path) -> tuple[int, int]:
-    status = os.stat(path)
-    return status.st_dev, status.st_ino
-
-
-def reason(error: BaseException) -> str:
-    """What went wrong, in fixed words: SQLite's own may quote what is stored."""
-    if isinstance(error, LedgerUnavailable):
-        return error.reason
-    if isinstance(error, FileNotFoundError):
-        return "its file is not there"
-    if isinstance(error, PermissionError):
-        return "its file may not be opened"
-    name = getattr(error, "sqlite_errorname", "")
-    return next((words for start, words in REASONS.items() if name.startswith(start)), "its storage failed")
-
-
-REASONS = {
-    "SQLITE_FULL": "its disk is full",
-    "SQLITE_BUSY": "its file is locked by another program",
-    "SQLITE_LOCKED": "its file is locked by another program",
-    "SQLITE_CORRUPT": "its file is damaged",
-    "SQLITE_NOTADB": "its file is damaged",
-    "SQLITE_CANTOPEN": "its file may not be opened",
-    "SQLITE_READONLY": "its file may not be written",
-}

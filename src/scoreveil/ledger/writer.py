@@ -23,7 +23,8 @@ from scoreveil.ledger import wire
 from scoreveil.ledger.errors import IdempotencyConflict, LedgerUnavailable
 from scoreveil.ledger.ledger import Horizon
 from scoreveil.ledger.releases import Questions
-from scoreveil.ledger.sqlite_file import LedgerFile, reason
+from scoreveil.ledger.sqlite_file import LedgerFile
+from scoreveil.ledger.sqlite_format import reason
 
 CHUNK = 1 << 20  # bytes read from one worker in one round
 LONGEST_ADDRESS = 100  # bytes of a unix socket's path, with a margin
@@ -45,7 +46,7 @@ class WriterCall(NamedTuple):
 def _work(kind: int, body: bytes) -> Work:
     """What a message asks for. ValueError: it cannot be read."""
     if kind == wire.ASK:
-        return wire.read_ask(body)
+        return wire.read_questions(body)
     return wire.read_facts(body) if kind == wire.BIND else None
 
 
@@ -161,9 +162,9 @@ class Writer:
                 self._file.heartbeat()
                 return wire.DONE, b""
             case dict():
-                return wire.DONE, wire.facts_body(self._file.bind(call.work))
+                return wire.DONE, wire.packed(self._file.bind(call.work))
         try:
-            return wire.DONE, wire.answers_body(self._file.answer(call.work, call.ident, call.is_again))
+            return wire.DONE, wire.packed(self._file.answer(call.work, call.ident, call.is_again))
         except IdempotencyConflict:
             return wire.CONFLICT, b""
 

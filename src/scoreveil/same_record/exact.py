@@ -4,11 +4,12 @@ What names a record must not depend on who sent it: -0.0 is 0.0, there is one Na
 Ledgers and keyed answers are made from these bytes, so they never change.
 """
 
+import hashlib
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[Any]
 
@@ -20,7 +21,7 @@ def of_tensors(tensors: Iterable[tuple[str, str, Array]]) -> list[bytes]:
         head = f"{name}\0{datatype}\0{array.shape[1:]}\0".encode()
         if array.dtype == object:
             rows = array.reshape(len(array), -1)
-            parts.append([with_length(head + b"".join(with_length(value) for value in row)) for row in rows])
+            parts.append([with_lengths(head + with_lengths(*row)) for row in rows])
         else:
             parts.append(_of_numbers(head, array))
     return parts[0] if len(parts) == 1 else [b"".join(row) for row in zip(*parts, strict=True)]
@@ -40,20 +41,21 @@ def _of_numbers(head: bytes, array: Array) -> list[bytes]:
     return [start + data[i : i + size] for i in range(0, len(data), size)]
 
 
-def of_rows(given: Any) -> list[bytes]:
-    """Bytes of each row of an array, frame or sparse matrix, the same whatever their type, order or container."""
-    if hasattr(given, "tocsr"):  # scipy's sparse matrices, zeros left out
-        given = given.tocsr().sorted_indices()
-        slices = [slice(*ends) for ends in zip(given.indptr, given.indptr[1:], strict=False)]
-        return [given.indices[s].astype("<i8").tobytes() + given.data[s].astype("<f8").tobytes() for s in slices]
-    values = given.to_numpy() if hasattr(given, "to_numpy") else np.asarray(given)
-    values = np.atleast_1d(values)
-    if values.dtype.kind not in "biuf":
-        return [repr(row.tolist() if isinstance(row, np.ndarray) else row).encode() for row in values]
-    numbers = np.ascontiguousarray(values, dtype="<f8") + 0.0  # -0.0 is 0.0
-    return [row.tobytes() for row in numbers]
+def record_tags(rows: int, inputs: Iterable[ArrayLike]) -> list[bytes]:
+    """A tag for each record, SHA-256 of the columns that name it; numbers are the same in every dtype."""
+    states = [hashlib.sha256() for _ in range(rows)]
+    for column in inputs:
+        values = np.atleast_1d(np.asarray(column))
+        if values.dtype.kind in "biuf":
+            numbers = np.ascontiguousarray(values, dtype="<f8") + 0.0  # -0.0 is 0.0
+            parts = [row.tobytes() for row in numbers]
+        else:
+            parts = [repr(row.tolist() if isinstance(row, np.ndarray) else row).encode() for row in values]
+        for state, part in zip(states, parts, strict=True):
+            state.update(with_lengths(part))
+    return [state.digest() for state in states]
 
 
-def with_length(part: bytes) -> bytes:
-    """A part with its length before it, so that no two lists of parts run together."""
-    return len(part).to_bytes(8, "little") + part
+def with_lengths(*parts: bytes) -> bytes:
+    """The parts, each with its length before it, so that no two lists of parts run together."""
+    return b"".join([len(part).to_bytes(8, "little") + part for part in parts])
