@@ -23,6 +23,7 @@ Questions that were asked once, each with its results where it has any:
     verdicts/     how often the audit's verdict is right    peers/        others' attacks; worker.py runs them elsewhere
     keying/       what keyed answers are a function of      labels.py     several labels a record
     asking.py     the audit that asks the model             regions.py    what fitted veils leave and tell
-    neighbours/   who asks about copies of a record         walk/         who walks around one
-    language/     a language model's logprobs
+    neighbours/   who asks about copies of a record: smoothing.py beside smoothing, gateway.py through the gateway
+    walk/         who walks around a record
+    language/     a language model's logprobs; small_language_model.py trains and serves it
 """

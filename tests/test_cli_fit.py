@@ -299,7 +299,7 @@ def test_protect_and_the_gateway_take_a_fitted_veil(scoreveil, saved, tmp_path):
         (f"fit {ALL} -o veil.json --report in.npy", "Expected a folder for the report, got in.npy: in.npy is a file"),
         (f"fit {ALL} -o veil.json --pdf", "--pdf prints the page that --report writes"),
         ("fit --nonmembers out.npy", "Without labels there is nothing to compare by"),
-        ("protect out.npy -o safe.npy", "--epsilon, such as 2, or a fitted --veil"),
+        ("protect out.npy -o safe.npy", "Missing --epsilon or --veil."),
         ("protect out.npy -o safe.npy --veil out.npy", "was not written by Veil.save"),
         ("verify none.json", "There is no file none.json"),
         ("show none.json", "There is no file none.json"),

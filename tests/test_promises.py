@@ -131,7 +131,7 @@ def test_the_command_ends_with_a_broken_promise(tmp_path, monkeypatch, capsys):
     target, _ = world(5, 700)
     np.save(tmp_path / "in.npy", target.members.scores)
     np.save(tmp_path / "out.npy", target.nonmembers.scores)
-    words = ["audit", "--members", tmp_path / "in.npy", "--nonmembers", tmp_path / "out.npy", "--jobs", "1"]
+    words = ["audit", "scores", "--members", tmp_path / "in.npy", "--nonmembers", tmp_path / "out.npy", "--jobs", "1"]
     words += ["--defenses", "isotonic", "--epsilon", "0.5", "--attacks", "max_confidence,label_floor"]
     lying = replace(DEFENSES["isotonic"], make=lambda given: Veil(8.0, rng=np.random.default_rng(given.seed)))
     for defense, code in ((DEFENSES["isotonic"], 0), (lying, 3)):

@@ -106,8 +106,10 @@ def _model(path: Path, settings: Mapping[str, object]) -> dict[str, object]:
         raise ValueError(f"{path.name} cannot be served: its name ends in neither .onnx nor .skops.")
     if not path.is_file():
         raise ValueError(f"There is no model file {path}.")
-    if ("epsilon" in settings) == ("veil" in settings):
-        raise ValueError("Give either a fitted --veil, or --epsilon, such as 2.")
+    if "epsilon" in settings and "veil" in settings:
+        raise ValueError("Give --epsilon or --veil, not both: a fitted veil has its ε.")
+    if "epsilon" not in settings and "veil" not in settings:
+        raise ValueError("Missing --epsilon or --veil.")
     paths = {name: str(value.absolute()) for name, value in settings.items() if isinstance(value, Path)}
     return {kind: str(path.absolute()), **settings, **paths}
 
