@@ -22,9 +22,9 @@ from sklearn.preprocessing import StandardScaler
 
 from experiments.data import benchmarks
 from scoreveil import audit
-from scoreveil.audit.report.many_labels import by_label
+from scoreveil.audit.report.multi_label import by_label
 from scoreveil.fitting.cost import MEASURES, WAYS, Cost, cost
-from scoreveil.shapes import ManyLabels, OneColumn
+from scoreveil.shapes import Binary, MultiLabel
 
 EPSILON, RECORDS = 2.0, 3000
 ATTRIBUTES = {  # of Fashion-MNIST's ten classes
@@ -57,9 +57,9 @@ def measure(data_dir: str | None) -> dict[str, Cost]:
     return {
         "breast cancer": breast_cancer(),
         "Fashion-MNIST": cost(
-            outside, truth, inside, known, epsilon=EPSILON, shape=ManyLabels(), rng=np.random.default_rng(0)
+            outside, truth, inside, known, epsilon=EPSILON, shape=MultiLabel(), rng=np.random.default_rng(0)
         ),
-        f"Fashion-MNIST, {ALONE}": cost(*column, epsilon=EPSILON, shape=OneColumn(), rng=np.random.default_rng(0)),
+        f"Fashion-MNIST, {ALONE}": cost(*column, epsilon=EPSILON, shape=Binary(), rng=np.random.default_rng(0)),
     }
 
 
@@ -68,7 +68,7 @@ def breast_cancer() -> Cost:
     x, y = load_breast_cancer(return_X_y=True)
     model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=500))
     scores = cross_val_predict(model, x, y, cv=5, method="predict_proba")[:, 1]
-    return cost(scores, y, epsilon=EPSILON, shape=OneColumn(), rng=np.random.default_rng(0))
+    return cost(scores, y, epsilon=EPSILON, shape=Binary(), rng=np.random.default_rng(0))
 
 
 def main() -> None:
@@ -78,7 +78,7 @@ def main() -> None:
     given = options.parse_args()
     if given.audit:
         outside, truth, inside, known = attributes(given.data_dir)
-        found = audit.run(inside, outside, known, truth, shape=ManyLabels(), epsilon=(0.5, 1.0, EPSILON), jobs=1)
+        found = audit.run(inside, outside, known, truth, shape=MultiLabel(), epsilon=(0.5, 1.0, EPSILON), jobs=1)
         assert isinstance(found, audit.LabelsAudit)
         print(found)
         for row in by_label(found.studies):

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import numpy as np
 
-from scoreveil.ledger import Answers, LedgerUnavailable, Questions, open_books, open_ledger
+from scoreveil.ledger import LedgerUnavailable, ReleaseRequest, ReleaseResult, open_books, open_ledger
 
 
 class Model:
@@ -18,7 +18,7 @@ class Model:
         payer = asked.model, asked.client
         paid = self.spent.get(payer, 0) + asked.price
         if asked.client_limit and paid > asked.client_limit:
-            return Answers("client", b"", 0)
+            return ReleaseResult("client", b"", 0)
         records = [dict(record) for record in self.records]
         released, answered = [], []
         for row, marks in enumerate(asked.marks.tolist()):
@@ -38,11 +38,11 @@ class Model:
                 record.update(settings=asked.settings, answers=given + 1, units=units, last=drawn)
                 answered.append(record)
             elif not (just_answered or (same_settings and asked.repeat == "same")):
-                return Answers("record", b"", 0)
+                return ReleaseResult("record", b"", 0)
             released.append(record["last"])
         self.records = records
         self.spent[payer] = paid
-        return Answers("", b"".join(released), len(answered))
+        return ReleaseResult("", b"".join(released), len(answered))
 
 
 def question(*marks, outcomes=None, model="m", settings=bytes(16), units=1, **options):
@@ -50,7 +50,7 @@ def question(*marks, outcomes=None, model="m", settings=bytes(16), units=1, **op
     rows = np.array([(n, -1 - n) if isinstance(n, int) else n for n in marks], np.int64)
     if outcomes is None:
         outcomes = np.random.default_rng().bytes(4 * len(rows))
-    return Questions(model, settings, rows, outcomes, units, **options)
+    return ReleaseRequest(model, settings, rows, outcomes, units, **options)
 
 
 def pieces(answers, rows):

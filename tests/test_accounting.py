@@ -18,7 +18,7 @@ from scipy import optimize, stats
 
 from scoreveil import Guarantee, Veil
 from scoreveil.accounting import (
-    MOST_RELEASES,
+    MAX_RELEASES,
     epsilon_after,
     epsilon_of,
     paper_query_bound,
@@ -164,9 +164,9 @@ def test_bounds_are_monotone(per_release: float, total: float, delta: float, mor
 def test_the_most_releases_are_not_counted_where_answers_tell_nothing() -> None:
     nothing = make_promise(0.0, 0.0)
     for rule in ("pure", "zcdp", None):
-        assert query_bound(nothing, 1.0, rule, 1e-6) == MOST_RELEASES
+        assert query_bound(nothing, 1.0, rule, 1e-6) == MAX_RELEASES
         assert epsilon_after(nothing, 100, rule, 1e-6) == 0.0
-    assert query_bound(1e-160, 5.0, "zcdp", 1e-6) == MOST_RELEASES
+    assert query_bound(1e-160, 5.0, "zcdp", 1e-6) == MAX_RELEASES
 
 
 def test_many_small_releases_are_cheaper_by_zcdp_and_few_by_pure() -> None:
@@ -601,7 +601,7 @@ def test_exact_allows_more_than_the_closed_forms_and_inverts_itself() -> None:
 def test_answers_that_do_not_depend_on_the_scores_can_be_asked_for_without_end() -> None:
     constant = promise_of(np.repeat(make_table(1.0, inputs=1, answers=4), 5, axis=0), 1.0)
     for rule in ("zcdp", "exact", None):
-        assert query_bound(constant, 1.0, rule, 1e-6) == MOST_RELEASES
+        assert query_bound(constant, 1.0, rule, 1e-6) == MAX_RELEASES
     assert epsilon_after(constant, 100, "exact", 1e-6) == 0.0
 
 

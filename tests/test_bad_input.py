@@ -14,7 +14,7 @@ import torch
 from scoreveil import Veil
 from scoreveil.files.records import read
 from scoreveil.mechanisms.scores import BadRow
-from scoreveil.shapes import MoreAxes, OneColumn
+from scoreveil.shapes import Binary, PerPosition
 
 SECRET = b"a secret of sufficient length"
 MECHANISMS = (
@@ -310,7 +310,7 @@ def test_percentages_are_refused_and_the_way_out_is_to_divide_by_100(path: str, 
         read(kind(rows * 100), None, "members")
     assert "divide percentages by 100" in refusal(Veil(2.0), kind(np.round(rows * 100).astype(np.int64)))
     with pytest.raises(BadRow, match="Row 0, place 0: the scores look like percentages; divide them by 100"):
-        Veil(0.5, shape=MoreAxes())(rows.reshape(10, 5, 4) * 100)
+        Veil(0.5, shape=PerPosition())(rows.reshape(10, 5, 4) * 100)
 
 
 @pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy, list])
@@ -321,14 +321,14 @@ def test_one_column_of_probabilities_is_refused_and_the_way_out_is_its_shape(
     column = np.linspace(0.05, 0.96, records)  # 199 of them sum to about 100, and are no percentages
     for message in (refusal(Veil(2.0), kind(column)), refusal(Veil(2.0, secret=SECRET), kind(column))):
         assert f"not {records} classes of one record but one column" in message
-        assert "say shape=OneColumn()" in message
+        assert "say shape=Binary()" in message
         assert "percent" not in message
     for given in (column, column.reshape(-1, 1)):
-        with pytest.raises(ValueError, match=r"^nonmembers: .*shape=OneColumn\(\)"):
+        with pytest.raises(ValueError, match=r"^nonmembers: .*shape=Binary\(\)"):
             read(kind(given), None, "nonmembers")
-    assert "needs shape=OneColumn()" in refusal(Veil(2.0), column.reshape(-1, 1))
-    assert Veil(2.0, shape=OneColumn())(column).shape == (records,)
-    assert len(read(column, None, "nonmembers", shape=OneColumn())) == records
+    assert "needs shape=Binary()" in refusal(Veil(2.0), column.reshape(-1, 1))
+    assert Veil(2.0, shape=Binary())(column).shape == (records,)
+    assert len(read(column, None, "nonmembers", shape=Binary())) == records
 
 
 def test_one_vector_that_sums_to_1_is_taken_as_one(path: str) -> None:
@@ -340,7 +340,7 @@ def test_one_vector_that_sums_to_1_is_taken_as_one(path: str) -> None:
 def test_many_bad_rows_are_one_sentence_on_the_first_and_one_on_the_others(path: str) -> None:
     scores = good_scores(300, 4)
     first = "Row {}: the scores sum to more than 1, by over 0.001."
-    labels = "If each column is a yes or no of its own, say shape=ManyLabels()."
+    labels = "If each column is a yes or no of its own, say shape=MultiLabel()."
     everywhere = scores + 0.05
     assert refusal(Veil(2.0), everywhere) == f"{first.format(0)} The next 299 rows are bad too. {labels}"
     some = np.where(np.arange(300)[:, None] % 3 == 1, everywhere, scores)
@@ -356,7 +356,7 @@ def test_the_way_out_fits_what_the_rows_look_like(path: str) -> None:
     assert refusal(Veil(2.0), np.log(scores) + 60).endswith("If these are logits, apply softmax first.")
     assert refusal(Veil(2.0), np.log(scores)).startswith("Row 0: some of the scores are negative (logits? apply soft")
     assert refusal(Veil(2.0), scores * 0.99).endswith("If they were rounded, divide each row by its sum.")
-    with pytest.raises(ValueError, match=r"^members: Row 0.*The next 59 rows.*say shape=ManyLabels\(\)\.$"):
+    with pytest.raises(ValueError, match=r"^members: Row 0.*The next 59 rows.*say shape=MultiLabel\(\)\.$"):
         read(scores * 0.7, None, "members")
 
 

@@ -13,7 +13,7 @@ from scoreveil.audit.study.results import from_json, to_json
 from synthetic_study import make_study
 
 K = 3
-HONEST_RUNS, MOST_ALARMS = 40, 6  # where each errs in 5 %, more in 3 of 1,000
+HONEST_RUNS, MAX_ALARMS = 40, 6  # where each errs in 5 %, more in 3 of 1,000
 
 
 class Sure:
@@ -49,7 +49,7 @@ def test_an_honest_veil_is_not_accused(epsilon):
         found = released(Sure, [setting], seed=seed)[setting]
         assert found.promised == epsilon
         proved.append(found.beyond_label.epsilon)
-    assert sum(one > epsilon for one in proved) <= MOST_ALARMS
+    assert sum(one > epsilon for one in proved) <= MAX_ALARMS
     assert max(proved) > 0.2 * epsilon  # and it is not idle
 
 

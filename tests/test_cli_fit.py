@@ -20,7 +20,7 @@ from scoreveil.gateway import config_file
 from scoreveil.gateway.opened import open_config
 from scoreveil.mechanisms.per_label import PerLabel
 from scoreveil.mechanisms.promises import Attacker
-from scoreveil.shapes import ManyLabels, OneColumn
+from scoreveil.shapes import Binary, MultiLabel
 
 COUNT, CLASSES = 700, 4
 
@@ -389,7 +389,7 @@ def yes_no():
 def test_show_of_a_yes_or_no_has_what_is_served(scoreveil):
     """Where the threshold is not one half, the vectors inside are stretched; what is shown is what comes out."""
     (others, truth), (members, member_truth) = yes_no()
-    veil = fit(others, truth, members, member_truth, shape=OneColumn(0.3), rng=np.random.default_rng(0))
+    veil = fit(others, truth, members, member_truth, shape=Binary(0.3), rng=np.random.default_rng(0))
     veil.save("veil.json")
     _, out, _ = scoreveil("show veil.json")
     assert "┃ no ┃ yes ┃" in out
@@ -401,8 +401,8 @@ def test_show_of_a_yes_or_no_has_what_is_served(scoreveil):
 
 def test_show_has_a_table_for_each_of_the_first_ten_labels(scoreveil):
     (others, truth), (members, member_truth) = yes_no()
-    one = fit(others, truth, members, member_truth, shape=OneColumn(), rng=np.random.default_rng(0)).mechanism
-    Veil(PerLabel.of((one,) * 12), shape=ManyLabels()).save("veil.json")
+    one = fit(others, truth, members, member_truth, shape=Binary(), rng=np.random.default_rng(0)).mechanism
+    Veil(PerLabel.of((one,) * 12), shape=MultiLabel()).save("veil.json")
     code, out, _ = scoreveil("show veil.json -o veil.svg")
     assert code == 0
     assert [f"Label {i}: " in out for i in range(12)] == [True] * 10 + [False] * 2

@@ -8,7 +8,7 @@ import pytest
 
 from scoreveil import Smoothing, fit
 from scoreveil.files.records import Scored
-from scoreveil.fitting.cost import Answers
+from scoreveil.fitting.cost import ScoredAnswers
 from scoreveil.fitting.decision import (
     LEAKS,
     MARGIN,
@@ -134,7 +134,7 @@ def answers(rng, rows, right=(0.7, 0.7), sure=(1.0, 1.0)):
         labels = np.where(rng.random(rows) < chance, scores.argmax(axis=1), scores.argmin(axis=1))
         sides.append(Scored(scores, labels))
     folds = np.arange(rows) % 5
-    return Answers(*sides, {"raw": sides[0].said}, {"raw": sides[1].said}, folds, folds)
+    return ScoredAnswers(*sides, {"raw": sides[0].said}, {"raw": sides[1].said}, folds, folds)
 
 
 def test_what_the_label_tells_is_no_leak_of_the_confidence():
@@ -162,7 +162,7 @@ def test_beyond_correctness_only_who_knows_the_truth_counts():
         scores = np.column_stack([top, 1 - top - 0.01, np.full(3000, 0.01)])
         sides.append(Scored(scores, np.where(right, 0, 1)))
     folds = np.arange(3000) % 5
-    given = Answers(*sides, {"raw": sides[0].said}, {"raw": sides[1].said}, folds, folds)
+    given = ScoredAnswers(*sides, {"raw": sides[0].said}, {"raw": sides[1].said}, folds, folds)
     assert leak(given, "raw", "label").outcome == LEAKS
     assert leak(given, "raw", "correctness").outcome == NO_MORE
 

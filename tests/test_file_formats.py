@@ -218,7 +218,7 @@ def test_csv_that_is_refused_leaves_nothing(tmp_path, content, message):
 
 
 def test_an_open_quote_does_not_swallow_a_large_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(text, "LONGEST_RECORD", 1000)
+    monkeypatch.setattr(text, "MAX_RECORD", 1000)
     monkeypatch.setattr(text, "READ_BYTES", 300)
     source = write_csv(tmp_path / "in.csv", ["a,b", '"0.5,0.5', *["0.5,0.5"] * 5000])
     with source.open("rb") as file, pytest.raises(ValueError, match="opened and never closed"):

@@ -19,7 +19,7 @@ from score_files import SECRET, leftovers, make_scores, save_scores, small_batch
 from scoreveil import Veil, files
 from scoreveil.cli import main
 from scoreveil.files import BadRows, Cleaning, compression, json_lines, score_file, text
-from scoreveil.shapes import VECTORS, OneColumn, TopK
+from scoreveil.shapes import VECTORS, Binary, TopK
 from scoreveil.tables import raw_columns
 
 
@@ -549,7 +549,7 @@ def test_a_confidence_beside_its_label_is_a_list_of_one(tmp_path):
 @settings(max_examples=60, deadline=None)
 def test_one_column_keeps_its_side_of_the_threshold(p, threshold, dtype):
     p = p.astype(dtype)
-    z = Veil(2.0, shape=OneColumn(threshold))(p)
+    z = Veil(2.0, shape=Binary(threshold))(p)
     assert z.dtype == p.dtype
     np.testing.assert_array_equal(z >= dtype(threshold), p >= dtype(threshold))
     assert np.all((z >= 0) & (z <= 1))
@@ -561,7 +561,7 @@ def test_a_file_with_one_column_of_probabilities(tmp_path, threshold):
     source = written(
         tmp_path / "in.csv", "id,fraud\n" + "".join(f"{i},{value!r}\n" for i, value in enumerate(p.tolist()))
     )
-    veil = Veil(2.0, shape=VECTORS if threshold is None else OneColumn(threshold))
+    veil = Veil(2.0, shape=VECTORS if threshold is None else Binary(threshold))
     done, out = protected(source, veil, columns="fraud")
     z = np.loadtxt(out, delimiter=",", skiprows=1)[:, 1]
     assert (done.classes, done.columns, done.untouched) == (1, ("fraud",), ("id",))
@@ -610,11 +610,11 @@ def test_a_column_without_a_name_is_called_index(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("scores", "options", "helps"),
     [
-        ([[0.2], [1.2]], ["--shape", "one_column"], False),
-        ([[-0.1], [0.2]], ["--shape", "one_column"], False),
-        ([[20], [93.5]], ["--shape", "one_column"], True),
-        ([[0.2, 1.2], [0.1, 0.3]], ["--shape", "many_labels"], False),
-        ([[20, 90], [93.5, 3]], ["--shape", "many_labels"], True),
+        ([[0.2], [1.2]], ["--shape", "binary"], False),
+        ([[-0.1], [0.2]], ["--shape", "binary"], False),
+        ([[20], [93.5]], ["--shape", "binary"], True),
+        ([[0.2, 1.2], [0.1, 0.3]], ["--shape", "multi_label"], False),
+        ([[20, 90], [93.5, 3]], ["--shape", "multi_label"], True),
         ([[0.3, 0.7], [0.9, 0.9]], [], False),
         ([[0.3, 0.7], [0.33, 0.66]], [], True),
         ([[30, 70], [33, 66]], [], True),

@@ -11,7 +11,7 @@ from scoreveil import Veil, files
 from scoreveil.cli import main
 from scoreveil.files import BadRows, Cleaning
 from scoreveil.files.records import read as read_records
-from scoreveil.shapes import VECTORS, ManyLabels, OneColumn, Shape, TopK
+from scoreveil.shapes import VECTORS, Binary, MultiLabel, Shape, TopK
 
 SECRET = bytes(range(32))
 
@@ -44,7 +44,7 @@ def protect(source: Path, shape: Shape, columns: str | None = None, **cleaning: 
     return target
 
 
-@pytest.mark.parametrize("shape", [ManyLabels(), ManyLabels((0.2, 0.5, 0.7))])
+@pytest.mark.parametrize("shape", [MultiLabel(), MultiLabel((0.2, 0.5, 0.7))])
 def test_many_labels_of_a_table_get_the_answers_of_the_array(tmp_path: Path, shape: Shape) -> None:
     scores = labels()
     out = protect(write_csv(tmp_path / "in.csv", scores), shape, "a,b,c")
@@ -58,10 +58,10 @@ def test_many_labels_of_a_table_get_the_answers_of_the_array(tmp_path: Path, sha
 def test_one_column_gets_the_answers_of_the_array(tmp_path: Path) -> None:
     scores = labels(k=1)
     np.save(tmp_path / "in.npy", scores)
-    for shape in (VECTORS, OneColumn(0.3), OneColumn(0.3, logits=True)):
+    for shape in (VECTORS, Binary(0.3), Binary(0.3, logits=True)):
         out = protect(tmp_path / "in.npy", shape)
         np.testing.assert_array_equal(
-            np.load(out), Veil(1.0, shape=OneColumn() if shape == VECTORS else shape, secret=SECRET)(scores)
+            np.load(out), Veil(1.0, shape=Binary() if shape == VECTORS else shape, secret=SECRET)(scores)
         )
         out.unlink()
 
@@ -70,9 +70,9 @@ def test_one_column_gets_the_answers_of_the_array(tmp_path: Path) -> None:
 def test_an_array_of_one_axis_is_a_column_where_the_veil_says_so(tmp_path: Path, suffix: str) -> None:
     scores, source = labels(k=1)[:, 0], tmp_path / f"in{suffix}"
     np.save(source, scores) if suffix == ".npy" else np.savez(source, p=scores, id=np.arange(len(scores)))
-    out = np.load(protect(source, OneColumn(0.3), "p" if suffix == ".npz" else None))
+    out = np.load(protect(source, Binary(0.3), "p" if suffix == ".npz" else None))
     answer = out if suffix == ".npy" else out["p"]
-    np.testing.assert_array_equal(answer, Veil(1.0, shape=OneColumn(0.3), secret=SECRET)(scores))
+    np.testing.assert_array_equal(answer, Veil(1.0, shape=Binary(0.3), secret=SECRET)(scores))
     assert suffix == ".npy" or out["id"].tolist() == list(range(len(scores)))
 
 
@@ -150,7 +150,7 @@ def test_all_bad_rows_of_many_labels_are_listed_by_column(tmp_path: Path) -> Non
     scores = labels(900)
     scores[7, 1], scores[8, 0], scores[600, 2] = 1.5, -0.5, 9
     with pytest.raises(BadRows) as caught:
-        protect(write_csv(tmp_path / "in.csv", scores), ManyLabels(), "a,b,c")
+        protect(write_csv(tmp_path / "in.csv", scores), MultiLabel(), "a,b,c")
     assert [row for row, _ in caught.value.rows] == [7, 8, 600]
     assert [fault.partition(";")[0] for _, fault in caught.value.rows] == [
         "column 'b': the score is more than 1",
@@ -161,7 +161,7 @@ def test_all_bad_rows_of_many_labels_are_listed_by_column(tmp_path: Path) -> Non
 
 def test_percent_of_many_labels_stays_percent(tmp_path: Path) -> None:
     scores = labels()
-    out = protect(write_csv(tmp_path / "in.csv", scores * 100), ManyLabels(), "a,b,c", rescale=True)
+    out = protect(write_csv(tmp_path / "in.csv", scores * 100), MultiLabel(), "a,b,c", rescale=True)
     veiled = np.array([line.split(",")[1:] for line in out.read_text().splitlines()[1:]], dtype=float)
     np.testing.assert_array_equal(veiled >= 50, scores >= 0.5)
     assert veiled.max() > 2
@@ -180,7 +180,7 @@ def test_the_command_protects_shapes_and_says_what_an_answer_spends(
     monkeypatch.chdir(tmp_path)
     write_csv(tmp_path / "in.csv", labels())
     write_lists(tmp_path / "in.jsonl")
-    line = "protect in.csv -o out.csv -e 8 --columns a,b,c --shape many_labels --threshold 0.2,0.5,0.7"
+    line = "protect in.csv -o out.csv -e 8 --columns a,b,c --shape multi_label --threshold 0.2,0.5,0.7"
     code, out, err = command(line, capsys)
     assert code == 0
     assert "40 rows × 3 labels" in out
@@ -189,7 +189,7 @@ def test_the_command_protects_shapes_and_says_what_an_answer_spends(
     assert "nothing about a whole answer" in err
     code, out, _ = command("protect in.jsonl -o out.jsonl -e 1 --shape top_k --classes 50", capsys)
     assert (code, "releases" in out) == (0, False)
-    Veil(1.0, shape=ManyLabels((0.2, 0.5, 0.7))).save("veil.json")
+    Veil(1.0, shape=MultiLabel((0.2, 0.5, 0.7))).save("veil.json")
     code, out, _ = command("protect in.csv -o again.csv --veil veil.json --columns a,b,c", capsys)
     assert (code, "has 3 releases, ε = 3 in all" in out) == (0, True)
 
@@ -197,14 +197,14 @@ def test_the_command_protects_shapes_and_says_what_an_answer_spends(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--columns a,b,c --shape many_labels --threshold 0.2,0.3", "Expected a threshold for each of 3 labels, got 2"),
-        ("--columns a,b,c --shape many_labels --threshold x", "Expected --threshold to be numbers"),
-        ("--columns a,b,c --shape labels", "Expected --shape one_column, many_labels, top_k, got 'labels'"),
-        ("--columns a,b,c --shape many_labels --classes 9", "--classes goes with --shape top_k"),
-        ("--columns a,b,c --shape top_k --threshold 0.3", "--threshold and --logits are for --shape one_column"),
+        ("--columns a,b,c --shape multi_label --threshold 0.2,0.3", "Expected a threshold for each of 3 labels, got 2"),
+        ("--columns a,b,c --shape multi_label --threshold x", "Expected --threshold to be numbers"),
+        ("--columns a,b,c --shape labels", "Expected --shape binary, multi_label, top_k, got 'labels'"),
+        ("--columns a,b,c --shape multi_label --classes 9", "--classes goes with --shape top_k"),
+        ("--columns a,b,c --shape top_k --threshold 0.3", "--threshold and --logits are for --shape binary"),
         ("--columns a,b,c --shape top_k --classes 2", "3 classes are listed, and there are 2 in all"),
         ("--columns a,b,c", "If rows need not sum to 1, name a --shape, or one column with --columns."),
-        ("--shape many_labels", "got text in 'id'"),
+        ("--shape multi_label", "got text in 'id'"),
     ],
 )
 def test_options_that_do_not_fit_are_one_error_and_write_nothing(
@@ -236,18 +236,18 @@ def test_an_array_of_one_axis_is_one_vector_or_the_way_out_is_its_shape(
     column, vector = np.linspace(0.05, 0.96, 200), np.full(200, 1 / 200)
     told = (
         rf"col{suffix} has 1 row that is not a score vector. It has one dimension, and was read as one vector of 200 "
-        r"classes. If it is one column, .*--shape one_column, in Python shape=OneColumn\(\)"
+        r"classes. If it is one column, .*--shape binary, in Python shape=Binary\(\)"
     )
     with pytest.raises(ValueError, match=f"^members: {told}"):
         read_records(save("col", column), None, "members", columns)
     with pytest.raises(BadRows, match=f"^{told}"):
         files.protect(save("col", column), tmp_path / f"out{suffix}", Veil(2.0), columns)
-    assert read_records(save("col", column), None, "members", columns, OneColumn()).scores.shape == (200, 2)
+    assert read_records(save("col", column), None, "members", columns, Binary()).scores.shape == (200, 2)
     assert read_records(save("one", vector), None, "members", columns).scores.shape == (1, 200)
     named = f"--columns {columns}" if columns else ""
     code, _, err = command(f"fit --nonmembers col{suffix} {named} -e 2 -o veil.json", capsys)
-    assert (code, "--shape one_column" in err) == (2, True)
-    code, _, err = command(f"protect col{suffix} {named} -o out{suffix} -e 2 --shape one_column", capsys)
+    assert (code, "--shape binary" in err) == (2, True)
+    code, _, err = command(f"protect col{suffix} {named} -o out{suffix} -e 2 --shape binary", capsys)
     assert code == 0, err
 
 
@@ -279,7 +279,7 @@ def test_what_else_the_rows_of_a_file_may_be_is_said_where_most_are_bad(tmp_path
             read_records(write_csv(tmp_path / "in.csv", rows), None, "members", "a,b,c")
         return str(caught.value).splitlines()[-1]
 
-    many = "If each column is a yes or no of its own, add --shape many_labels, in Python shape=ManyLabels()."
+    many = "If each column is a yes or no of its own, add --shape multi_label, in Python shape=MultiLabel()."
     assert told(labels()) == many
     assert told(scores * 0.98) == "If rows are rounded, divide each by its sum."
     scores[7] = 0.9

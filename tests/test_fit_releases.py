@@ -14,7 +14,7 @@ from scoreveil import fit
 from scoreveil.fitting import releases
 from scoreveil.fitting.releases import BUDGET, UNIT, Release, Releases, clipped, counted
 from scoreveil.mechanisms.per_label import PerLabel
-from scoreveil.shapes import ManyLabels, MoreAxes, OneColumn
+from scoreveil.shapes import Binary, MultiLabel, PerPosition
 
 NOWHERE = np.empty(0, dtype=np.int64)
 CELLS = 60_000
@@ -222,7 +222,7 @@ class Case:
         made: dict[str, np.ndarray] = {}
         rng, shape = np.random.default_rng(seed), (self.given or {}).get("shape")
         for side, known in (("nonmember", 0.0), ("member", 1.0)):
-            is_column = isinstance(shape, (OneColumn, ManyLabels))
+            is_column = isinstance(shape, (Binary, MultiLabel))
             drawn = columns(rng, self.count, known) if is_column else vectors(rng, self.count, self.classes, known)
             made[f"{side}s"], made[f"{side}_labels"] = drawn
         return {name: value for name, value in made.items() if name not in self.left_out}
@@ -242,11 +242,11 @@ CASES = {
     "with ε": Case(True, (900,), given={"epsilon": 1.0}),
     "certified": Case(True, (2000,), 2, given={"certify": 0.3}),
     "certified, not by label": Case(False, (1000,), 3, given={"certify": 0.5}),
-    "one column": Case(True, (700,), 2, given={"shape": OneColumn(0.4)}),
-    "many labels": Case(True, (700, 3), 2, given={"shape": ManyLabels()}),
-    "few of many labels": Case(False, (200, 2), 2, given={"shape": ManyLabels((0.3, 0.6))}),
-    "places": Case(False, (150, 4), given={"shape": MoreAxes()}),
-    "places by label": Case(True, (900, 2), given={"shape": MoreAxes()}),
+    "one column": Case(True, (700,), 2, given={"shape": Binary(0.4)}),
+    "many labels": Case(True, (700, 3), 2, given={"shape": MultiLabel()}),
+    "few of many labels": Case(False, (200, 2), 2, given={"shape": MultiLabel((0.3, 0.6))}),
+    "places": Case(False, (150, 4), given={"shape": PerPosition()}),
+    "places by label": Case(True, (900, 2), given={"shape": PerPosition()}),
     "no labels of others": Case(True, (900,), left_out=("nonmember_labels", "member_labels")),
     "no labels of members": Case(True, (900,), left_out=("member_labels",)),
     "few members without labels": Case(False, (300,), 2, left_out=("member_labels",)),
@@ -328,7 +328,7 @@ def test_every_release_is_recorded_and_they_add_up_to_what_is_stated(case, watch
 @pytest.mark.parametrize("left_out", [(), ("nonmember_labels", "member_labels")])
 def test_the_places_of_a_record_sum_to_one_record_exactly(left_out, watched):
     """Seven places do not divide a unit; each rounded down, they would be a record that is less than one."""
-    case = Case(False, (30, 7), left_out=left_out, given={"shape": MoreAxes()})
+    case = Case(False, (30, 7), left_out=left_out, given={"shape": PerPosition()})
     _, book = watched(case.records(0), case.options)
     assert {seen.exact.sum() for seen in book if seen.release.name != "ties"} == {30 * UNIT}
 
@@ -406,7 +406,7 @@ def test_the_noise_that_evidence_states_is_at_least_that_of_its_counts(case, wat
         by_side = {seen.release.side: seen for seen in pair}
         for i, side in enumerate(("other", "member")):
             seen, counts = by_side[side], mapped.evidence.counts[i]
-            if not isinstance(case.options.get("shape"), MoreAxes):
+            if not isinstance(case.options.get("shape"), PerPosition):
                 released = 16 * seen.noisy.reshape(-1, mapped.size).sum(axis=0)
                 by_region = counts.reshape(-1, mapped.size).sum(axis=0)  # in the order of what they announce
                 assert np.sort(by_region) == pytest.approx(np.sort(released), abs=counts.size)

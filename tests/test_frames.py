@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from scoreveil import Veil
-from scoreveil.shapes import ManyLabels, OneColumn, TopK
+from scoreveil.shapes import Binary, MultiLabel, TopK
 
 SECRET = bytes(range(32))
 NAMES = ["cat", "dog", "fox"]
@@ -103,12 +103,12 @@ def test_columns_may_be_numbers_or_tuples() -> None:
 def test_one_column_of_probabilities(column: Any) -> None:
     p = np.random.default_rng(1).random(9)
     given = column(p) if column is pd.Series else column("p", p)
-    answer = Veil(1.0, shape=OneColumn(0.3))(given)
+    answer = Veil(1.0, shape=Binary(0.3))(given)
     assert type(answer) is type(given)
     assert answer.name == given.name
     np.testing.assert_array_equal(answer.to_numpy() >= 0.3, p >= 0.3)
     frame = pl.DataFrame({"id": range(9), "p": p})
-    np.testing.assert_array_equal(Veil(1.0, shape=OneColumn(0.3))(frame)["p"].to_numpy() >= 0.3, p >= 0.3)
+    np.testing.assert_array_equal(Veil(1.0, shape=Binary(0.3))(frame)["p"].to_numpy() >= 0.3, p >= 0.3)
 
 
 def test_chunks_and_slices_of_arrow_tables() -> None:
@@ -127,7 +127,7 @@ def test_the_attributes_of_a_frame_are_left_behind() -> None:
     assert Veil(1.0)(frame, columns=NAMES).attrs == {}
     p = pd.Series([0.2, 0.9])
     p.attrs = {"first": 0.7172908}
-    assert Veil(1.0, shape=OneColumn())(p).attrs == {}
+    assert Veil(1.0, shape=Binary())(p).attrs == {}
     assert frame.attrs == p.attrs == {"first": 0.7172908}  # what was given stays as it was
 
 
@@ -249,14 +249,14 @@ def test_a_raw_confidence_of_any_dtype_refuses_the_table(kind: str) -> None:
 def test_rows_in_the_order_of_a_score_are_said_to_tell_their_rank() -> None:
     p = pd.Series(np.sort(np.random.default_rng(0).random(20)), name="fraud")
     with pytest.warns(UserWarning, match="The rows stand in the order of 'fraud'"):
-        Veil(1.0, shape=OneColumn())(p)
+        Veil(1.0, shape=Binary())(p)
     assert np.isclose(Veil(1.0)(p / p.sum()).sum(), 1)  # one vector, whose classes may stand as they like
 
 
 @pytest.mark.parametrize(
     ("change", "options", "message"),
     [
-        (lambda f: f["cat"], {}, r"needs Veil\(…, shape=OneColumn\(\)\)"),
+        (lambda f: f["cat"], {}, r"needs Veil\(…, shape=Binary\(\)\)"),
         (lambda f: f.astype(dict.fromkeys(NAMES, object)), {}, r"'cat' \(object\).*astype\(float\)"),
         (lambda f: f.assign(dog=np.nan), {"columns": NAMES}, "Row 0, column 'dog': a score is NaN"),
         (lambda f: f, {"columns": ["cat", "cow"]}, "Expected one column 'cow', got none; there are 'id', 'cat'"),
@@ -301,9 +301,9 @@ def test_a_missing_score_is_named_by_row_and_column() -> None:
         pa.record_batch({"a": [0.5, 0.4], "b": [0.5, None]}),
     ):
         with pytest.raises(ValueError, match="Row 1, column 'b': there is no score"):
-            Veil(1.0, shape=ManyLabels())(frame)
+            Veil(1.0, shape=MultiLabel())(frame)
     with pytest.raises(ValueError, match="Row 1, column 'b': the score is more than 1"):
-        Veil(1.0, shape=ManyLabels())(pd.DataFrame({"a": [0.5, 0.4], "b": [0.5, 4.0]}), columns=["a", "b"])
+        Veil(1.0, shape=MultiLabel())(pd.DataFrame({"a": [0.5, 0.4], "b": [0.5, 4.0]}), columns=["a", "b"])
 
 
 def test_no_rows_give_no_rows() -> None:

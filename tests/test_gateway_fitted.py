@@ -11,7 +11,7 @@ import tritonclient.grpc as triton_grpc
 
 from gateway_servers import Behind, Gateway, free_ports, gateway, scores_of, v2
 from scoreveil import Veil, fit
-from scoreveil.shapes import ManyLabels, OneColumn, TopK
+from scoreveil.shapes import Binary, MultiLabel, TopK
 from shaped_models import WEIGHTS, X, made_models, sigmoid, softmax, two_sides
 
 pytestmark = pytest.mark.slow
@@ -35,13 +35,13 @@ def yes_or_no(labels: int) -> list[np.ndarray]:
 def fitted(epsilon: float | None = None) -> dict[str, Veil]:
     options: dict[str, Any] = {"epsilon": epsilon, "rng": np.random.default_rng(0)}
     scores, truth, inside, inside_truth = yes_or_no(1)
-    one = fit(scores, truth[:, 0], inside, inside_truth[:, 0], shape=OneColumn(threshold=0.3), **options)
+    one = fit(scores, truth[:, 0], inside, inside_truth[:, 0], shape=Binary(threshold=0.3), **options)
     three = fit(*two_sides(3), **options)
     return {
         "vectors": three,
         "places": three,
         "one": one,
-        "tags": fit(*yes_or_no(3), shape=ManyLabels(threshold=0.4), **options),
+        "tags": fit(*yes_or_no(3), shape=MultiLabel(threshold=0.4), **options),
         "list": fit(*two_sides(6), **options),
     }
 

@@ -13,7 +13,7 @@ from scoreveil.gateway.config import ConfigError
 from scoreveil.gateway.config_file import parse
 from scoreveil.gateway.labels import NoLabel, check_labels, label_scores
 from scoreveil.gateway.opened import open_config
-from scoreveil.inference_protocol.refusals import Refusal
+from scoreveil.inference_protocol.errors import ApiError
 
 UPSTREAM = {"url": "http://127.0.0.1:9", "protocol": "openai"}
 
@@ -39,7 +39,7 @@ def test_a_label_that_is_not_listed_gets_half_of_what_it_could_have() -> None:
 
 
 def test_labels_that_share_their_first_token_are_refused() -> None:
-    with pytest.raises(Refusal, match="same token"):
+    with pytest.raises(ApiError, match="same token"):
         label_scores([("un", math.log(0.9)), ("under", math.log(0.05))], ("unknown", "underway"))
     found = label_scores([("unknown", math.log(0.9)), ("un", math.log(0.001))], ("unknown", "underway"))
     assert found.argmax() == 0

@@ -47,7 +47,7 @@ from scoreveil.gateway.embedded_model import EmbeddedModel
 from scoreveil.gateway.embedded_source import EmbeddedSource
 from scoreveil.gateway.opened import OpenedConfig, load_model, open_config
 from scoreveil.gateway.probabilities import probabilities
-from scoreveil.inference_protocol.refusals import Refusal
+from scoreveil.inference_protocol.errors import ApiError
 from scoreveil.inference_protocol.tensors import TensorSpec
 from scoreveil.ledger import open_ledger
 
@@ -413,7 +413,7 @@ def test_one_logit_written_twice_is_refused(tmp_path: Path) -> None:
     ):
         here(path, outputs="logits")
     # each a yes or no of its own: the sigmoid is that of the model
-    assert here(path, outputs="logits", shape="many_labels")
+    assert here(path, outputs="logits", shape="multi_label")
     assert here(onnx_file(tmp_path, made, zipmap=False))
     assert here(layers(tmp_path, last="Identity", columns=2), outputs="logits")
 
@@ -562,7 +562,7 @@ def test_an_onnx_models_outputs_keep_their_names(tmp_path: Path) -> None:
     assert (source.embedded.scores, list(source.embedded.outputs)) == (("out",), ["out"])
     body = json.dumps(v2(X[:2], "x") | {"outputs": [{"name": "out"}]}).encode()
     assert source.read(body, None).asked == ["out"]
-    with pytest.raises(Refusal, match="out"):
+    with pytest.raises(ApiError, match="out"):
         source.read(json.dumps(v2(X[:2], "x") | {"outputs": [{"name": "scores"}]}).encode(), None)
 
 
@@ -594,7 +594,7 @@ def test_a_model_of_doubles_takes_them_and_floats_as_the_same_record(
     queries = [source.read(json.dumps(v2(X[:2], "x", name)).encode(), None) for name in ("FP64", "FP32")]
     assert [query.arrays()["x"].dtype for query in queries] == [np.float64, np.float64]
     np.testing.assert_array_equal(queries[0].inputs()[0], queries[1].inputs()[0])
-    with pytest.raises(Refusal, match="INT32; the model takes FP64"):
+    with pytest.raises(ApiError, match="INT32; the model takes FP64"):
         source.read(json.dumps(v2(np.ones((1, 4), int), "x", "INT32")).encode(), None)
 
 
@@ -604,5 +604,5 @@ def test_a_model_of_floats_refuses_doubles(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.syspath_prepend(tmp_path)
     served = Model(veil={"epsilon": 2.0}, python="single_model:takes_floats_alone")
     source = source_of(served)
-    with pytest.raises(Refusal, match="FP64; the model takes FP32"):
+    with pytest.raises(ApiError, match="FP64; the model takes FP32"):
         source.read(json.dumps(v2(X[:2], "x", "FP64")).encode(), None)

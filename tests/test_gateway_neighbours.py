@@ -17,7 +17,7 @@ from scoreveil.gateway.memory import Asker
 from scoreveil.gateway.metrics import Metrics
 from scoreveil.gateway.opened import OpenedConfig, open_config
 from scoreveil.gateway.served import ServedModel
-from scoreveil.inference_protocol.refusals import Refusal
+from scoreveil.inference_protocol.errors import ApiError
 from scoreveil.ledger import LedgerUnavailable, open_books
 from shaped_models import two_sides
 
@@ -138,7 +138,7 @@ def test_typical_inputs_tell_how_near_is_near(tmp_path: Path) -> None:
     async def work(release: Any) -> None:
         released = await release(line, np.tile(SCORES[:1], (50, 1)))
         np.testing.assert_array_equal(released[:3], np.repeat(released[:1], 3, axis=0))
-        with pytest.raises(Refusal, match="Typical inputs have 64 numbers; a record has 50") as caught:
+        with pytest.raises(ApiError, match="Typical inputs have 64 numbers; a record has 50") as caught:
             await release(line[:1, :50], SCORES[:1])
         assert caught.value.status == 400
 
@@ -176,12 +176,12 @@ def test_a_client_is_told_when_its_limit_is_reached_and_nothing_about_others(tmp
     async def work(release: Any) -> None:
         x = PIXELS[:50].astype(float)
         await release(x[:3], SCORES[:3])
-        with pytest.raises(Refusal, match="All answers to one client may add up to ε = 2") as caught:
+        with pytest.raises(ApiError, match="All answers to one client may add up to ε = 2") as caught:
             await release(x[3:5], SCORES[3:5])
         assert (caught.value.status, caught.value.reason) == (429, "odometer")
         await release(x[3:4], SCORES[3:4])
         for asked_before in (x[:1], x[10:11]):
-            with pytest.raises(Refusal, match="All answers to one client"):
+            with pytest.raises(ApiError, match="All answers to one client"):
                 await release(asked_before, SCORES[:1])
 
     served(configured(tmp_path), work, limit=2.0)
@@ -196,7 +196,7 @@ def test_an_answer_that_was_given_before_costs_the_client_as_much(tmp_path: Path
             for count in range(9):
                 try:
                     await release(x, SCORES[:1])
-                except Refusal:
+                except ApiError:
                     return count
             raise AssertionError("the limit was never reached")
 
@@ -217,10 +217,10 @@ def test_changing_epsilon_forgives_nothing_of_a_total(tmp_path: Path) -> None:
     for repeat in ("refuse", "same"):
 
         async def again(release: Any) -> None:
-            with pytest.raises(Refusal, match="has had all the answers") as caught:
+            with pytest.raises(ApiError, match="has had all the answers") as caught:
                 await release(x, scores)
             assert caught.value.status == 429
-            with pytest.raises(Refusal, match="before the settings changed") as caught:
+            with pytest.raises(ApiError, match="before the settings changed") as caught:
                 await release(x, scores, b"request")
             assert caught.value.status == 409
 
@@ -361,12 +361,12 @@ def test_who_waits_for_a_ledger_that_hangs_waits_for_one_try(tmp_path: Path, mon
 
 
 def test_the_odometer_of_a_client_counts_every_label(tmp_path: Path) -> None:
-    config = configured(tmp_path, shape="many_labels", threshold=[0.5, 0.5, 0.5])  # three times ε = 0.5
+    config = configured(tmp_path, shape="multi_label", threshold=[0.5, 0.5, 0.5])  # three times ε = 0.5
 
     async def work(release: Any) -> None:
         scores = np.array([[0.2, 0.9, 0.6]])
         first = await release(PIXELS[:1], scores)
-        with pytest.raises(Refusal, match="All answers to one client may add up to ε = 2"):
+        with pytest.raises(ApiError, match="All answers to one client may add up to ε = 2"):
             await release(PIXELS[1:2], scores)
         assert first.shape == scores.shape
         books = await open_books(config.config.ledger.url)

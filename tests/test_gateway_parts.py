@@ -35,8 +35,8 @@ from scoreveil.gateway.shared_config import SharedConfig
 from scoreveil.gateway.sources import TensorQuery
 from scoreveil.gateway.worker import heartbeat
 from scoreveil.inference_protocol import messages
+from scoreveil.inference_protocol.errors import ApiError
 from scoreveil.inference_protocol.messages import InferenceRequest, InputTensor
-from scoreveil.inference_protocol.refusals import Refusal
 from scoreveil.inference_protocol.tensors import DTYPES, TensorSpec
 from scoreveil.keyed import KeyedVeil
 from scoreveil.veil import MechanismOptions
@@ -397,7 +397,7 @@ def test_texts_survive_either_form() -> None:
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=200), st.none() | st.integers(0, 250).map(lambda n: str(n).encode()))
 def test_any_bytes_are_read_or_refused(body: bytes, header: bytes | None) -> None:
-    with pytest.raises(Refusal):
+    with pytest.raises(ApiError):
         messages.read_request(body, header, frozenset(), 10)
 
 
@@ -428,7 +428,7 @@ def test_numbers_of_another_datatype_go_on_as_they_were_read() -> None:
     read = messages.read_request(body, None, declared=[TensorSpec("x", "FP64", (-1,))], keep_written=True)
     sent = json.loads(messages.write_request(read, [], False)[0])["inputs"][0]
     assert (sent["datatype"], sent["data"][0]) == ("FP64", float(np.float32(0.1)))
-    with pytest.raises(Refusal, match=r"not JSON: .* at character 25\d\d"):
+    with pytest.raises(ApiError, match=r"not JSON: .* at character 25\d\d"):
         messages.read_request(body.replace(b"0.1]", b"0.1.1]"), None, keep_written=True)
 
 
@@ -452,7 +452,7 @@ SMUGGLED = [
 @pytest.mark.parametrize("how", [{"read_numbers": False}, {"keep_written": True}], ids=str)
 @pytest.mark.parametrize("case", range(len(SMUGGLED)))
 def test_nothing_hides_among_unread_numbers(case: int, how: dict[str, bool]) -> None:
-    with pytest.raises(Refusal):
+    with pytest.raises(ApiError):
         messages.read_request(SMUGGLED[case].encode(), None, frozenset(["data"]), 4096, **how)
 
 
@@ -463,7 +463,7 @@ def test_what_passes_unread_is_one_list_of_numbers(text: str, where: int) -> Non
     pieces.insert(where, text)
     try:
         kept = messages.read_request("".join(pieces).encode(), None, frozenset(), 4096, read_numbers=False)
-    except Refusal:
+    except ApiError:
         return
     sent = messages.write_request(kept, ["scores"], False)[0]
     numbers = re.fullmatch(
@@ -476,7 +476,7 @@ def test_what_passes_unread_is_one_list_of_numbers(text: str, where: int) -> Non
 def test_inputs_that_differ_in_rows_are_refused_before_any_model_is_asked() -> None:
     one = {"name": "a", "shape": [2, 1], "datatype": "FP32", "data": [1, 2]}
     other = {"name": "b", "shape": [3, 1], "datatype": "FP32", "data": [1, 2, 3]}
-    with pytest.raises(Refusal, match="Input 'b' has 3 rows and input 'a' has 2") as refused:
+    with pytest.raises(ApiError, match="Input 'b' has 3 rows and input 'a' has 2") as refused:
         messages.read_request(json.dumps({"inputs": [one, other]}).encode(), None)
     assert refused.value.status == 400
 
@@ -487,7 +487,7 @@ def test_bytes_that_json_cannot_carry_do_not_go_on_as_others() -> None:
     values[0] = b"a\xff"
     request = InferenceRequest(None, [tensor("t", "BYTES", values)], None, False, {})
     assert b"a\xff" in messages.write_request(request, ["scores"], True)[0]
-    with pytest.raises(Refusal, match="not UTF-8"):
+    with pytest.raises(ApiError, match="not UTF-8"):
         messages.write_request(request, ["scores"], False)
 
 
@@ -514,7 +514,7 @@ def test_inputs_must_be_what_the_model_declares() -> None:
         [tensor("x", "FP32", np.zeros(3))],
         [],
     ):
-        with pytest.raises(Refusal):
+        with pytest.raises(ApiError):
             messages.check_inputs(wrong, declared)
 
 

@@ -74,7 +74,7 @@ def test_traces_name_a_request_and_hold_no_payload(tmp_path: Path) -> None:
     collector.close()
     for word in (b"the-gateway", b"infer", b"digits", b"http.response.status_code"):
         assert word in sent
-    for word in (b"not-for-traces", b"3.25", b"the model takes", b"Refusal"):
+    for word in (b"not-for-traces", b"3.25", b"the model takes", b"ApiError"):
         assert word not in sent
 
 

@@ -109,13 +109,13 @@ def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WithGrpc]:
     server = {{ grpc_port = {port} }}
     logs = {{ requests = true }}
     [models]
-    one = {{ onnx = "one.onnx", epsilon = 2.0, shape = "one_column", threshold = 0.3 }}
-    tags = {{ onnx = "tags.onnx", epsilon = 0.5, shape = "many_labels", threshold = [0.5, 0.2, 0.7] }}
+    one = {{ onnx = "one.onnx", epsilon = 2.0, shape = "binary", threshold = 0.3 }}
+    tags = {{ onnx = "tags.onnx", epsilon = 0.5, shape = "multi_label", threshold = [0.5, 0.2, 0.7] }}
     places = {{ onnx = "places.onnx", epsilon = 0.5, memory.epsilon = 2.0, memory.repeat = "refuse" }}
     [models.counted]
     onnx = "tags.onnx"
     epsilon = 0.5
-    shape = "many_labels"
+    shape = "multi_label"
     memory = {{ answers = 2, repeat = "refuse" }}
     [models.list]
     onnx = "list.onnx"
@@ -126,25 +126,25 @@ def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WithGrpc]:
     passes = ["indices"]
     [models.behind]
     epsilon = 0.5
-    shape = "many_labels"
+    shape = "multi_label"
     releases = 3
     {inputs}
     upstream = {{ url = "{server.url}", model = "tags" }}
     [models.unknown]
     epsilon = 0.5
-    shape = "many_labels"
+    shape = "multi_label"
     releases = 3
     upstream = {{ url = "{server.url}", model = "tags" }}
     [models.binary]
     epsilon = 0.5
-    shape = "many_labels"
+    shape = "multi_label"
     releases = 3
     outputs = "logits"
     {inputs}
     upstream = {{ url = "{server.url}", model = "logits", binary = true }}
     [models.column]
     epsilon = 0.5
-    shape = "one_column"
+    shape = "binary"
     {inputs}
     upstream = {{ url = "{server.url}", model = "one" }}
     [models.listed]
@@ -162,12 +162,12 @@ def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WithGrpc]:
     upstream = {{ url = "{server.url}" }}
     [models.flow]
     epsilon = 0.5
-    shape = "one_column"
+    shape = "binary"
     inputs = [{columns}]
     upstream = {{ url = "{server.url}", protocol = "mlflow" }}
     [models.tf]
     epsilon = 0.5
-    shape = "one_column"
+    shape = "binary"
     scores = ["p"]
     {inputs}
     upstream = {{ url = "{server.url}", protocol = "tfserving" }}

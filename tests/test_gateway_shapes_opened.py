@@ -20,7 +20,7 @@ from scoreveil.gateway.ledger_link import load_keys
 from scoreveil.gateway.opened import OpenedConfig, OpenedModel, load_model, open_config
 from scoreveil.gateway.probabilities import probabilities
 from scoreveil.keyed import KeyedVeil
-from scoreveil.shapes import ManyLabels, OneColumn, TopK
+from scoreveil.shapes import Binary, MultiLabel, TopK
 from shaped_models import LABELS, WEIGHTS, X, made_models, sigmoid, two_sides
 
 
@@ -52,7 +52,7 @@ def said(folder: Path, **table: Any) -> str:
 
 def test_the_opening_says_what_a_whole_answer_spends(tmp_path: Path) -> None:
     made_models(tmp_path)
-    words = said(tmp_path, onnx="tags.onnx", epsilon=0.5, shape="many_labels")
+    words = said(tmp_path, onnx="tags.onnx", epsilon=0.5, shape="multi_label")
     assert "output  p FP32 [-1, 3]: veiled, many labels\n" in words
     assert "ε = 0.5 is that of a label; an answer holds 3 of them and spends ε = 1.5." in words
     words = said(tmp_path, onnx="places.onnx", epsilon=15.0)
@@ -64,13 +64,13 @@ def test_the_opening_says_what_a_whole_answer_spends(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "words"),
     [
-        ({"onnx": "tags.onnx"}, 'add up to 1 in each row.*say shape = "many_labels"'),
-        ({"onnx": "tags.onnx", "shape": "one_column"}, r"Expected one column"),
-        ({"onnx": "tags.onnx", "shape": "many_labels", "threshold": [0.5, 0.5]}, "threshold.* 3 labels"),
-        ({"onnx": "tags.onnx", "shape": "many_labels", "outputs": "logits"}, "holds probabilities already"),
+        ({"onnx": "tags.onnx"}, 'add up to 1 in each row.*say shape = "multi_label"'),
+        ({"onnx": "tags.onnx", "shape": "binary"}, r"Expected one column"),
+        ({"onnx": "tags.onnx", "shape": "multi_label", "threshold": [0.5, 0.5]}, "threshold.* 3 labels"),
+        ({"onnx": "tags.onnx", "shape": "multi_label", "outputs": "logits"}, "holds probabilities already"),
         ({"onnx": "tags.onnx", "shape": "top_k"}, "does not hold the largest probabilities"),
         (
-            {"onnx": "tags.onnx", "shape": "many_labels", "memory": {"epsilon": 1.0, "repeat": "refuse"}},
+            {"onnx": "tags.onnx", "shape": "multi_label", "memory": {"epsilon": 1.0, "repeat": "refuse"}},
             "An answer holds 3 releases",
         ),
         ({"onnx": "list.onnx", "shape": "top_k", "classes": 4, "scores": ["values"]}, "5 classes are listed"),
@@ -90,13 +90,13 @@ UPSTREAM = {"upstream": {"url": "http://x"}}
     [
         ({"shape": "many"}, "shape: Expected one of"),
         ({"threshold": 0.5}, "threshold and classes belong to a shape"),
-        ({"shape": "one_column", "threshold": 1.5}, "Expected a threshold between 0 and 1"),
-        ({"shape": "one_column", "threshold": [0.5, 0.5]}, "Expected a threshold between 0 and 1"),
-        ({"shape": "one_column", "classes": 3}, "has no classes"),
-        ({"shape": "one_column", "releases": 3}, "releases is for many labels"),
-        ({"shape": "many_labels"}, "releases is missing: in front of a server"),
+        ({"shape": "binary", "threshold": 1.5}, "Expected a threshold between 0 and 1"),
+        ({"shape": "binary", "threshold": [0.5, 0.5]}, "Expected a threshold between 0 and 1"),
+        ({"shape": "binary", "classes": 3}, "has no classes"),
+        ({"shape": "binary", "releases": 3}, "releases is for many labels"),
+        ({"shape": "multi_label"}, "releases is missing: in front of a server"),
         (
-            {"shape": "many_labels", "releases": 2, "threshold": [0.5]},
+            {"shape": "multi_label", "releases": 2, "threshold": [0.5]},
             "the veil is for 1 labels, and releases is another number",
         ),
         ({"shape": "top_k", "scores": ["a", "b"]}, "one output of scores"),
@@ -113,13 +113,13 @@ def test_what_contradicts_itself_in_the_file_is_refused(table: dict[str, Any], w
         opened(**{"epsilon": 0.5, **UPSTREAM, **table})
 
 
-@pytest.mark.parametrize("shape", [OneColumn(threshold=0.3), ManyLabels(threshold=(0.3, 0.6)), OneColumn(logits=True)])
+@pytest.mark.parametrize("shape", [Binary(threshold=0.3), MultiLabel(threshold=(0.3, 0.6)), Binary(logits=True)])
 def test_a_saved_veil_brings_its_shape(shape: Any, tmp_path: Path) -> None:
     Veil(2.0, shape=shape).save(tmp_path / "veil.json")
     table: dict[str, Any] = {"veil": "veil.json", "outputs": "logits", **UPSTREAM}
     made = opened(tmp_path, **table).models["m"]
     assert made.keyed_veils(bytes(32))["scores"].shape == shape
-    raw = np.array([[0.7391, -0.2]])[:, : 1 if isinstance(shape, OneColumn) else 2]
+    raw = np.array([[0.7391, -0.2]])[:, : 1 if isinstance(shape, Binary) else 2]
     is_left = np.array_equal(probabilities(raw, "logits", shape), raw)
     assert is_left == shape.logits
     with pytest.raises(ConfigError, match="the veil was fitted for scores of another shape"):
@@ -136,7 +136,7 @@ def tags_veil(epsilon: float | None, labels: int = 3) -> Veil:
         [np.stack([each[at][:, 1] for each in sides], axis=1) for at in (0, 2)],
         [np.stack([each[at] for each in sides], axis=1) for at in (1, 3)],
     )
-    shape = ManyLabels(threshold=0.4)
+    shape = MultiLabel(threshold=0.4)
     return fit(scores[0], truth[0], scores[1], truth[1], epsilon=epsilon, shape=shape, rng=np.random.default_rng(0))
 
 
@@ -145,7 +145,7 @@ def test_a_fitted_veil_of_several_labels_is_served_and_counted(epsilon: float | 
     made_models(tmp_path)
     raw = sigmoid(X @ WEIGHTS[:, :3].astype(np.float64))
     tags_veil(epsilon).save(tmp_path / "veil.json")
-    words = said(tmp_path, onnx="tags.onnx", veil="veil.json", shape="many_labels")
+    words = said(tmp_path, onnx="tags.onnx", veil="veil.json", shape="multi_label")
     assert "veiled, many labels" in words
     spent = "what is promised is about a label; an answer holds 3 of them." if epsilon is None else "spends ε = 12."
     assert spent in words
@@ -179,7 +179,7 @@ def test_a_veil_fitted_on_whole_vectors_takes_lists_of_the_largest(tmp_path: Pat
         with pytest.raises(ConfigError, match=message):
             opened(tmp_path, **table, shape="top_k", **more)
     with pytest.raises(ConfigError, match="the veil was fitted for score vectors; remove shape"):
-        opened(tmp_path, **table, shape="many_labels")
+        opened(tmp_path, **table, shape="multi_label")
 
 
 def test_a_veil_without_epsilon_needs_no_memory_and_no_secret(tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_classifiers_of_several_labels_are_served_from_skops(made: BaseEstimator
         tags = LABELS
     trained = clone(made).fit(X, tags)
     skops.io.dump(trained, tmp_path / "m.skops")
-    model = Model(veil={"epsilon": 0.5}, skops=tmp_path / "m.skops", shape="many_labels")
+    model = Model(veil={"epsilon": 0.5}, skops=tmp_path / "m.skops", shape="multi_label")
     served = loaded(model)
     found, raw = served.embedded.run({"x": X}, ["scores"])["scores"], trained.predict_proba(X)  # type: ignore[union-attr]
     if isinstance(raw, list):
@@ -238,7 +238,7 @@ def test_classifiers_of_several_labels_are_served_from_skops(made: BaseEstimator
 def test_a_label_of_three_values_is_refused(tmp_path: Path) -> None:
     three = np.column_stack([LABELS[:, 0], LABELS.sum(axis=1).clip(max=2)])
     skops.io.dump(MultiOutputClassifier(LogisticRegression()).fit(X, three), tmp_path / "m.skops")
-    model = Model(veil={"epsilon": 0.5}, skops=tmp_path / "m.skops", shape="many_labels")
+    model = Model(veil={"epsilon": 0.5}, skops=tmp_path / "m.skops", shape="multi_label")
     with pytest.raises(ValueError, match="Label 1 has 3 values"):
         loaded(model)
 
@@ -246,9 +246,7 @@ def test_a_label_of_three_values_is_refused(tmp_path: Path) -> None:
 def test_two_classes_are_one_column_and_its_label_is_that_of_the_threshold(tmp_path: Path) -> None:
     trained = LogisticRegression().fit(X, LABELS[:, 0])
     skops.io.dump(trained, tmp_path / "m.skops")
-    model = Model(
-        veil={"epsilon": 0.5}, skops=tmp_path / "m.skops", shape="one_column", threshold=0.2, passes=("label",)
-    )
+    model = Model(veil={"epsilon": 0.5}, skops=tmp_path / "m.skops", shape="binary", threshold=0.2, passes=("label",))
     found = loaded(model).embedded.run({"x": X}, ["scores", "label"])  # type: ignore[union-attr]
     np.testing.assert_allclose(found["scores"], trained.predict_proba(X)[:, 1:], atol=1e-6)
     np.testing.assert_array_equal(found["label"], found["scores"][:, 0] >= np.float32(0.2))
@@ -257,8 +255,8 @@ def test_two_classes_are_one_column_and_its_label_is_that_of_the_threshold(tmp_p
 
 def test_logits_of_yes_and_no_go_through_the_sigmoid() -> None:
     z = np.array([[-800.0, 0.0, 800.0]])
-    np.testing.assert_array_equal(probabilities(z, "logits", ManyLabels()), [[0, 0.5, 1]])
-    assert np.isnan(probabilities(np.array([[np.inf]]), "logits", OneColumn())).all()
+    np.testing.assert_array_equal(probabilities(z, "logits", MultiLabel()), [[0, 0.5, 1]])
+    assert np.isnan(probabilities(np.array([[np.inf]]), "logits", Binary())).all()
     np.testing.assert_allclose(probabilities(np.zeros((2, 3, 4)), "logits"), 0.25)
 
 

@@ -16,7 +16,7 @@ from doc_pages import run_page
 from raw_scores import names_that_answer_with
 from scoreveil import Veil
 from scoreveil.integrations.huggingface import VeiledPipeline, VeiledTokenPipeline
-from scoreveil.shapes import ManyLabels, MoreAxes, TopK
+from scoreveil.shapes import MultiLabel, PerPosition, TopK
 
 pytestmark = pytest.mark.slow
 
@@ -152,7 +152,7 @@ def test_each_label_keeps_its_yes_or_no(made):
 
 def test_thresholds_of_ones_own_are_kept():
     bare, threshold = make(), (0.2, 0.9, 0.6)
-    veiled = VeiledPipeline(bare, Veil(0.5, shape=ManyLabels(threshold=threshold)))
+    veiled = VeiledPipeline(bare, Veil(0.5, shape=MultiLabel(threshold=threshold)))
     for z, raw in zip(veiled(TEXTS, top_k=None), bare(TEXTS, top_k=None, function_to_apply="sigmoid"), strict=True):
         after = {entry["label"]: entry["score"] for entry in z}
         for entry in raw:
@@ -180,10 +180,10 @@ def test_options_that_do_not_fit_are_refused():
         VeiledPipeline(make(), 2.0)(TEXTS, top_k=0)
     with pytest.raises(ValueError, match="remove TopK"):
         VeiledPipeline(make(), 2.0, shape=TopK())
-    with pytest.raises(ValueError, match=r"Expected a veil made with shape=ManyLabels"):
+    with pytest.raises(ValueError, match=r"Expected a veil made with shape=MultiLabel"):
         VeiledPipeline(make(**MANY), Veil(2.0))
     with pytest.raises(ValueError, match="without logits=True"):
-        VeiledPipeline(make(**MANY), 2.0, shape=ManyLabels(logits=True))
+        VeiledPipeline(make(**MANY), 2.0, shape=MultiLabel(logits=True))
 
 
 # Tokens
@@ -223,11 +223,11 @@ def test_tokens_of_another_pipeline_or_shape_are_refused():
     tokens = make(task="token-classification")
     with pytest.raises(ValueError, match="Expected a token-classification pipeline"):
         VeiledTokenPipeline(make(), 2.0)
-    with pytest.raises(ValueError, match=r"Expected a veil made with shape=MoreAxes\(\)"):
+    with pytest.raises(ValueError, match=r"Expected a veil made with shape=PerPosition\(\)"):
         VeiledTokenPipeline(tokens, Veil(2.0))
-    with pytest.raises(ValueError, match="Tokens have a score vector each; remove ManyLabels"):
-        VeiledTokenPipeline(tokens, 2.0, shape=ManyLabels())
-    assert VeiledTokenPipeline(tokens, Veil(0.5, shape=MoreAxes()))("a fine day")
+    with pytest.raises(ValueError, match="Tokens have a score vector each; remove MultiLabel"):
+        VeiledTokenPipeline(tokens, 2.0, shape=MultiLabel())
+    assert VeiledTokenPipeline(tokens, Veil(0.5, shape=PerPosition()))("a fine day")
     assert [name for name in dir(VeiledTokenPipeline(tokens, 2.0)) if not name.startswith("_")] == ["guarantee"]
 
 

@@ -26,7 +26,7 @@ with warnings.catch_warnings():
 
     from scoreveil.integrations.mlflow import VeiledModel, load_model, log_model, save_model
 
-from scoreveil.shapes import ManyLabels
+from scoreveil.shapes import MultiLabel
 
 pytestmark = [
     pytest.mark.slow,
@@ -73,10 +73,10 @@ def test_a_stored_model_answers_with_veiled_scores(stored):
 def test_several_labels_are_a_column_each(tmp_path):
     tags = np.column_stack([Y == 1, Y == 2]).astype(int)
     several = MultiOutputClassifier(LogisticRegression(max_iter=500)).fit(X, tags)
-    save_model(several, 0.5, tmp_path / "m", shape=ManyLabels())
+    save_model(several, 0.5, tmp_path / "m", shape=MultiLabel())
     z = load_model(str(tmp_path / "m")).predict(X)
     assert np.array_equal(z > 0.5, several.predict(X) == 1)
-    with pytest.raises(ValueError, match=r"several labels a record; give the veil shape=ManyLabels\(\)"):
+    with pytest.raises(ValueError, match=r"several labels a record; give the veil shape=MultiLabel\(\)"):
         VeiledModel(several, 0.5).predict(None, X)
 
 

@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from doc_pages import run_page
 from raw_scores import names_that_answer_with
 from scoreveil.integrations.onnx import VeiledSession
-from scoreveil.shapes import VECTORS, ManyLabels, OneColumn
+from scoreveil.shapes import VECTORS, Binary, MultiLabel
 
 X, Y = load_iris(return_X_y=True)
 X = X.astype(np.float32)
@@ -74,13 +74,13 @@ def test_no_public_name_leads_to_raw_scores(model):
 def test_each_label_keeps_its_yes_or_no(secret):
     raw = 1 / (1 + np.exp(-(X @ CLASSIFIER.coef_.T + CLASSIFIER.intercept_)))
     session = VeiledSession(
-        two_outputs(), 0.5, scores="logits", outputs="logits", shape=ManyLabels(threshold=0.3), secret=secret
+        two_outputs(), 0.5, scores="logits", outputs="logits", shape=MultiLabel(threshold=0.3), secret=secret
     )
     (z,) = session.run(None, {"x": X})
     assert np.array_equal(z >= 0.3, raw >= 0.3)
     assert np.abs(z - raw).max() > 0.01
     with pytest.raises(ValueError, match="Expected one column"):
-        VeiledSession(two_outputs(), 0.5, scores="logits", outputs="logits", shape=OneColumn()).run(None, {"x": X})
+        VeiledSession(two_outputs(), 0.5, scores="logits", outputs="logits", shape=Binary()).run(None, {"x": X})
 
 
 def test_only_known_outputs_can_be_asked_for(model):
@@ -104,7 +104,7 @@ def test_logits_and_probabilities_give_the_same_answer(model):
 
 
 @pytest.mark.parametrize(
-    ("last", "shape"), [("Softmax", VECTORS), ("Sigmoid", ManyLabels())], ids=["softmax", "sigmoid"]
+    ("last", "shape"), [("Softmax", VECTORS), ("Sigmoid", MultiLabel())], ids=["softmax", "sigmoid"]
 )
 def test_probabilities_are_refused_where_logits_are_expected(last, shape):
     told = r'The output last gives probabilities already, and not logits\. Leave outputs="logits" out'
@@ -122,7 +122,7 @@ def test_one_row_of_probabilities_is_refused_and_a_few_yes_or_no_are_not():
     session = VeiledSession(ending_in("Softmax"), 0.5, scores="last", outputs="logits")
     with pytest.raises(ValueError, match="gives probabilities already"):
         session.run(None, {"x": X[:1]})
-    few = VeiledSession(ending_in("Sigmoid"), 0.5, scores="last", outputs="logits", shape=ManyLabels())
+    few = VeiledSession(ending_in("Sigmoid"), 0.5, scores="last", outputs="logits", shape=MultiLabel())
     assert few.run(None, {"x": X[:1]})[0].shape == (1, 3)  # logits may all lie from 0 to 1 by chance
 
 

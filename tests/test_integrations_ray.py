@@ -14,7 +14,7 @@ from doc_pages import run_page
 from score_datasets import SECRET, content, run, secret_in, write
 from scoreveil import Veil
 from scoreveil.audit.data.records import Records
-from scoreveil.audit.study.shadows import many_shadows
+from scoreveil.audit.study.shadows import shadow_models
 from scoreveil.cli.audit import _engine
 from scoreveil.files import dataset
 from scoreveil.integrations.columns import ColumnVeil
@@ -100,10 +100,10 @@ def test_shadows_train_on_ray_as_they_do_here(ray_cluster):
         return drawn[:20] + len(rows), drawn[20:]
 
     population = Records(np.full((4, 3), 1 / 3), np.zeros(4, dtype=np.int64))
-    here = many_shadows(train, 20, population, count=4, seed=0, jobs=1)
+    here = shadow_models(train, 20, population, count=4, seed=0, jobs=1)
     with joblib_on_ray():
         assert type(joblib.parallel.get_active_backend()[0]).__name__ == "JoblibTasks"
-        there = many_shadows(train, 20, population, count=4, seed=0, jobs=2)
+        there = shadow_models(train, 20, population, count=4, seed=0, jobs=2)
     assert there.digest == here.digest
 
 

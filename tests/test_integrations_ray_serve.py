@@ -20,8 +20,8 @@ with warnings.catch_warnings():
 
     from scoreveil.integrations.ray_serve import read, veiled_application
 
-from scoreveil.inference_protocol.refusals import Refusal
-from scoreveil.shapes import ManyLabels
+from scoreveil.inference_protocol.errors import ApiError
+from scoreveil.shapes import MultiLabel
 
 # warnings of Ray's own threads come at times of their choosing
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.ray]
@@ -55,7 +55,7 @@ def served(ray_cluster, tmp_path_factory):
         light = {"ray_actor_options": {"num_cpus": 0.1}}
         talkative = veiled_application(Talkative.bind(), name="iris", epsilon=2.0, endpoint=light)
         serve.run(talkative, name="talkative", route_prefix="/talkative")
-        tags = veiled_application(Tags.bind(), name="tags", epsilon=0.5, endpoint=light, shape=ManyLabels())
+        tags = veiled_application(Tags.bind(), name="tags", epsilon=0.5, endpoint=light, shape=MultiLabel())
         serve.run(tags, name="tags", route_prefix="/tags")
         yield f"127.0.0.1:{port}", model
         serve.shutdown()
@@ -128,7 +128,7 @@ def test_what_is_refused_says_why_and_quotes_no_score(served, path, body, expect
     ],
 )
 def test_malformed_tensors_are_refused(given, words):
-    with pytest.raises(Refusal, match=words):
+    with pytest.raises(ApiError, match=words):
         read(json.dumps({"inputs": [{"name": "x", **given}]}).encode(), None)
 
 

@@ -7,7 +7,7 @@ import pytest
 from scoreveil.integrations.columns import ColumnVeil
 from scoreveil.integrations.records import RecordVeil
 from scoreveil.same_record.exact import record_tags
-from scoreveil.shapes import VECTORS, ManyLabels, MoreAxes, OneColumn
+from scoreveil.shapes import VECTORS, Binary, MultiLabel, PerPosition
 from scoreveil.tables.label_columns import asked_scores
 
 SECRET = b"a secret of the tests"
@@ -49,11 +49,11 @@ def test_without_a_secret_draws_are_fresh():
         RecordVeil(2.0, secret=b"short")
 
 
-@pytest.mark.parametrize("shape", [OneColumn(), ManyLabels(), MoreAxes()], ids=lambda shape: shape.name)
+@pytest.mark.parametrize("shape", [Binary(), MultiLabel(), PerPosition()], ids=lambda shape: shape.name)
 def test_answers_of_every_shape_stay_with_their_record(shape):
     rng = np.random.default_rng(0)
     records = rng.normal(size=(60, 5))
-    scores = {"one_column": rng.random(60), "many_labels": rng.random((60, 3))}.get(shape.name)
+    scores = {"binary": rng.random(60), "multi_label": rng.random((60, 3))}.get(shape.name)
     scores = rng.dirichlet(np.ones(3), (60, 2)) if scores is None else scores
     veil = RecordVeil(0.5, shape=shape, secret=SECRET)
     z = veil(scores, [records])
@@ -64,17 +64,17 @@ def test_answers_of_every_shape_stay_with_their_record(shape):
 
 
 def test_more_axes_must_be_said():
-    with pytest.raises(ValueError, match=r"say shape=MoreAxes\(\)"):
+    with pytest.raises(ValueError, match=r"say shape=PerPosition\(\)"):
         RecordVeil(0.5)(np.full((2, 3, 2), 0.5), [NUMBERS])
 
 
 def test_columns_of_a_table_have_shapes():
     rng = np.random.default_rng(0)
     batch = {"id": np.arange(50), "a": rng.random(50), "b": rng.random(50)}
-    one = ColumnVeil(0.5, "a", "id", shape=OneColumn(threshold=0.3), secret=SECRET)(batch)
+    one = ColumnVeil(0.5, "a", "id", shape=Binary(threshold=0.3), secret=SECRET)(batch)
     assert np.array_equal(one["a"] >= 0.3, batch["a"] >= 0.3)
     assert np.array_equal(one["b"], batch["b"])
-    both = ColumnVeil(0.5, ["a", "b"], "id", shape=ManyLabels(), secret=SECRET)(batch)
+    both = ColumnVeil(0.5, ["a", "b"], "id", shape=MultiLabel(), secret=SECRET)(batch)
     for name in "ab":
         assert np.array_equal(both[name] >= 0.5, batch[name] >= 0.5)
         assert np.abs(both[name] - batch[name]).max() > 0.01
@@ -82,15 +82,15 @@ def test_columns_of_a_table_have_shapes():
 
 def test_what_a_classifier_answers_becomes_scores_of_the_shape():
     listed = [np.array([[0.9, 0.1]]), np.array([[0.3, 0.7]]), np.array([[1.0]])]
-    assert asked_scores(listed, ManyLabels(), [[0, 1], [0, 1], [0]]).tolist() == [[0.1, 0.7, 0.0]]
-    assert asked_scores(listed[:2], ManyLabels()).tolist() == [[0.1, 0.7]]
+    assert asked_scores(listed, MultiLabel(), [[0, 1], [0, 1], [0]]).tolist() == [[0.1, 0.7, 0.0]]
+    assert asked_scores(listed[:2], MultiLabel()).tolist() == [[0.1, 0.7]]
     assert asked_scores([[0.9, 0.1]], VECTORS).tolist() == [[0.9, 0.1]], "a list of numbers is an array"
-    assert asked_scores(listed[0], OneColumn()).tolist() == [[0.1]]
+    assert asked_scores(listed[0], Binary()).tolist() == [[0.1]]
     with pytest.raises(ValueError, match="several labels a record"):
         asked_scores(listed, VECTORS)
     with pytest.raises(ValueError, match="Label 0 has 3 values"):
-        asked_scores([np.full((1, 3), 1 / 3)], ManyLabels())
+        asked_scores([np.full((1, 3), 1 / 3)], MultiLabel())
     with pytest.raises(ValueError, match="Label 0 had one value in training"):
-        asked_scores(listed[2:], ManyLabels(), [["never"]])
+        asked_scores(listed[2:], MultiLabel(), [["never"]])
     with pytest.raises(ValueError, match="whether that is its yes is not known"):
-        asked_scores(listed, ManyLabels())
+        asked_scores(listed, MultiLabel())

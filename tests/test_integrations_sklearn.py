@@ -35,7 +35,7 @@ from scoreveil import Veil
 from scoreveil.fitting.metrics import auroc
 from scoreveil.integrations.sklearn import VeiledClassifier
 from scoreveil.mechanisms.mechanism import make
-from scoreveil.shapes import ManyLabels
+from scoreveil.shapes import MultiLabel
 
 X, X_TEST, Y, Y_TEST = train_test_split(*load_iris(return_X_y=True), test_size=0.4, random_state=0)
 SECRET = b"a secret of the tests"
@@ -502,23 +502,23 @@ def test_a_veil_of_several_labels_comes_out_with_its_shape(tmp_path):
     veiled = VeiledClassifier(SEVERAL[0], 4.0, cv=2, random_state=0).fit(TAGGED, csr_matrix(TAGS))
     veiled.veil_.save(tmp_path / "veil.json")
     again = VeiledClassifier(SEVERAL[0], Veil.load(tmp_path / "veil.json")).fit(TAGGED, TAGS)
-    assert again.veil_.shape.name == "many_labels"
+    assert again.veil_.shape.name == "multi_label"
     assert ((again.predict_proba(TAGGED) > 0.5) == again.predict(TAGGED)).all()
 
 
 def test_a_label_that_nobody_has_keeps_its_one_column():
     tags = np.column_stack([TAGS, np.zeros(len(TAGS), dtype=int)])
-    veiled = VeiledClassifier(SEVERAL[1], Veil(4.0, shape=ManyLabels())).fit(TAGGED, tags)
+    veiled = VeiledClassifier(SEVERAL[1], Veil(4.0, shape=MultiLabel())).fit(TAGGED, tags)
     found = veiled.predict_proba(TAGGED)
     assert [each.shape[1] for each in found] == [2, 2, 2, 1]
     assert (found[3] == 1).all()
 
 
 def test_a_veil_of_another_shape_is_refused():
-    with pytest.raises(ValueError, match=r"Expected a veil with shape=ManyLabels\(\)"):
+    with pytest.raises(ValueError, match=r"Expected a veil with shape=MultiLabel\(\)"):
         VeiledClassifier(SEVERAL[0], Veil(2.0)).fit(TAGGED, TAGS)
     with pytest.raises(ValueError, match="Expected a veil for score vectors"):
-        VeiledClassifier(forest(), Veil(2.0, shape=ManyLabels())).fit(X, Y)
+        VeiledClassifier(forest(), Veil(2.0, shape=MultiLabel())).fit(X, Y)
 
 
 def test_the_page_runs(tmp_path, monkeypatch):

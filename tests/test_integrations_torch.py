@@ -12,7 +12,7 @@ import torch
 from doc_pages import run_page
 from raw_scores import names_that_answer_with
 from scoreveil.integrations.torch import VeiledModule
-from scoreveil.shapes import VECTORS, ManyLabels, MoreAxes, OneColumn
+from scoreveil.shapes import VECTORS, Binary, MultiLabel, PerPosition
 
 pytestmark = pytest.mark.slow
 
@@ -54,12 +54,12 @@ def test_yes_and_no_go_through_the_sigmoid(outputs, secret):
     last = torch.nn.Sigmoid() if outputs == "probabilities" else torch.nn.Identity()
     module = torch.nn.Sequential(network(), last).eval()
     raw = torch.sigmoid(network()(RECORDS))
-    z = VeiledModule(module, 0.5, outputs=outputs, shape=ManyLabels(), secret=secret)(RECORDS)
+    z = VeiledModule(module, 0.5, outputs=outputs, shape=MultiLabel(), secret=secret)(RECORDS)
     assert z.shape == raw.shape
     assert torch.equal(z >= 0.5, raw >= 0.5)
     assert (z - raw).abs().max() > 0.01
     first = torch.nn.Sequential(module, Column()).eval()
-    z = VeiledModule(first, 0.5, outputs=outputs, shape=OneColumn(threshold=0.3), secret=secret)(RECORDS)
+    z = VeiledModule(first, 0.5, outputs=outputs, shape=Binary(threshold=0.3), secret=secret)(RECORDS)
     assert z.shape == (40,)
     assert torch.equal(z >= 0.3, raw[:, 0] >= 0.3)
 
@@ -99,13 +99,13 @@ class WithLayer(torch.nn.Module):
     ],
     ids=["sequential", "sequential within", "own"],
 )
-@pytest.mark.parametrize("shape", [VECTORS, ManyLabels()], ids=str)
+@pytest.mark.parametrize("shape", [VECTORS, MultiLabel()], ids=str)
 def test_a_module_whose_last_layer_gives_probabilities_is_refused_as_it_is_wrapped(made, last, shape):
     module = made(last).eval()
     kind = type(last).__name__
     with pytest.raises(ValueError, match=rf'last layer of the module is a {kind}: .*Say outputs="prob') as caught:
         VeiledModule(module, 0.5, shape=shape)
-    assert ("ManyLabels()" in str(caught.value)) == (kind == "Sigmoid" and shape == VECTORS)
+    assert ("MultiLabel()" in str(caught.value)) == (kind == "Sigmoid" and shape == VECTORS)
     if kind == "Softmax" or shape != VECTORS:
         z = VeiledModule(module, 0.5, outputs="probabilities", shape=shape)(RECORDS)
         raw = module(RECORDS)
@@ -120,7 +120,7 @@ def test_probabilities_are_refused_at_the_first_answer(dtype, secret):
         VeiledModule(module, 2.0, secret=secret)(RECORDS)
     places = Ending(lambda z: torch.softmax(z, dim=1).to(dtype)[:, None]).eval()
     with pytest.raises(ValueError, match='Say outputs="probabilities"'):
-        VeiledModule(places, 0.5, shape=MoreAxes(), secret=secret)(RECORDS)
+        VeiledModule(places, 0.5, shape=PerPosition(), secret=secret)(RECORDS)
 
 
 def test_even_one_row_of_probabilities_is_refused():
@@ -133,7 +133,7 @@ def test_even_one_row_of_probabilities_is_refused():
         VeiledModule(vector, 2.0)(RECORDS[:1])
 
 
-@pytest.mark.parametrize(("shape", "taken"), [(ManyLabels(), slice(None)), (OneColumn(), 0)], ids=str)
+@pytest.mark.parametrize(("shape", "taken"), [(MultiLabel(), slice(None)), (Binary(), 0)], ids=str)
 def test_probabilities_of_yes_are_refused_once_there_are_enough(shape, taken):
     module = Ending(lambda z: torch.sigmoid(z)[:, taken]).eval()
     veiled = VeiledModule(module, 0.5, shape=shape)
@@ -148,10 +148,10 @@ def test_logits_that_lie_from_0_to_1_by_chance_are_taken():
     assert torch.equal(VeiledModule(torch.nn.Identity(), 2.0)(logits).argmax(1), logits.argmax(1))
     for row in logits:
         assert VeiledModule(torch.nn.Identity(), 2.0)(row[None]).shape == (1, 3)
-        assert VeiledModule(torch.nn.Identity(), 0.5, shape=ManyLabels())(row[None]).shape == (1, 3)
-        assert VeiledModule(torch.nn.Identity(), 0.5, shape=OneColumn())(row).shape == (3,)
+        assert VeiledModule(torch.nn.Identity(), 0.5, shape=MultiLabel())(row[None]).shape == (1, 3)
+        assert VeiledModule(torch.nn.Identity(), 0.5, shape=Binary())(row).shape == (3,)
     copies = torch.full((64,), 0.3)  # as whoever warms a model up asks
-    assert VeiledModule(torch.nn.Identity(), 0.5, shape=OneColumn())(copies).shape == (64,)
+    assert VeiledModule(torch.nn.Identity(), 0.5, shape=Binary())(copies).shape == (64,)
 
 
 def test_once_logits_were_seen_a_row_that_looks_like_probabilities_is_taken():
@@ -196,12 +196,12 @@ class Column(torch.nn.Module):
 
 def test_more_axes_must_be_said_because_pictures_have_classes_first():
     places = torch.nn.Sequential(network(), torch.nn.Unflatten(1, (1, 3))).eval()
-    with pytest.raises(ValueError, match=r"3 axes; where the last one holds the classes, say shape=MoreAxes\(\)"):
+    with pytest.raises(ValueError, match=r"3 axes; where the last one holds the classes, say shape=PerPosition\(\)"):
         VeiledModule(places, 0.5)(RECORDS)
-    z = VeiledModule(places, 0.5, shape=MoreAxes(), secret=SECRET)(RECORDS)
+    z = VeiledModule(places, 0.5, shape=PerPosition(), secret=SECRET)(RECORDS)
     assert torch.equal(z.argmax(-1)[:, 0], network()(RECORDS).argmax(-1))
     with pytest.raises(ValueError, match="without logits=True"):
-        VeiledModule(network(), 0.5, shape=ManyLabels(logits=True))
+        VeiledModule(network(), 0.5, shape=MultiLabel(logits=True))
 
 
 def test_no_public_name_leads_to_raw_scores():

@@ -10,19 +10,20 @@ import numpy as np
 import pytest
 
 from ledger_tools import fresh, opened, pieces, question, with_books, with_ledger
-from scoreveil.ledger import Horizon, IdempotencyConflict, LedgerUnavailable, Questions, open_ledger
+from scoreveil.ledger import Horizon, IdempotencyConflict, LedgerUnavailable, ReleaseRequest, open_ledger
 
 CLIENTS = """
 import asyncio, sys
 import numpy as np
-from scoreveil.ledger import Questions, open_ledger
+from scoreveil.ledger import ReleaseRequest, open_ledger
 
 async def main(url, clients, tries, answers):
     ledger = await open_ledger(url)
     asked = dict(answers=answers, price=1, client_limit=10 * answers, client="all")
     async def client(i):
         marks = np.array([[1, i]])
-        return [(await ledger.answer(Questions("m", bytes(16), marks, b"x", 1, **asked))).fresh for _ in range(tries)]
+        request = ReleaseRequest("m", bytes(16), marks, b"x", 1, **asked)
+        return [(await ledger.answer(request)).fresh for _ in range(tries)]
     print("ready", flush=True)
     sys.stdin.readline()
     print(sum(sum(await asyncio.gather(*(client(i) for i in range(clients))), [])), flush=True)
@@ -100,7 +101,7 @@ WRONG = [
 @pytest.mark.parametrize(("wrong", "message"), WRONG)
 def test_what_cannot_be_asked_is_refused_before_it_is_sent(wrong, message):
     with pytest.raises(ValueError, match=message):
-        Questions(**{"model": "m", "settings": bytes(16), "marks": np.zeros((1, 2), np.int64)} | ASKED | wrong)
+        ReleaseRequest(**{"model": "m", "settings": bytes(16), "marks": np.zeros((1, 2), np.int64)} | ASKED | wrong)
 
 
 ASKED = {"outcomes": b"x", "units": 1}

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ledger_tools import Model, question, with_books, with_ledger
-from scoreveil.ledger import Answers
+from scoreveil.ledger import ReleaseResult
 from scoreveil.ledger import index as compiled_index
 from scoreveil.ledger import kernel as compiled_kernel
 from scoreveil.ledger.index import Index, client_hash, hashed
@@ -65,7 +65,7 @@ def calls(draw, marks=MARKS):
 
 def ask(index, asked):
     body = index.answer(asked, hashed(asked.model, asked.marks))
-    return Answers(body, b"", 0) if isinstance(body, str) else Answers("", body.outcomes, body.fresh)
+    return ReleaseResult(body, b"", 0) if isinstance(body, str) else ReleaseResult("", body.outcomes, body.fresh)
 
 
 def contents(index):
@@ -125,7 +125,7 @@ def test_an_index_that_is_read_from_the_log_goes_on_as_the_one_before(kernel, st
             if isinstance(body, str):
                 assert body == expected.refused
             else:
-                assert Answers("", body.outcomes, body.fresh) == expected
+                assert ReleaseResult("", body.outcomes, body.fresh) == expected
                 added.append(logged(call, body, index.next))
         if then == "undo":
             index.undo()

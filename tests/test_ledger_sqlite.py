@@ -21,14 +21,14 @@ from scoreveil.ledger.writer import Caller
 OWNER = """
 import asyncio, os, sys, time
 import numpy as np
-from scoreveil.ledger import Questions, open_ledger
+from scoreveil.ledger import ReleaseRequest, open_ledger
 
 async def main():
     ledger = await open_ledger(sys.argv[1])
     numbers = iter(range(10**6, 10**9))
     async def charge():
         marks = np.array([[next(numbers)]])
-        await ledger.answer(Questions("m", bytes(16), marks, b"over", 1))
+        await ledger.answer(ReleaseRequest("m", bytes(16), marks, b"over", 1))
     await charge()
     if "fork" in sys.argv and os.fork() == 0:
         time.sleep(60)
@@ -535,13 +535,13 @@ def test_a_write_ahead_log_that_is_deleted_is_rescued_before_anyone_is_answered(
 RESCUED = """
 import asyncio, os, sys
 import numpy as np
-from scoreveil.ledger import Questions, open_ledger
+from scoreveil.ledger import ReleaseRequest, open_ledger
 
 async def main(url):
     ledger = await open_ledger(url)
     fresh = 0
     async def ask(n):
-        return (await ledger.answer(Questions("m", bytes(16), np.array([[n, -1 - n]]), b"once", 1))).fresh
+        return (await ledger.answer(ReleaseRequest("m", bytes(16), np.array([[n, -1 - n]]), b"once", 1))).fresh
     for n in range(20):
         fresh += await ask(n)
     for name in {names}:

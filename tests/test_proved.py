@@ -11,7 +11,7 @@ from scoreveil.audit.study.proved import fair_within, one_run_epsilon, pairs, pr
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
 RUNS = 200
-MOST_ALARMS = 18  # of 200 where each errs in 5 %: more in one of 10,000 runs
+MAX_ALARMS = 18  # of 200 where each errs in 5 %: more in one of 10,000 runs
 SURE, UNSURE = np.array([1.0, 0.0, 0.0]), np.array([0.34, 0.33, 0.33])  # the same label
 
 
@@ -26,7 +26,7 @@ def veiled(count, epsilon, seed, vector):
 
 
 def test_the_alarms_that_are_allowed_follow_from_the_error():
-    assert binom.sf(MOST_ALARMS, RUNS, 0.05) < 0.01
+    assert binom.sf(MAX_ALARMS, RUNS, 0.05) < 0.01
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
@@ -36,7 +36,7 @@ def test_who_keeps_to_epsilon_is_not_accused(epsilon):
         rng = np.random.default_rng(seed)
         said = [randomized_response(np.full(400, side), epsilon, rng).astype(float) for side in (True, False)]
         accused += proved_epsilon(*said, seed=seed) > epsilon
-    assert accused <= MOST_ALARMS
+    assert accused <= MAX_ALARMS
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
@@ -48,7 +48,7 @@ def test_who_keeps_to_epsilon_is_not_accused_by_coins(epsilon):
         guessed = randomized_response(coins, epsilon, rng)
         proved.append(one_run_epsilon(int((guessed == coins).sum()), 400, 400))
         accused += proved[-1] > epsilon
-    assert accused <= MOST_ALARMS
+    assert accused <= MAX_ALARMS
     assert np.median(proved) > 0.6 * epsilon - 0.1  # and the bound is not idle
 
 

@@ -11,7 +11,7 @@ from scoreveil import Veil, fit
 from scoreveil.fitting.recount import Recount, Verdict, advantage, recount
 from scoreveil.fitting.statement import leading
 from scoreveil.mechanisms.promises import SIXTEENTHS, Attacker
-from scoreveil.shapes import ManyLabels
+from scoreveil.shapes import MultiLabel
 
 CLASSES = 3
 
@@ -130,7 +130,7 @@ def test_of_many_labels_each_is_counted_by_itself():
         np.stack([draw(lead, 700, 2 * seed + bool(lead), 2)[0][:, 1] for seed in range(3)], 1) for lead in (0, 1)
     ]
     truths = [(rng.random(each.shape) < each).astype(int) for each in columns]
-    veil = fit(columns[0], truths[0], columns[1], truths[1], shape=ManyLabels(), rng=rng)
+    veil = fit(columns[0], truths[0], columns[1], truths[1], shape=MultiLabel(), rng=rng)
     found = recount(veil, columns[0], truths[0], columns[1], truths[1])
     assert [each.label for each in found if each.attacker is Attacker.ALONE] == [0, 1, 2]
     with pytest.raises(ValueError, match="fitted for 3 labels; these scores have 2"):

@@ -18,7 +18,7 @@ from scoreveil.mechanisms.guarantee import BrokenPromise, Relation
 from scoreveil.mechanisms.per_label import PerLabel
 from scoreveil.mechanisms.promises import WHOLE, Attacker, RegionCounts, total_variation, within
 from scoreveil.mechanisms.regions import Regions
-from scoreveil.shapes import ManyLabels
+from scoreveil.shapes import MultiLabel
 
 ALONE, CORRECTNESS = Attacker.ALONE, Attacker.CORRECTNESS
 LABEL, BOTH = Attacker.LABEL, Attacker.LABEL_AND_CORRECTNESS
@@ -584,8 +584,8 @@ def test_many_labels_promise_what_the_weakest_label_does():
     assert promise.evidence_kind == "estimate"
     assert "Each of 3 labels" in promise.words
     assert "500 members and 500 others" in promise.words
-    shown = Veil(PerLabel.of(tuple(each)), shape=ManyLabels()).guarantee
-    assert shown.limits[-2:] == (ManyLabels.words, ManyLabels.crowd)
+    shown = Veil(PerLabel.of(tuple(each)), shape=MultiLabel()).guarantee
+    assert shown.limits[-2:] == (MultiLabel.words, MultiLabel.crowd)
     without = PerLabel.of((made(None, 2, TABLE), each[0])).guarantee()
     assert (without.advantage, without.advantage_alone) == (None, None)
 

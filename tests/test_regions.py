@@ -29,7 +29,7 @@ from scoreveil.mechanisms.promises import MAX_RECORDS, WHOLE, RegionCounts
 from scoreveil.mechanisms.region_data import MAX_CUTS, NEAREST
 from scoreveil.mechanisms.regions import Regions
 from scoreveil.randomness import KeyedDraws, secure_uniforms
-from scoreveil.shapes import ManyLabels, OneColumn
+from scoreveil.shapes import Binary, MultiLabel
 from test_kernels import batch
 
 array_api_strict.set_array_api_strict_flags(api_version="2024.12")
@@ -545,19 +545,19 @@ def test_many_labels_are_each_label_by_itself(path, with_epsilon, dtype):
 @pytest.mark.parametrize("threads", [1, 2])
 def test_many_labels_answer_alike_in_blocks_of_any_size(path, monkeypatch, threads):
     scores = np.random.default_rng(19).random((30, 3))
-    alone = [Veil(label, shape=OneColumn())(scores[:, i]) for i, label in enumerate(maps())]
-    veil, keyed = Veil(PerLabel.of(maps()), shape=ManyLabels(), threads=threads), PerLabel.of(maps(True))
-    told = [Veil(keyed, shape=ManyLabels(), secret=SECRET)(row) for row in scores]
+    alone = [Veil(label, shape=Binary())(scores[:, i]) for i, label in enumerate(maps())]
+    veil, keyed = Veil(PerLabel.of(maps()), shape=MultiLabel(), threads=threads), PerLabel.of(maps(True))
+    told = [Veil(keyed, shape=MultiLabel(), secret=SECRET)(row) for row in scores]
     with_draws = keyed.perturb(*(veil.vectors(scores).reshape(-1, 2), np.random.default_rng(20).random((90, 1))))
     for block in (1, 64 * 2 * 2):  # of 16 rows at a time, which 3 labels do not divide; and of more than there are
         monkeypatch.setattr(blocks, "BLOCK", block)
         for records in (1, 2, 4, 5, 6, 10, 11, 30):
             answers = veil(scores[:records])
             assert answers.tobytes() == np.stack(alone, axis=1)[:records].tobytes()
-            again = Veil(keyed, shape=ManyLabels(), secret=SECRET, threads=threads)(scores[:records])
+            again = Veil(keyed, shape=MultiLabel(), secret=SECRET, threads=threads)(scores[:records])
             assert again.tobytes() == np.stack(told[:records]).tobytes()
-        drawn = Veil(keyed, shape=ManyLabels(), rng=np.random.default_rng(20))(scores)
-        assert drawn.tobytes() == ManyLabels().restored(with_draws.reshape(30, 3, 2), scores).tobytes()
+        drawn = Veil(keyed, shape=MultiLabel(), rng=np.random.default_rng(20))(scores)
+        assert drawn.tobytes() == MultiLabel().restored(with_draws.reshape(30, 3, 2), scores).tobytes()
 
 
 def test_many_labels_answer_alike_around_the_border_of_a_block(path):
@@ -571,7 +571,7 @@ def test_many_labels_answer_alike_around_the_border_of_a_block(path):
 
 def test_keyed_answers_of_many_labels_are_drawn_for_each_label_and_each_record():
     made, rng = PerLabel.of((two_classes(True),) * 3), np.random.default_rng(22)
-    veil, scores = Veil(made, shape=ManyLabels(), secret=SECRET), np.full((2000, 3), 0.65)
+    veil, scores = Veil(made, shape=MultiLabel(), secret=SECRET), np.full((2000, 3), 0.65)
     tags = [rng.bytes(8) for _ in range(2000)]
     answers = KeyedVeil(veil)(scores, tags)
     assert KeyedVeil(veil)(scores[::-1], tags[::-1])[::-1].tobytes() == answers.tobytes()
@@ -585,7 +585,7 @@ def test_keyed_answers_of_many_labels_are_drawn_for_each_label_and_each_record()
 
 
 def test_many_labels_name_the_bad_row_and_want_as_many_columns(path):
-    veil = Veil(PerLabel.of(maps()), shape=ManyLabels())
+    veil = Veil(PerLabel.of(maps()), shape=MultiLabel())
     for row, column in ((0, 0), (7, 1), (7, 2)):
         scores = np.full((9, 3), 0.3)
         scores[row, column] = np.nan
@@ -707,7 +707,7 @@ def test_a_map_says_what_it_is():
     assert about.items() >= expected.items()
     assert json.loads(json.dumps(about)) == about
     assert Veil(two_classes()).stored.summary()["epsilon"] is None
-    many = Veil(PerLabel.of(maps()), shape=ManyLabels())
+    many = Veil(PerLabel.of(maps()), shape=MultiLabel())
     assert many.stored.summary()["mechanism"] == "per_label"
     assert many.stored.summary()["regions"] == [4, 4, 4]
     assert "3 labels" in repr(many)
@@ -795,7 +795,7 @@ def test_saved_and_loaded_it_is_the_same(made, tmp_path):
 def test_many_labels_saved_and_loaded_are_the_same(tmp_path):
     scores = np.random.default_rng(25).random((50, 3))
     for with_epsilon in (False, True):
-        veil = Veil(PerLabel.of(maps(with_epsilon)), shape=ManyLabels((0.3, 0.5, 0.6)), secret=SECRET)
+        veil = Veil(PerLabel.of(maps(with_epsilon)), shape=MultiLabel((0.3, 0.5, 0.6)), secret=SECRET)
         veil.save(tmp_path / "veil.json")
         again = Veil.load(tmp_path / "veil.json", secret=SECRET)
         assert all(same(a, b) for a, b in zip(again.mechanism.maps, veil.mechanism.maps, strict=True))

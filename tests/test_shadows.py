@@ -15,7 +15,7 @@ from scoreveil.audit.study import run as study
 from scoreveil.audit.study.models import Model, from_model, with_extras
 from scoreveil.audit.study.results import best
 from scoreveil.audit.study.run import StudyPlan, grid
-from scoreveil.audit.study.shadows import halves, many_shadows, part
+from scoreveil.audit.study.shadows import halves, part, shadow_models
 
 pytestmark = pytest.mark.slow
 
@@ -88,7 +88,7 @@ def test_shadows_are_trained_on_their_halves_and_progress_is_told():
         return np.full((10, 3), 1 / 3), np.full((4, 3), 1 / 3)
 
     population = Records(np.full((4, 3), 1 / 3), np.zeros(4, dtype=np.int64))
-    many = many_shadows(train, 10, population, 4, seed=0, jobs=1, progress=lambda *step: told.append(step))
+    many = shadow_models(train, 10, population, 4, seed=0, jobs=1, progress=lambda *step: told.append(step))
     assert many.of_records.shape == (4, 10, 3)
     assert all(np.array_equal(np.flatnonzero(row), index) for row, (index, _) in zip(many.inside, trained, strict=True))
     assert len({seed for _, seed in trained}) == 4

@@ -19,7 +19,7 @@ from scoreveil.keyed import KeyedVeil
 from scoreveil.mechanisms import loading
 from scoreveil.mechanisms.isotonic import Isotonic, IsotonicPlan, log_probability
 from scoreveil.mechanisms.scores import BadRow
-from scoreveil.shapes import VECTORS, ManyLabels, MoreAxes, OneColumn, Shape, TopK, as_columns, make, veiled_pairs
+from scoreveil.shapes import VECTORS, Binary, MultiLabel, PerPosition, Shape, TopK, as_columns, make, veiled_pairs
 
 SECRET = bytes(range(32))
 DTYPES = ("float16", "float32", "float64")
@@ -92,7 +92,7 @@ def test_one_column_stays_on_its_side_of_the_threshold(
     scores = np.r_[near_the_border(threshold, dtype, logits), some.astype(dtype)]
     scores = scores[:, None] if seed % 2 else scores
     before = scores.copy()
-    answer = veil_for(OneColumn(threshold, logits), epsilon, keyed)(scores)
+    answer = veil_for(Binary(threshold, logits), epsilon, keyed)(scores)
     np.testing.assert_array_equal(scores, before)
     assert (answer.dtype, answer.shape) == (scores.dtype, scores.shape)
     assert np.isfinite(answer).all()
@@ -120,7 +120,7 @@ def test_every_label_of_many_stays_on_its_side(
     rng = np.random.default_rng(seed)
     columns = [rng.permutation(near_the_border(t, dtype, logits))[:8] for t in thresholds]
     scores = np.stack(columns, axis=1)
-    veil = veil_for(ManyLabels(tuple(thresholds), logits), epsilon, keyed)
+    veil = veil_for(MultiLabel(tuple(thresholds), logits), epsilon, keyed)
     answer = veil(scores)
     assert (answer.dtype, answer.shape) == (scores.dtype, scores.shape)
     assert np.isfinite(answer).all()
@@ -136,7 +136,7 @@ def test_every_label_of_many_stays_on_its_side(
 def test_scores_at_the_threshold_become_vectors_of_their_label(dtype: str, logits: bool, threshold: float) -> None:
     """Else the answer would be mended afterwards, and its value would tell where the score had been."""
     scores = near_the_border(threshold, dtype, logits)
-    vectors = OneColumn(threshold, logits).vectors(scores)[:, 0]
+    vectors = Binary(threshold, logits).vectors(scores)[:, 0]
     np.testing.assert_array_equal(vectors.argmax(axis=1), scores >= border_of(threshold, dtype, logits))
     assert (vectors >= 0).all()
     np.testing.assert_allclose(vectors.sum(axis=1), 1, rtol=0, atol=1e-12)
@@ -153,21 +153,21 @@ def test_an_answer_as_near_to_the_threshold_as_can_be_is_still_on_its_side(
     vectors = np.concatenate([np.stack([1 - tops, tops], axis=1), np.stack([tops, 1 - tops], axis=1)])[:, None]
     no, yes = (-np.inf, np.inf) if logits else (0, 1)
     like = np.repeat([yes, no], len(tops)).astype(dtype)
-    answer = OneColumn(threshold, logits).restored(vectors, like)
+    answer = Binary(threshold, logits).restored(vectors, like)
     assert answer.dtype == like.dtype
     assert np.isfinite(answer).all()
     for border in (border_of(threshold, dtype, logits), exact_border(threshold, logits)):
         np.testing.assert_array_equal(answer.astype(np.float64) >= float(border), like > 0)
 
 
-@pytest.mark.parametrize("shape", [OneColumn(), OneColumn(0.3), OneColumn(0.3, logits=True), ManyLabels((0.2, 0.6))])
+@pytest.mark.parametrize("shape", [Binary(), Binary(0.3), Binary(0.3, logits=True), MultiLabel((0.2, 0.6))])
 def test_a_column_is_a_function_of_its_label_and_its_draw_to_the_byte(path: str, shape: Shape) -> None:
     """There are two labels and at most 32 levels: so many answers, whatever the scores were."""
     rng = np.random.default_rng(1)
     logits = getattr(shape, "logits", False)
     scores = rng.normal(size=(20_000, 2)) * 3 if logits else rng.random((20_000, 2))
     for dtype in DTYPES:
-        given_scores = scores.astype(dtype) if isinstance(shape, ManyLabels) else scores[:, 0].astype(dtype)
+        given_scores = scores.astype(dtype) if isinstance(shape, MultiLabel) else scores[:, 0].astype(dtype)
         answer = veil_for(shape, 4.0)(given_scores)
         columns = answer.reshape(len(answer), -1).T
         assert all(len(set(column.tolist())) <= 2 * 17 for column in columns)
@@ -176,7 +176,7 @@ def test_a_column_is_a_function_of_its_label_and_its_draw_to_the_byte(path: str,
 def test_a_column_at_half_is_veiled_as_the_vector_of_both_classes() -> None:
     p = np.random.default_rng(0).random(500)
     rng = [np.random.default_rng(7) for _ in range(2)]
-    column = Veil(2.0, shape=OneColumn(), rng=rng[0])(p)
+    column = Veil(2.0, shape=Binary(), rng=rng[0])(p)
     vectors = Veil(2.0, rng=rng[1])(np.stack([1 - p, p], axis=1))
     np.testing.assert_allclose(column, vectors[:, 1], rtol=0, atol=1e-12)
 
@@ -270,7 +270,7 @@ def test_the_mass_that_is_listed_tells_nothing_more_than_the_answer_may() -> Non
 @pytest.mark.parametrize("keyed", [False, True])
 def test_every_place_is_veiled_as_a_vector(path: str, dtype: str, keyed: bool) -> None:
     scores = np.random.default_rng(0).dirichlet(np.full(5, 0.3), size=(6, 2, 3)).astype(dtype)
-    for shape in (VECTORS, MoreAxes()):
+    for shape in (VECTORS, PerPosition()):
         answer = Veil(1.0, shape=shape, secret=SECRET if keyed else None)(scores)
         assert (answer.dtype, answer.shape) == (scores.dtype, scores.shape)
         np.testing.assert_array_equal(answer.argmax(axis=-1), scores.argmax(axis=-1))
@@ -303,7 +303,7 @@ def worst_loss_of_answers(plan: IsotonicPlan, vectors: np.ndarray) -> float:
 
 @pytest.mark.parametrize(
     ("shape", "columns"),
-    [(OneColumn(0.3), 1), (ManyLabels(), 2), (ManyLabels((0.3, 0.8, 0.5)), 3)],
+    [(Binary(0.3), 1), (MultiLabel(), 2), (MultiLabel((0.3, 0.8, 0.5)), 3)],
     ids=["one column", "two labels", "three labels"],
 )
 @pytest.mark.filterwarnings("ignore:invalid value encountered in subtract")
@@ -332,7 +332,7 @@ def test_a_list_loses_at_most_epsilon(classes: int | None) -> None:
 def test_labels_are_drawn_for_independently(path: str) -> None:
     """The same score in both columns, many times: how often both answers agree is what chance makes of it."""
     scores = np.full((40_000, 2), 0.7)
-    for veil in (Veil(1.0, shape=ManyLabels()), Veil(1.0, shape=ManyLabels(), secret=SECRET)):
+    for veil in (Veil(1.0, shape=MultiLabel()), Veil(1.0, shape=MultiLabel(), secret=SECRET)):
         tags = [b"%d" % i for i in range(len(scores))]
         left, right = (KeyedVeil(veil)(scores, tags) if veil.is_keyed else veil(scores)).T
         values, counts = np.unique(left, return_counts=True)
@@ -344,13 +344,13 @@ def test_labels_are_drawn_for_independently(path: str) -> None:
 
 def test_releases_are_counted_and_add_up() -> None:
     scores = np.full((3, 4), 0.5)
-    assert Veil(0.5, shape=ManyLabels()).releases(scores) == 4
-    assert Veil(0.5, shape=OneColumn()).releases(scores[:, 0]) == 1
+    assert Veil(0.5, shape=MultiLabel()).releases(scores) == 4
+    assert Veil(0.5, shape=Binary()).releases(scores[:, 0]) == 1
     assert Veil(0.5, shape=TopK(9)).releases(scores) == 1
     assert Veil(0.5).releases(scores) == Veil(0.5).releases([0.2, 0.8]) == 1
     assert Veil(0.5).releases(torch.zeros((2, 7, 3))) == 7
     assert Veil(0.5).releases(np.zeros((2, 7, 5, 3))) == 35
-    veil = Veil(0.5, shape=ManyLabels())
+    veil = Veil(0.5, shape=MultiLabel())
     assert epsilon_after(veil.guarantee, veil.releases(scores)) == 2.0
     assert "m · ε" in str(veil.guarantee)
 
@@ -359,7 +359,7 @@ def test_a_sum_that_promises_nothing_is_said() -> None:
     with pytest.warns(UserWarning, match="30 releases of ε = 1, which add up to 30"):
         Veil(1.0)(np.full((1, 30, 2), 0.5))
     with pytest.warns(UserWarning, match="nothing about a whole answer"):
-        Veil(8.0, shape=ManyLabels())(np.full((1, 3), 0.5))
+        Veil(8.0, shape=MultiLabel())(np.full((1, 3), 0.5))
     with pytest.warns(UserWarning, match="nothing about a whole answer"):
         Veil(1.0)(torch.full((1, 30, 2), 0.5))
 
@@ -370,10 +370,10 @@ def test_a_sum_that_promises_nothing_is_said() -> None:
 @pytest.mark.parametrize(
     ("shape", "scores"),
     [
-        (OneColumn(0.4), np.random.default_rng(0).random(50)),
-        (ManyLabels(), np.random.default_rng(0).random((50, 3))),
+        (Binary(0.4), np.random.default_rng(0).random(50)),
+        (MultiLabel(), np.random.default_rng(0).random((50, 3))),
         (TopK(), np.random.default_rng(0).random((50, 3)) / 4),
-        (MoreAxes(), np.random.default_rng(0).dirichlet(np.ones(4), (50, 3))),
+        (PerPosition(), np.random.default_rng(0).dirichlet(np.ones(4), (50, 3))),
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
@@ -397,8 +397,8 @@ def test_the_same_question_gets_the_same_answer(path: str, shape: Shape, scores:
 def test_numpy_and_kernel_give_the_same_keyed_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(5)
     cases: list[tuple[Shape, np.ndarray]] = [
-        (OneColumn(0.4), rng.random(300)),
-        (ManyLabels((0.4, 0.5, 0.6), logits=True), rng.normal(size=(300, 3))),
+        (Binary(0.4), rng.random(300)),
+        (MultiLabel((0.4, 0.5, 0.6), logits=True), rng.normal(size=(300, 3))),
         (TopK(), rng.random((300, 5)) / 5),
         (TopK(50), np.stack([listed_scores("dirichlet", 5, "float32", rng, 50) for _ in range(300)])),
     ]
@@ -416,8 +416,8 @@ def test_numpy_and_kernel_give_the_same_keyed_bytes(monkeypatch: pytest.MonkeyPa
 def test_tensors_keep_their_dtype_device_and_shape(name: str) -> None:
     rng = np.random.default_rng(0)
     cases = [
-        (OneColumn(), rng.random((9, 1))),
-        (ManyLabels(0.3), rng.random((9, 2))),
+        (Binary(), rng.random((9, 1))),
+        (MultiLabel(0.3), rng.random((9, 2))),
         (TopK(), rng.random((9, 4)) / 4),
         (VECTORS, rng.dirichlet(np.ones(3), (9, 2))),
     ]
@@ -438,7 +438,7 @@ def test_bfloat16_has_places_and_is_refused_where_numpy_would_be_needed() -> Non
     assert (answer.dtype, answer.shape) == (tensor.dtype, tensor.shape)
     assert (answer.argmax(-1) == tensor.argmax(-1)).all()
     with pytest.raises(ValueError, match="bfloat16; cast them to float32"):
-        Veil(1.0, shape=OneColumn())(tensor[:, 0, 0])
+        Veil(1.0, shape=Binary())(tensor[:, 0, 0])
     with pytest.raises(ValueError, match="bfloat16; cast them to float32"):
         Veil(1.0, secret=SECRET)(tensor)
 
@@ -446,9 +446,9 @@ def test_bfloat16_has_places_and_is_refused_where_numpy_would_be_needed() -> Non
 @pytest.mark.parametrize("keyed", [False, True])
 def test_no_records_give_no_answers(keyed: bool) -> None:
     for shape, layout in (
-        (OneColumn(), (0,)),
-        (OneColumn(), (0, 1)),
-        (ManyLabels((0.2, 0.3)), (0, 2)),
+        (Binary(), (0,)),
+        (Binary(), (0, 1)),
+        (MultiLabel((0.2, 0.3)), (0, 2)),
         (TopK(), (0, 3)),
         (TopK(9), (0, 3)),
         (VECTORS, (0, 4, 3)),
@@ -460,7 +460,7 @@ def test_no_records_give_no_answers(keyed: bool) -> None:
 
 def test_any_memory_layout_gives_the_answer_of_a_plain_array() -> None:
     rng = np.random.default_rng(0)
-    for shape, scores in ((ManyLabels(), rng.random((30, 3))), (TopK(), rng.random((30, 3)) / 3)):
+    for shape, scores in ((MultiLabel(), rng.random((30, 3))), (TopK(), rng.random((30, 3)) / 3)):
         veil = Veil(1.0, shape=shape, secret=SECRET)
         frozen = np.asfortranarray(np.repeat(scores, 2, axis=0))[::2]
         frozen.flags.writeable = False
@@ -500,7 +500,7 @@ def test_pairs_with_a_secret_and_keep_and_many_labels() -> None:
     answer = veil.pairs(rows)
     assert answer == [veil.pairs([row])[0] for row in rows]
     assert [[label for label, _ in row[:2]] for row in answer] == [["a", "b"], ["z", "a"], ["q", "b"]]
-    many = Veil(1.0, shape=ManyLabels(0.4)).pairs(rows)
+    many = Veil(1.0, shape=MultiLabel(0.4)).pairs(rows)
     assert [{label for label, score in row if score >= 0.4} for row in many] == [{"a"}, {"z"}, {"q"}]
     whole = Veil(1.0).pairs([[("no", 0.3), ("yes", 0.7)]])
     assert whole[0][0][0] == "yes"
@@ -528,7 +528,7 @@ def test_lists_that_are_none_are_refused_by_their_row(rows: Any, message: str) -
 
 def test_pairs_have_one_threshold() -> None:
     with pytest.raises(ValueError, match="one threshold for all"):
-        Veil(1.0, shape=ManyLabels((0.5, 0.4))).pairs([[("a", 0.4), ("b", 0.2)]])
+        Veil(1.0, shape=MultiLabel((0.5, 0.4))).pairs([[("a", 0.4), ("b", 0.2)]])
 
 
 def test_columns_and_pairs_are_each_others_way_back() -> None:
@@ -544,16 +544,16 @@ def test_columns_and_pairs_are_each_others_way_back() -> None:
 @pytest.mark.parametrize(
     ("shape", "scores", "message"),
     [
-        (OneColumn(), np.array([0.5, math.nan]), "Row 1: the score is NaN"),
-        (OneColumn(), np.array([[0.5], [1.01]]), "Row 1: the score is more than 1; .* logits"),
-        (OneColumn(), np.array([-0.1]), "Row 0: the score is less than 0"),
-        (OneColumn(logits=True), np.array([1.0, math.inf]), "Row 1: the score is infinite"),
-        (OneColumn(), np.full((2, 3), 0.5), r"Expected one column, \(n,\) or \(n, 1\), got shape \(2, 3\)"),
-        (OneColumn(), np.array(0.5), r"Expected one column, .* got shape \(\)"),
-        (OneColumn(), np.array([0, 1]), "Expected floating-point scores, got dtype int64"),
-        (ManyLabels(), np.array([[0.5, 0.5], [0.5, 2.0]]), "Row 1, column 1: the score is more than 1"),
-        (ManyLabels(), np.full((2, 3, 4), 0.5), r"got shape \(2, 3, 4\)"),
-        (ManyLabels((0.5, 0.5)), np.full((2, 3), 0.5), "Expected a threshold for each of 3 labels, got 2"),
+        (Binary(), np.array([0.5, math.nan]), "Row 1: the score is NaN"),
+        (Binary(), np.array([[0.5], [1.01]]), "Row 1: the score is more than 1; .* logits"),
+        (Binary(), np.array([-0.1]), "Row 0: the score is less than 0"),
+        (Binary(logits=True), np.array([1.0, math.inf]), "Row 1: the score is infinite"),
+        (Binary(), np.full((2, 3), 0.5), r"Expected one column, \(n,\) or \(n, 1\), got shape \(2, 3\)"),
+        (Binary(), np.array(0.5), r"Expected one column, .* got shape \(\)"),
+        (Binary(), np.array([0, 1]), "Expected floating-point scores, got dtype int64"),
+        (MultiLabel(), np.array([[0.5, 0.5], [0.5, 2.0]]), "Row 1, column 1: the score is more than 1"),
+        (MultiLabel(), np.full((2, 3, 4), 0.5), r"got shape \(2, 3, 4\)"),
+        (MultiLabel((0.5, 0.5)), np.full((2, 3), 0.5), "Expected a threshold for each of 3 labels, got 2"),
         (TopK(), np.array([[0.5, 0.2], [0.9, 0.2]]), "Row 1: the scores sum to more than 1"),
         (TopK(), np.array([[0.5, math.nan]]), "Row 0: expected scores from 0 to 1"),
         (TopK(), np.array([[0.5, -0.2]]), "Row 0: expected scores from 0 to 1"),
@@ -562,8 +562,8 @@ def test_columns_and_pairs_are_each_others_way_back() -> None:
         (TopK(2), np.full((1, 3), 0.3), "3 classes are listed, and there are 2 in all"),
         (TopK(2), np.full((1, 2), 0.3), "Row 0: the scores sum to less than 1"),
         (TopK(10), np.array([[0.5, 0.3], [0.2, 0.01]]), "Row 1: the classes that are not listed have more"),
-        (MoreAxes(), np.full((2, 2), 0.5), r"Expected vectors for the places of each record, \(n, t, k\)"),
-        (MoreAxes(), np.full((2, 4, 3), 0.5), "Row 0, place 0: the scores sum to more than 1"),
+        (PerPosition(), np.full((2, 2), 0.5), r"Expected vectors for the places of each record, \(n, t, k\)"),
+        (PerPosition(), np.full((2, 4, 3), 0.5), "Row 0, place 0: the scores sum to more than 1"),
     ],
 )
 def test_what_is_not_of_the_shape_is_refused_by_its_place(shape: Shape, scores: np.ndarray, message: str) -> None:
@@ -584,7 +584,7 @@ def test_a_bad_place_far_into_a_batch_is_named(path: str) -> None:
     labels = np.full((40_000, 2), 0.5)
     labels[39_000, 1] = math.nan
     with pytest.raises(ValueError, match="Row 39000, column 1: the score is NaN"):
-        Veil(0.1, shape=ManyLabels(), threads=2)(labels)
+        Veil(0.1, shape=MultiLabel(), threads=2)(labels)
     lists = np.full((40_000, 2), 0.25)
     lists[39_000, 1] = 0.9
     with pytest.raises(ValueError, match="Row 39000: the scores sum to more than 1"):
@@ -596,7 +596,7 @@ def test_a_bad_row_travels_between_processes() -> None:
     assert str(sent) == "Row 3, column 1: the score is NaN."
 
 
-@pytest.mark.parametrize("shape", [OneColumn(), OneColumn(0.3), ManyLabels()])
+@pytest.mark.parametrize("shape", [Binary(), Binary(0.3), MultiLabel()])
 def test_a_sum_of_float32_that_ends_above_1_is_certain(shape):
     """As forests have it, whose probabilities are sums over their trees."""
     above = np.nextafter(np.float32(1), np.float32(2))
@@ -611,14 +611,14 @@ def test_a_sum_of_float32_that_ends_above_1_is_certain(shape):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("one", {}, "There is no shape 'one'; there are many_labels, more_axes, one_column, .*top_k"),
+        ("one", {}, "There is no shape 'one'; there are multi_label, per_position, binary, .*top_k"),
         ("top_k", {"threshold": 0.5}, "has no threshold; it has classes"),
-        ("more_axes", {"classes": 3}, "has no classes; it has no options"),
-        ("one_column", {"threshold": 1.0}, "Expected a threshold between 0 and 1"),
-        ("one_column", {"threshold": True}, "Expected a threshold between 0 and 1"),
-        ("many_labels", {"threshold": [0.5, 0.0]}, "Expected a threshold between 0 and 1"),
-        ("many_labels", {"threshold": ["0.5"]}, "Expected a threshold between 0 and 1, got '0.5'"),
-        ("many_labels", {"threshold": ()}, "one for each, got none"),
+        ("per_position", {"classes": 3}, "has no classes; it has no options"),
+        ("binary", {"threshold": 1.0}, "Expected a threshold between 0 and 1"),
+        ("binary", {"threshold": True}, "Expected a threshold between 0 and 1"),
+        ("multi_label", {"threshold": [0.5, 0.0]}, "Expected a threshold between 0 and 1"),
+        ("multi_label", {"threshold": ["0.5"]}, "Expected a threshold between 0 and 1, got '0.5'"),
+        ("multi_label", {"threshold": ()}, "one for each, got none"),
         ("top_k", {"classes": 1}, "whole number >= 2"),
         ("top_k", {"classes": 2.5}, "whole number >= 2"),
     ],
@@ -628,9 +628,9 @@ def test_shapes_that_cannot_be_are_refused(name: str, options: dict[str, Any], m
         make(name, **options)
 
 
-@pytest.mark.parametrize(("shape", "got"), [(OneColumn, "the class OneColumn"), ("one_column", "str")])
+@pytest.mark.parametrize(("shape", "got"), [(Binary, "the class Binary"), ("binary", "str")])
 def test_what_is_no_shape_is_refused(shape: Any, got: str) -> None:
-    with pytest.raises(ValueError, match=rf"such as OneColumn\(\), got {got}"):
+    with pytest.raises(ValueError, match=rf"such as Binary\(\), got {got}"):
         Veil(1.0, shape=shape)
 
 
@@ -638,10 +638,10 @@ def test_a_keep_beyond_the_list_is_refused() -> None:
     with pytest.raises(ValueError, match="Expected keep <= 2"):
         Veil(1.0, shape=TopK(), keep=3)(np.array([[0.5, 0.2]]))
     with pytest.raises(ValueError, match="keep"):
-        Veil(1.0, shape=OneColumn(), keep=3)(np.array([0.5]))
+        Veil(1.0, shape=Binary(), keep=3)(np.array([0.5]))
 
 
-@pytest.mark.parametrize("shape", [OneColumn(0.2, True), ManyLabels((0.1, 0.2)), TopK(7), MoreAxes()])
+@pytest.mark.parametrize("shape", [Binary(0.2, True), MultiLabel((0.1, 0.2)), TopK(7), PerPosition()])
 def test_a_shape_is_saved_with_its_veil(tmp_path: Any, shape: Shape) -> None:
     path = tmp_path / "veil.json"
     Veil(1.0, shape=shape).save(path)
@@ -650,12 +650,12 @@ def test_a_shape_is_saved_with_its_veil(tmp_path: Any, shape: Shape) -> None:
 
 
 def test_a_veil_says_its_shape_and_takes_another() -> None:
-    veil = Veil(1.0, shape=OneColumn(0.2), secret=SECRET, model="m")
-    assert "OneColumn(threshold=0.2" in repr(veil)
-    other = veil.with_shape(ManyLabels())
-    assert (other.shape, other.model, other.is_keyed) == (ManyLabels(), "m", True)
+    veil = Veil(1.0, shape=Binary(0.2), secret=SECRET, model="m")
+    assert "Binary(threshold=0.2" in repr(veil)
+    other = veil.with_shape(MultiLabel())
+    assert (other.shape, other.model, other.is_keyed) == (MultiLabel(), "m", True)
     p = np.random.default_rng(0).random(99)
-    np.testing.assert_array_equal(other.with_shape(OneColumn(0.2))(p), veil(p))
+    np.testing.assert_array_equal(other.with_shape(Binary(0.2))(p), veil(p))
 
 
 def test_the_benchmark_compares_as_many_vectors() -> None:

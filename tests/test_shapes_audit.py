@@ -8,15 +8,15 @@ import pandas as pd
 import pytest
 
 from scoreveil import Veil, audit
-from scoreveil.audit.attacks.many_labels import ON_WHOLE_ANSWERS
+from scoreveil.audit.attacks.multi_label import ON_WHOLE_ANSWERS
 from scoreveil.audit.data.records import Membership, Records
-from scoreveil.audit.report import many_labels as report
+from scoreveil.audit.report import multi_label as report
 from scoreveil.audit.study.metrics import auc
 from scoreveil.audit.study.results import LABEL, UNDEFENDED, from_json
 from scoreveil.audit.verdict import excess, leaks
 from scoreveil.cli import main
 from scoreveil.fitting.decision import LEAKS, NO_MORE, UNDECIDED, Bounded
-from scoreveil.shapes import ManyLabels, MoreAxes, OneColumn, TopK
+from scoreveil.shapes import Binary, MultiLabel, PerPosition, TopK
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +40,7 @@ def sides():
 def found(sides):
     inside, y_in, outside, y_out = sides
     tables = (pd.DataFrame(each, columns=NAMES) for each in (inside, outside))
-    return audit.run(*tables, y_in, y_out, shape=ManyLabels(), epsilon=(None, 4.0), jobs=1)
+    return audit.run(*tables, y_in, y_out, shape=MultiLabel(), epsilon=(None, 4.0), jobs=1)
 
 
 def judged(found, evidence):
@@ -64,7 +64,7 @@ def test_each_label_is_an_ordinary_audit(found, sides):
     leaky = found.labels["leaky"]
     assert leaky.sentences[0] == "Take the fitted veil."
     assert leaky.risks is not None
-    assert isinstance(leaky.veil.shape, OneColumn)
+    assert isinstance(leaky.veil.shape, Binary)
     assert ((leaky.veil(sides[0][:, 1]) >= 0.5) == (sides[0][:, 1] >= 0.5)).all()
 
 
@@ -76,7 +76,7 @@ def test_behind_the_veil_less_leaks_and_the_veil_to_take_is_that_of_all_labels(f
     )
     assert behind["leaky"] < before["leaky"] / 2
     assert behind[report.WHOLE] < before[report.WHOLE] / 2
-    assert isinstance(found.veil.shape, ManyLabels)
+    assert isinstance(found.veil.shape, MultiLabel)
     assert ((found.veil(sides[0]) >= 0.5) == (sides[0] >= 0.5)).all()
 
 
@@ -136,7 +136,7 @@ def test_what_labels_have_in_common_is_found_by_the_attack_on_all_of_them():
 def test_one_column_is_audited_as_two_classes_and_its_veil_takes_one_column(sides):
     inside, y_in, outside, y_out = (each[:, 1] for each in sides)
     quick = {"defenses": ("regions",), "epsilon": (None,), "attacks": ("max_confidence", "label_floor"), "jobs": 1}
-    found = audit.run(inside, outside, y_in, y_out, shape=OneColumn(0.3), **quick)
+    found = audit.run(inside, outside, y_in, y_out, shape=Binary(0.3), **quick)
     assert found.outcome == LEAKS
     assert any("threshold 0.3" in note for note in found.study.notes)
     assert ((found.veil(outside) >= 0.3) == (outside >= 0.3)).all()
@@ -146,8 +146,8 @@ def test_one_column_is_audited_as_two_classes_and_its_veil_takes_one_column(side
     ("more", "told"),
     [
         ({"shape": TopK()}, "whole score vectors"),
-        ({"shape": MoreAxes()}, "one place at a time"),
-        ({"shape": OneColumn()}, "one column"),
+        ({"shape": PerPosition()}, "one place at a time"),
+        ({"shape": Binary()}, "one column"),
     ],
 )
 def test_what_is_not_audited_is_refused_and_the_way_is_said(sides, more, told):
@@ -162,7 +162,7 @@ def test_the_command_says_the_same_and_shuts_its_gate(sides, tmp_path, monkeypat
         frame = pd.DataFrame(scores[:600], columns=[f"p_{each}" for each in NAMES])
         pd.concat([frame, pd.DataFrame(truth[:600], columns=NAMES)], axis=1).to_csv(f"{name}.csv", index=False)
     files = "--members in.csv --nonmembers out.csv --member-labels in.csv --nonmember-labels out.csv --columns p_*"
-    options = "--shape many_labels --epsilon 1 --jobs 1 -o seen --setting none --fail-over auc=0.55"
+    options = "--shape multi_label --epsilon 1 --jobs 1 -o seen --setting none --fail-over auc=0.55"
     with pytest.raises(SystemExit) as ended:
         main(f"audit scores {files} {options}".split())
     shown = capsys.readouterr().out

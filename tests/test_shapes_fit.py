@@ -13,7 +13,7 @@ from scoreveil.fitting import cost as costs
 from scoreveil.fitting.cost import cost
 from scoreveil.keyed import KeyedVeil
 from scoreveil.mechanisms.per_label import PerLabel
-from scoreveil.shapes import ManyLabels, MoreAxes, OneColumn, TopK
+from scoreveil.shapes import Binary, MultiLabel, PerPosition, TopK
 
 pytestmark = pytest.mark.filterwarnings("ignore:No members were given")
 
@@ -43,7 +43,7 @@ def loss(said, truth):
 @pytest.fixture(scope="module")
 def many():
     scores, truth = labelled(3000, 0)
-    return fit(scores, truth, epsilon=4.0, shape=ManyLabels(), rng=np.random.default_rng(0)), scores, truth
+    return fit(scores, truth, epsilon=4.0, shape=MultiLabel(), rng=np.random.default_rng(0)), scores, truth
 
 
 def test_a_veil_of_many_labels_is_calibrated_label_by_label_and_worth_more_than_yes_or_no(many):
@@ -68,7 +68,7 @@ def test_each_label_has_a_map_of_its_own_and_answers_are_functions_of_side_and_a
         for side in (False, True):
             assert len(np.unique(said[(scores[:, label] >= 0.5) == side, label])) <= 8
     # one label by itself is fitted alike: nothing of the others goes into its map
-    alone = fit(scores[:, :1], truth[:, :1], epsilon=4.0, shape=ManyLabels(), rng=np.random.default_rng(0))
+    alone = fit(scores[:, :1], truth[:, :1], epsilon=4.0, shape=MultiLabel(), rng=np.random.default_rng(0))
     assert alone.mechanism.maps[0].settings() == mechanism.maps[0].settings()
 
 
@@ -108,7 +108,7 @@ def test_other_labels_than_those_of_the_fit_are_refused(many):
 def test_one_column_keeps_its_threshold_and_says_how_often_it_is_yes(threshold, dtype):
     scores, truth = (each[:, 0] for each in labelled(3000, 3))
     scores = scores.astype(dtype)
-    veil = fit(scores, truth, shape=OneColumn(threshold), rng=np.random.default_rng(0))
+    veil = fit(scores, truth, shape=Binary(threshold), rng=np.random.default_rng(0))
     new, right = (each[:, 0] for each in labelled(20_000, 4))
     new = new.astype(dtype)
     said = Veil(veil.mechanism, shape=veil.shape, rng=np.random.default_rng(0))(new)
@@ -124,7 +124,7 @@ def test_logits_are_fitted_as_the_probabilities_that_they_are():
     logits = np.log(scores) - np.log1p(-scores)
     fitted = [
         fit(each, truth, epsilon=2.0, shape=shape, rng=np.random.default_rng(0))
-        for each, shape in ((scores, ManyLabels()), (logits, ManyLabels(logits=True)))
+        for each, shape in ((scores, MultiLabel()), (logits, MultiLabel(logits=True)))
     ]
     for plain, logit in zip(fitted[0].mechanism.maps, fitted[1].mechanism.maps, strict=True):
         np.testing.assert_array_equal(plain.table, logit.table)
@@ -137,7 +137,7 @@ def test_a_label_with_few_records_or_of_one_side_alone_is_fitted_too():
     rng = np.random.default_rng(0)
     scores, truth = labelled(400, 6)
     scores[:, 1], truth[:, 1] = rng.random(400) * 0.01, 0
-    veil = fit(scores, truth, shape=ManyLabels((0.5, 0.5, 0.3)), rng=rng)
+    veil = fit(scores, truth, shape=MultiLabel((0.5, 0.5, 0.3)), rng=rng)
     said = veil(scores)
     assert np.isfinite(said).all()
     assert (said[:, 1] < 0.3).all()
@@ -145,7 +145,7 @@ def test_a_label_with_few_records_or_of_one_side_alone_is_fitted_too():
 
 def test_without_labels_what_is_announced_is_near_the_raw_score():
     scores, _ = labelled(3000, 7)
-    veil = fit(scores, shape=ManyLabels(), rng=np.random.default_rng(0))
+    veil = fit(scores, shape=MultiLabel(), rng=np.random.default_rng(0))
     said = Veil(veil.mechanism, shape=veil.shape, rng=np.random.default_rng(0))(scores)
     assert abs((said - scores).mean()) < 0.01
     assert np.abs(said - scores).mean() < 0.1
@@ -154,7 +154,7 @@ def test_without_labels_what_is_announced_is_near_the_raw_score():
 def test_members_bound_the_advantage_of_each_label_and_it_is_said_what_that_leaves_open():
     others, truth = labelled(1500, 8)
     inside, known = labelled(1500, 9, sure=4.0)
-    veil = fit(others, truth, inside, known, shape=ManyLabels(), rng=np.random.default_rng(0))
+    veil = fit(others, truth, inside, known, shape=MultiLabel(), rng=np.random.default_rng(0))
     promise = veil.guarantee
     each = [mechanism.guarantee().advantage for mechanism in veil.mechanism.maps]
     assert promise.advantage == max(each)
@@ -170,16 +170,16 @@ def test_labels_of_other_records_are_noticed_where_labels_have_shares_of_their_o
     rng, shares = np.random.default_rng(0), np.array([0.5, 0.02, 0.97])
     scores = 1 / (1 + np.exp(-rng.normal(np.log(shares / (1 - shares)), 2.0, (600, 3))))
     truth = (rng.random(scores.shape) < scores).astype(int)
-    fit(scores, truth, shape=ManyLabels(), rng=rng)
+    fit(scores, truth, shape=MultiLabel(), rng=rng)
     with pytest.raises(ValueError, match="no more than by chance"):
-        fit(scores, rng.permutation(truth), shape=ManyLabels())
+        fit(scores, rng.permutation(truth), shape=MultiLabel())
 
 
 def test_each_place_of_a_record_is_a_vector():
     rng = np.random.default_rng(0)
     scores = rng.dirichlet(np.full(4, 0.3), (300, 5))
     truth = np.where(rng.random((300, 5)) < scores.max(axis=2), scores.argmax(axis=2), 0)
-    veil = fit(scores, truth, shape=MoreAxes(), rng=rng)
+    veil = fit(scores, truth, shape=PerPosition(), rng=rng)
     said = veil(scores)
     assert said.shape == scores.shape
     assert (said.argmax(axis=2) == scores.argmax(axis=2)).all()
@@ -196,7 +196,7 @@ def test_what_a_veil_of_many_labels_costs_is_measured_together_and_by_label(few_
     inside, known = labelled(1200, 11, sure=4.0)
     table = pd.DataFrame(scores, columns=NAMES)
     found = cost(
-        table, truth, pd.DataFrame(inside, columns=NAMES), known, shape=ManyLabels(), rng=np.random.default_rng(0)
+        table, truth, pd.DataFrame(inside, columns=NAMES), known, shape=MultiLabel(), rng=np.random.default_rng(0)
     )
     assert [each.label for each in found.labels] == list(NAMES)
     for each, share in zip(found.labels, truth.mean(axis=0), strict=True):
@@ -221,7 +221,7 @@ def test_labels_are_found_beside_the_scores_or_in_a_table_of_their_own(tmp_path)
     np.save(tmp_path / "y.npy", truth)
     for labels in ("both.csv", "own.parquet", "y.npy"):
         given = {"nonmembers": (tmp_path / "both.csv", tmp_path / labels)}
-        read = read_sides(given, "p_*", ManyLabels())[0]["nonmembers"]
+        read = read_sides(given, "p_*", MultiLabel())[0]["nonmembers"]
         np.testing.assert_array_equal(read.given[1], truth)
         np.testing.assert_allclose(read.given[0], scores)
         assert read.names == ("p_cat", "p_dog", "p_fox")
@@ -231,15 +231,15 @@ def test_labels_are_found_beside_the_scores_or_in_a_table_of_their_own(tmp_path)
     ("change", "shape", "told"),
     [
         ({}, TopK(), "whole score vectors"),
-        ({"scores": [[0.5, 1.5, 0.1]]}, ManyLabels(), "more than 1"),
-        ({"scores": [[0.5, np.nan, 0.1]]}, ManyLabels(), "NaN"),
-        ({"scores": np.zeros((0, 3))}, ManyLabels(), "no records"),
-        ({"scores": np.ones((2, 3), dtype=int)}, ManyLabels(), "floating-point"),
-        ({"labels": np.zeros(40)}, ManyLabels(), "one for each label"),
-        ({"labels": np.full((40, 3), 2)}, ManyLabels(), "row 0, column 0, is not the number of a class"),
-        ({"labels": np.full((40, 3), "yes")}, ManyLabels(), "0 for no and 1 for yes"),
-        ({}, ManyLabels((0.5, 0.5)), "threshold"),
-        ({}, OneColumn(), "one column"),
+        ({"scores": [[0.5, 1.5, 0.1]]}, MultiLabel(), "more than 1"),
+        ({"scores": [[0.5, np.nan, 0.1]]}, MultiLabel(), "NaN"),
+        ({"scores": np.zeros((0, 3))}, MultiLabel(), "no records"),
+        ({"scores": np.ones((2, 3), dtype=int)}, MultiLabel(), "floating-point"),
+        ({"labels": np.zeros(40)}, MultiLabel(), "one for each label"),
+        ({"labels": np.full((40, 3), 2)}, MultiLabel(), "row 0, column 0, is not the number of a class"),
+        ({"labels": np.full((40, 3), "yes")}, MultiLabel(), "0 for no and 1 for yes"),
+        ({}, MultiLabel((0.5, 0.5)), "threshold"),
+        ({}, Binary(), "one column"),
     ],
 )
 def test_what_is_not_of_the_shape_is_refused_without_quoting_a_score(change, shape, told):
@@ -274,13 +274,13 @@ def scoreveil(tmp_path, monkeypatch, capsys, few_resamples):
 def test_fit_writes_a_veil_of_many_labels_and_a_page_with_a_table_by_label(scoreveil, tmp_path):
     files = "--nonmembers out.csv --nonmember-labels out.csv --members in.csv --columns p_*"
     code, out, err = scoreveil(
-        f"fit {files} --shape many_labels --threshold 0.5,0.4,0.5 -e 2 -o veil.json --report seen"
+        f"fit {files} --shape multi_label --threshold 0.5,0.4,0.5 -e 2 -o veil.json --report seen"
     )
     assert (code, err) == (0, "")
     assert "Label by label" in out
     assert "p_dog" in out
     veil = Veil.load("veil.json")
-    assert veil.shape.settings() == {"shape": "many_labels", "threshold": (0.5, 0.4, 0.5), "logits": False}
+    assert veil.shape.settings() == {"shape": "multi_label", "threshold": (0.5, 0.4, 0.5), "logits": False}
     page = (tmp_path / "seen" / "report.html").read_text(encoding="utf-8")
     assert "<h3>Label by label</h3>" in page
     assert "the answer about one label changes an attacker" in page
@@ -290,7 +290,7 @@ def test_fit_writes_a_veil_of_many_labels_and_a_page_with_a_table_by_label(score
 
 
 def test_fit_writes_a_veil_of_one_column(scoreveil):
-    line = "fit --nonmembers one.csv --nonmember-labels one.csv --columns p --shape one_column -e 2 -o veil.json"
+    line = "fit --nonmembers one.csv --nonmember-labels one.csv --columns p --shape binary -e 2 -o veil.json"
     code, _, err = scoreveil(f"{line} --threshold 0.3")
     assert code == 0
     assert "no members were given" in err
@@ -300,11 +300,11 @@ def test_fit_writes_a_veil_of_one_column(scoreveil):
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ("--columns p_* --shape top_k", "one_column or many_labels"),
+        ("--columns p_* --shape top_k", "binary or multi_label"),
         ("--columns p_* --threshold 0.3", "--shape"),
-        ("--columns p_* --shape many_labels --threshold high", "numbers with commas"),
-        ("--columns p_* --shape one_column", "one column"),
-        ("--columns p_* --shape many_labels --nonmember-labels one.csv", "a column for each of 3 labels"),
+        ("--columns p_* --shape multi_label --threshold high", "numbers with commas"),
+        ("--columns p_* --shape binary", "one column"),
+        ("--columns p_* --shape multi_label --nonmember-labels one.csv", "a column for each of 3 labels"),
     ],
 )
 def test_what_cannot_be_fitted_is_one_line(scoreveil, options, told):

@@ -28,7 +28,7 @@ from scoreveil.integrations.columns import ColumnVeil
 from scoreveil.integrations.onnx import VeiledSession
 from scoreveil.integrations.sklearn import VeiledClassifier
 from scoreveil.integrations.torch import VeiledModule
-from scoreveil.shapes import ManyLabels, MoreAxes, OneColumn, TopK
+from scoreveil.shapes import Binary, MultiLabel, PerPosition, TopK
 from scoreveil.smoothing import averaged
 
 RNG = np.random.default_rng(0)
@@ -198,14 +198,14 @@ def test_whatever_the_copies_say_the_label_stays_and_rows_are_score_vectors(clas
     np.testing.assert_array_equal(made.argmax(axis=1), own.argmax(axis=1))
     np.testing.assert_allclose(made.sum(axis=1), 1, atol=1e-5)
     assert made.min() >= 0
-    for shape in (OneColumn(threshold=0.3), ManyLabels(threshold=0.7)):
-        columns, others = (each[:, :1] if isinstance(shape, OneColumn) else each for each in (own, around))
+    for shape in (Binary(threshold=0.3), MultiLabel(threshold=0.7)):
+        columns, others = (each[:, :1] if isinstance(shape, Binary) else each for each in (own, around))
         answer = averaged(columns, others, shape)
         np.testing.assert_array_equal(answer >= shape.threshold, columns >= np.dtype(dtype).type(shape.threshold))
 
 
 def test_lists_and_places_cannot_be_smoothed():
-    for shape in (TopK(5), MoreAxes()):
+    for shape in (TopK(5), PerPosition()):
         with pytest.raises(ValueError, match="cannot be smoothed"):
             averaged(np.ones((2, 3)) / 3, np.ones((4, 3)) / 3, shape)
 

@@ -24,7 +24,7 @@ from scoreveil.mechanisms import loading
 from scoreveil.mechanisms.isotonic import Isotonic
 from scoreveil.mechanisms.messages import messages as messages_of
 from scoreveil.randomness import KeyedDraws
-from scoreveil.shapes import ManyLabels
+from scoreveil.shapes import MultiLabel
 
 SECRET = b"the secret of the tests, 32 byte"
 OTHER_SECRET = b"another secret of the tests 32 b"
@@ -466,7 +466,7 @@ def fitted(epsilon: float | None, classes: int, **options: Any) -> Veil:
     return veil
 
 
-@pytest.mark.parametrize("options", [{"classes": 2}, {"classes": 5}, {"classes": 3, "shape": ManyLabels()}])
+@pytest.mark.parametrize("options", [{"classes": 2}, {"classes": 5}, {"classes": 3, "shape": MultiLabel()}])
 def test_outcomes_of_a_fitted_table_stand_for_answers(options: dict[str, Any]) -> None:
     veil, rows = fitted(2.0, **options).with_secret(SECRET), sample(300, options["classes"], "float32")
     tags = [str(i).encode() for i in range(300)]
@@ -475,7 +475,7 @@ def test_outcomes_of_a_fitted_table_stand_for_answers(options: dict[str, Any]) -
     assert (answers != KeyedVeil(veil.with_secret(OTHER_SECRET))(rows, tags)).any()
 
 
-@pytest.mark.parametrize("options", [{"classes": 2}, {"classes": 5}, {"classes": 3, "shape": ManyLabels()}])
+@pytest.mark.parametrize("options", [{"classes": 2}, {"classes": 5}, {"classes": 3, "shape": MultiLabel()}])
 def test_a_fitted_veil_without_epsilon_answers_alike_with_any_secret_or_none(options: dict[str, Any]) -> None:
     veil, rows = fitted(None, **options), sample(300, options["classes"], "float32")
     answers = veil(rows)

@@ -36,7 +36,7 @@ import asyncpg
 import numpy as np
 
 from benchmarks.postgres_server import PostgresServer
-from scoreveil.ledger import Ledger, LedgerUnavailable, Questions, open_books, open_ledger
+from scoreveil.ledger import Ledger, LedgerUnavailable, ReleaseRequest, open_books, open_ledger
 from scoreveil.ledger.index import Index, hashed
 from scoreveil.ledger.log import BEGUN, COLUMNS, Body, Entry
 
@@ -147,7 +147,7 @@ async def answered(ledger: Ledger, batch: bytes, load: Load) -> bytes:
     records = struct.unpack(f"<{load.batch}H", batch[16:])
     request, client = batch[:16] if load.idempotent else None, f"client {batch[1] % 16}"
     drawn = os.urandom(OUTCOME * load.batch)
-    asked = Questions(
+    asked = ReleaseRequest(
         MODEL, bytes(16), marks_of(records), drawn, 1, 10**9, client=client, price=batch[0] % 2, request=request
     )  # fmt: skip
     answers = await ledger.answer(asked)
@@ -238,7 +238,7 @@ async def count(url: str, load: Load, ended: list[Told], last: list[Told], start
         charged.update(outcomes_in(body.outcomes))
     records = [record_of[number] for number in last_of]
     drawn = bytes(OUTCOME * len(records))
-    remembered = await ledger.answer(Questions(MODEL, bytes(16), marks_of(records), drawn, 1))
+    remembered = await ledger.answer(ReleaseRequest(MODEL, bytes(16), marks_of(records), drawn, 1))
     pairs = zip(outcomes_in(remembered.outcomes), last_of.values(), strict=True)
     misremembered = sum(remembers != outcome for remembers, outcome in pairs) + remembered.fresh
     await ledger.close()

@@ -23,7 +23,7 @@ import numpy as np
 
 from benchmarks import ENVIRONMENT
 from benchmarks.postgres_server import PostgresServer
-from scoreveil.ledger import Questions, open_books, open_ledger
+from scoreveil.ledger import ReleaseRequest, open_books, open_ledger
 
 MODEL = "retries"
 ANSWERS = 3  # some records are spent, and whoever asks for them is refused, every time
@@ -32,12 +32,12 @@ RECORDS = 1000
 CONCURRENT = 64  # of one process
 
 
-def request(number: int) -> Questions:
+def request(number: int) -> ReleaseRequest:
     """The same records under the same key; what is drawn is another each time."""
     choice = random.Random(number)
     marks = np.array([(record, -1 - record) for record in choice.choices(range(RECORDS), k=ROWS)])
     key = hashlib.sha256(str(number).encode()).digest()
-    return Questions(MODEL, bytes(16), marks, os.urandom(8 * ROWS), 1, ANSWERS, repeat="refuse", request=key)
+    return ReleaseRequest(MODEL, bytes(16), marks, os.urandom(8 * ROWS), 1, ANSWERS, repeat="refuse", request=key)
 
 
 async def work(url: str, requests: int, tries: int, seed: int) -> dict[str, Any]:

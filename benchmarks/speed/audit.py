@@ -32,7 +32,7 @@ from scoreveil.audit.data.records import Membership, Records
 from scoreveil.audit.study.membership import Bench
 from scoreveil.audit.study.results import Setting, setting_name
 from scoreveil.audit.study.risk import risk
-from scoreveil.audit.study.shadows import ManyShadows, halves
+from scoreveil.audit.study.shadows import ShadowModels, halves
 from scoreveil.audit.study.subjects import Subject
 
 CLASSES, SHADOWS = 10, 16
@@ -47,13 +47,13 @@ def records(count: int, seed: int, sure: float) -> Records:
     return Records(scores, labels, np.repeat(scores.argmax(axis=1)[:, None], 5, axis=1))
 
 
-def shadows(count: int, population: Records) -> ManyShadows:
+def shadows(count: int, population: Records) -> ShadowModels:
     rng = np.random.default_rng(5)
 
     def scores(rows: int) -> Floats:
         return rng.dirichlet(np.full(CLASSES, 0.1), (SHADOWS, rows))
 
-    return ManyShadows(scores(2 * count), halves(SHADOWS, 2 * count, 0), population, scores(len(population)))
+    return ShadowModels(scores(2 * count), halves(SHADOWS, 2 * count, 0), population, scores(len(population)))
 
 
 def measure_attacks(count: int, setting: Setting) -> dict[str, float]:

@@ -29,7 +29,7 @@ import numpy as np
 
 from benchmarks import ENVIRONMENT
 from benchmarks.postgres_server import PostgresServer
-from scoreveil.ledger import Horizon, Ledger, Questions, open_ledger
+from scoreveil.ledger import Horizon, Ledger, ReleaseRequest, open_ledger
 
 BATCHES = {1: 64, 32: 8, 256: 8}  # rows of a call: clients
 SINGLE = 10  # of so many rows, one is asked by itself
@@ -41,16 +41,16 @@ RESULTS, PAGE = Path(__file__).with_suffix(".json"), ROOT / "docs" / "decisions"
 START, END = "<!-- ledger: made by `python -m benchmarks ledger --render` -->", "<!-- end of ledger -->"
 
 
-def batches(rows: int, size: int, seed: int) -> Iterator[Questions]:
+def batches(rows: int, size: int, seed: int) -> Iterator[ReleaseRequest]:
     """Calls with records of their own, the same under the same seed."""
     choose = np.random.default_rng(seed)
     for start in range(0, rows, size):
         count = min(size, rows - start)
         marks = choose.integers(-(2**63), 2**63 - 1, (count, MARKS))
-        yield Questions("bench", bytes(16), marks, choose.bytes(OUTCOME * count), units=1)
+        yield ReleaseRequest("bench", bytes(16), marks, choose.bytes(OUTCOME * count), units=1)
 
 
-async def rate(ledger: Ledger, calls: Iterator[Questions], clients: int) -> dict[str, Any]:
+async def rate(ledger: Ledger, calls: Iterator[ReleaseRequest], clients: int) -> dict[str, Any]:
     delays: list[float] = []
     rows = fresh = 0
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from scoreveil import Veil
 from scoreveil.mechanisms import loading
-from scoreveil.shapes import VECTORS, ManyLabels, OneColumn, Shape, TopK
+from scoreveil.shapes import VECTORS, Binary, MultiLabel, Shape, TopK
 
 EPSILON = 0.5
 
@@ -45,11 +45,11 @@ def cases(vectors: int) -> list[Case]:
     top = rng.permuted(-np.sort(-many, axis=1)[:, :5], axis=1)
     labels = p.reshape(-1, 10)
     return [
-        Case("one column", OneColumn(), p, "2 classes", two),
-        Case("one column, threshold 0.3", OneColumn(0.3), p, "2 classes", two),
-        Case("one column of logits", OneColumn(logits=True), rng.normal(size=vectors), "2 classes", two),
-        Case("ten labels", ManyLabels(), labels, "2 classes", two),
-        Case("ten labels, float32", ManyLabels(), labels.astype(np.float32), "2 classes", two),
+        Case("one column", Binary(), p, "2 classes", two),
+        Case("one column, threshold 0.3", Binary(0.3), p, "2 classes", two),
+        Case("one column of logits", Binary(logits=True), rng.normal(size=vectors), "2 classes", two),
+        Case("ten labels", MultiLabel(), labels, "2 classes", two),
+        Case("ten labels, float32", MultiLabel(), labels.astype(np.float32), "2 classes", two),
         Case("the 5 largest", TopK(), top, "5 classes", top / top.sum(axis=1, keepdims=True)),
         Case("the 5 largest of 100", TopK(100), top, "100 classes", many),
         Case("ten places", VECTORS, many.reshape(-1, 10, 100), "100 classes", many),

@@ -36,7 +36,7 @@ from scoreveil.audit.data.records import Membership
 from scoreveil.audit.defenses import DEFENSES
 from scoreveil.audit.study import run as study
 from scoreveil.audit.study.results import LABEL, UNDEFENDED, VEIL, MembershipMetrics, Setting, Study
-from scoreveil.audit.study.shadows import Progress, many_shadows, part, silent
+from scoreveil.audit.study.shadows import Progress, part, shadow_models, silent
 from scoreveil.audit.study.subjects import Subject
 
 VEILED: Setting = (VEIL, None)
@@ -53,7 +53,7 @@ AFTERWARDS: tuple[Setting, ...] = (
 )
 EXPOSED = 0.05  # the share of the records that count as most exposed
 PLAIN = "plain"
-FEWEST_SHADOWS = 6  # each is the target in turn, and two or more of the others have, or have not, seen a record
+MIN_SHADOWS = 6  # each is the target in turn, and two or more of the others have, or have not, seen a record
 
 
 @dataclass(frozen=True)
@@ -147,9 +147,9 @@ def study_recipe(
     """A row for each setting: trained, attacked and timed, or read from the cache as far as it is there."""
     if name not in RECIPES:
         raise ValueError(f"Expected a recipe among {', '.join(RECIPES)}, got {name!r}.")
-    if not profile.shadows[dataset] >= FEWEST_SHADOWS:
+    if not profile.shadows[dataset] >= MIN_SHADOWS:
         got = profile.shadows[dataset]
-        raise ValueError(f"Expected {FEWEST_SHADOWS} shadows or more to judge single records by, got {got}.")
+        raise ValueError(f"Expected {MIN_SHADOWS} shadows or more to judge single records by, got {got}.")
     images = benchmarks.load(dataset, data_dir)
     sizes = [profile.size] * 4 + [profile.reference] * 2 + [profile.canaries]
     *parts, public, canaries = split(images, sizes, profile.seed)
@@ -219,7 +219,7 @@ def _train(classifiers: ClassifierCache, parts: Parts, canaries: Images, jobs: i
     shadow = parts.shadow_train, seed + SHADOW_SEED
     records = joined(parts.target_train, parts.target_test)
     pool, population = joined(records, canaries), parts.shadow_test.take(slice(POPULATION))
-    many = many_shadows(
+    many = shadow_models(
         partial(classifiers.shadow, pool, population),
         len(pool),
         classifiers.records(*target, population),

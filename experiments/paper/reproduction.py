@@ -32,7 +32,7 @@ from scoreveil.audit.networks.training import TrainSettings
 from scoreveil.audit.study import run as study
 from scoreveil.audit.study.pictures import Pictures
 from scoreveil.audit.study.results import UNDEFENDED, VEIL, Setting, Study, setting_name
-from scoreveil.audit.study.shadows import ManyShadows, Progress, many_shadows, part, silent
+from scoreveil.audit.study.shadows import Progress, ShadowModels, part, shadow_models, silent
 from scoreveil.audit.study.subjects import Subject
 from scoreveil.mechanisms import loading
 from scoreveil.veil import Veil
@@ -214,14 +214,14 @@ class ClassifierCache:
         return TrainSettings(width=self.profile.width, epochs=self.profile.epochs[self.dataset], seed=seed)
 
 
-def many(classifiers: ClassifierCache, parts: Parts, jobs: int, progress: Progress) -> ManyShadows:
+def many(classifiers: ClassifierCache, parts: Parts, jobs: int, progress: Progress) -> ShadowModels:
     """The target's records under many shadows, each trained on half of them."""
     pool, seed = joined(parts.target_train, parts.target_test), classifiers.profile.seed
     population = parts.shadow_test.take(slice(POPULATION))
     under_target = classifiers.records(parts.target_train, seed, population)
     count = classifiers.profile.shadows[classifiers.dataset]
     train = partial(classifiers.shadow, pool, population)
-    return many_shadows(train, len(pool), under_target, count, seed, jobs, progress)
+    return shadow_models(train, len(pool), under_target, count, seed, jobs, progress)
 
 
 def subject_of(classifiers: ClassifierCache, parts: Parts, jobs: int, progress: Progress) -> Subject:

@@ -40,7 +40,7 @@ from scoreveil import Veil, atomic
 from scoreveil.keyed import KeyedVeil
 from scoreveil.ledger.index import Index, hashed
 from scoreveil.ledger.log import Body
-from scoreveil.ledger.releases import SETTINGS, Questions
+from scoreveil.ledger.releases import SETTINGS, ReleaseRequest
 from scoreveil.mechanisms.isotonic import Isotonic, log_probability
 from scoreveil.same_record.marks import Neighbourhoods
 
@@ -92,7 +92,7 @@ class Memory:
     def __call__(self, x: Array, scores: Array) -> tuple[Array, Array]:
         drawn = self.keyed.outcomes(scores, self.keyed.score_tags(scores))[:, 0].astype("<u2")
         marks = self.near(len(x), [x])
-        body = self.index.answer(Questions("m", bytes(SETTINGS), marks, drawn.tobytes(), 1), hashed("m", marks))
+        body = self.index.answer(ReleaseRequest("m", bytes(SETTINGS), marks, drawn.tobytes(), 1), hashed("m", marks))
         assert isinstance(body, Body)
         return np.frombuffer(body.outcomes, "<u2"), np.flatnonzero(body.kinds)
 
@@ -108,7 +108,7 @@ class Attacker:
         self.log = np.stack([log_probability(rows, np.full((GRID, 1), c), plan) for c in range(plan.levels)], axis=1)
 
     def at_one_place(self, levels: Array) -> float:
-        """Answers to questions that have one raw score; as many as differ, since equal ones may be one draw."""
+        """ReleaseResult to questions that have one raw score; as many as differ, since equal ones may be one draw."""
         some = levels if len(np.unique(levels)) > 1 else levels[:1]
         return self._middle(self.log[:, some].sum(axis=1))
 

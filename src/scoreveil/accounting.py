@@ -36,7 +36,7 @@ ClosedForm = Literal["pure", "zcdp"]
 Rule = ClosedForm | Literal["exact"]
 
 REPEATS = (1, 2, 5, 10)  # fresh answers about one record that are spoken of where a promise is shown
-MOST_RELEASES = 10**9  # as many as you like: more are not counted one by one
+MAX_RELEASES = 10**9  # as many as you like: more are not counted one by one
 
 
 def worst_loss(family: Floats, mechanism: Mechanism) -> float:
@@ -63,7 +63,7 @@ def query_bound(
         delta: δ of the rules "zcdp" and "exact".
 
     Returns:
-        The number of releases; `MOST_RELEASES` where the answers do not depend on the scores at all.
+        The number of releases; `MAX_RELEASES` where the answers do not depend on the scores at all.
 
     Raises:
         ValueError: The release promises nothing, an argument is out of range, or there is no table for "exact".
@@ -205,7 +205,7 @@ def _added_up(epsilon: float, releases: int) -> float:
 
 def _pure_bound(epsilon: float, total: float) -> int:
     if epsilon == 0:
-        return MOST_RELEASES
+        return MAX_RELEASES
     releases = int(_decimal(total) // _decimal(epsilon))
     # a total that was rounded down when it was added up is reached too
     return releases + 1 if _added_up(epsilon, releases + 1) <= total else releases
@@ -221,7 +221,7 @@ def _zcdp_bound(rho: float, total: float, delta: float) -> int:
     # written without the difference of two near square roots
     most_rho = (total / (math.sqrt(log + total) + math.sqrt(log))) ** 2
     if rho == 0 or math.isinf(most_rho / rho):
-        return MOST_RELEASES
+        return MAX_RELEASES
     releases = math.floor(most_rho / rho)
     # rounding may have put the border on the wrong side
     if _concentrated(rho, releases + 1, delta) <= total:
@@ -244,13 +244,13 @@ def _table(per_release: Guarantee | float) -> Integers:
 
 def _exact_bound(table: Integers, total: float, delta: float, least: int) -> int:
     """The most releases, from `least` on, for which no two inputs differ by more than (total, δ)."""
-    best = MOST_RELEASES
+    best = MAX_RELEASES
     for losses in _losses(table, total):
 
         def within(releases: int, losses: "PrivacyLossDistribution" = losses) -> bool:
             return bool(losses.self_compose(releases).get_delta_for_epsilon(total) <= delta)
 
-        if best == MOST_RELEASES or not within(best):
+        if best == MAX_RELEASES or not within(best):
             best = _largest(within, least, best)
         if best == least:
             break

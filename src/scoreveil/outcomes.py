@@ -13,8 +13,8 @@ from scoreveil.arrays import Rows
 from scoreveil.mechanisms.mechanism import Mechanism
 from scoreveil.randomness import KeyedDraws
 
-MOST_TABLES = 256
-MOST_STACKED = 64  # classes of which all labels' tables are looked up at once
+MAX_TABLES = 256
+MAX_STACKED = 64  # classes of which all labels' tables are looked up at once
 FEW = 64  # scores of one row: numpy's argmax would let other threads in, which costs more than to look at them here
 
 
@@ -23,7 +23,7 @@ class Outcomes:
 
     def __init__(self, mechanism: Mechanism) -> None:
         self._mechanism = mechanism
-        self._tables: dict[tuple[int, Any, int], Table] = {}
+        self._tables: dict[tuple[int, Any, int], AnswerTable] = {}
         self._stacks: dict[tuple[int, Any], Rows] = {}  # every answer, by label and outcome
 
     def drawn(self, rows: Rows, draws: KeyedDraws, tags: Rows | None) -> Rows:
@@ -60,10 +60,10 @@ class Outcomes:
             self._stacks[key] = np.stack([self._table(rows, label).answers for label in range(rows.shape[1])])
         return self._stacks[key]
 
-    def _table(self, rows: Rows, label: int) -> "Table":
+    def _table(self, rows: Rows, label: int) -> "AnswerTable":
         key = rows.shape[1], rows.dtype, label
         if key not in self._tables:
-            if len(self._tables) >= MOST_TABLES:
+            if len(self._tables) >= MAX_TABLES:
                 self._tables.clear()
             count = self._mechanism.different_answers
             assert count is not None
@@ -72,11 +72,11 @@ class Outcomes:
             answers = self._mechanism.answers(labelled, np.arange(count, dtype=np.uint16)[:, None])
             # the last of two with the same top score: levels below 1/k are never drawn
             tops, last = np.unique(answers[::-1, label], return_index=True)
-            self._tables[key] = Table(answers, tops, count - 1 - last)
+            self._tables[key] = AnswerTable(answers, tops, count - 1 - last)
         return self._tables[key]
 
 
-class Table(NamedTuple):
+class AnswerTable(NamedTuple):
     """Every answer with one label, by outcome; and which outcome has which top score, in their order."""
 
     answers: Rows
@@ -85,7 +85,7 @@ class Table(NamedTuple):
 
 
 def _are_stacked(rows: Rows) -> bool:
-    return len(rows) > 1 and rows.shape[1] <= MOST_STACKED
+    return len(rows) > 1 and rows.shape[1] <= MAX_STACKED
 
 
 def _by_label(rows: Rows) -> Iterator[tuple[int, Any]]:

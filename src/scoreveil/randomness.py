@@ -20,7 +20,7 @@ Words = NDArray[np.uint64]
 
 SHORT = 512  # draws served from a buffer, so that one vector does not pay for a cipher call
 BUFFER = 4096
-SHORTEST_SECRET = 16
+MIN_SECRET = 16
 BLOCK = 16  # bytes, of AES
 FRACTION, ONE = np.uint64(12), np.uint64(0x3FF0_0000_0000_0000)  # of a float64: 52 bits, and the exponent of 1
 
@@ -105,8 +105,8 @@ class KeyedDraws:
     def __init__(self, secret: bytes, context: bytes) -> None:
         if not isinstance(secret, bytes):
             raise ValueError(f"Expected a secret of type bytes, got {type(secret).__name__}.")
-        if len(secret) < SHORTEST_SECRET:
-            raise ValueError(f"Expected a secret of at least {SHORTEST_SECRET} bytes, got {len(secret)}.")
+        if len(secret) < MIN_SECRET:
+            raise ValueError(f"Expected a secret of at least {MIN_SECRET} bytes, got {len(secret)}.")
         key = hmac.digest(secret, b"scoreveil keyed draws 2\0" + context, "sha256")
         self._authenticate, self._expand = (_Blocks(hmac.digest(key, use, "sha256")) for use in (b"mac", b"draws"))
         self._starts: dict[int, Words] = {}  # what the length of a message becomes

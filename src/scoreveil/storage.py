@@ -22,7 +22,7 @@ DAMAGED = (
     *(ValueError, LookupError, TypeError, AttributeError, EOFError, OSError, NotImplementedError),
     *(zipfile.BadZipFile, zlib.error, ArithmeticError, RecursionError, MemoryError),
 )
-LARGEST, MOST_EXPANDED = 1 << 28, 200  # bytes that tables take; more only where the file is large itself
+LARGEST, MAX_EXPANDED = 1 << 28, 200  # bytes that tables take; more only where the file is large itself
 
 
 class Stored(NamedTuple):
@@ -144,7 +144,7 @@ def _parsed(content: bytes, is_npz: bool) -> Stored:
 
 def check_expanded(file: zipfile.ZipFile, size: int) -> None:
     """Refuse a file of a few megabytes that expands to gigabytes."""
-    if sum(member.file_size for member in file.infolist()) > max(LARGEST, MOST_EXPANDED * size):
+    if sum(member.file_size for member in file.infolist()) > max(LARGEST, MAX_EXPANDED * size):
         raise Malformed("Its tables are too large.")
 
 

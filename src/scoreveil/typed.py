@@ -1,6 +1,6 @@
 """Plain data, as JSON and TOML give it, made into typed values. What does not fit is named by its place, never quoted.
 
-typed.convert({"rows": "many"}, Limits, place="limits")    # Misfit: limits.rows: Expected `int`, got `str`.
+typed.convert({"rows": "many"}, Limits, place="limits")    # InvalidField: limits.rows: Expected `int`, got `str`.
 """
 
 import re
@@ -14,10 +14,10 @@ from msgspec import inspect
 T = TypeVar("T")
 PLACE = re.compile(r" - at `\$(\S*)`$")  # msgspec says at the end where it was
 STEP = re.compile(r"\.(\w+)|\[[\d.]+\]")
-LONGEST_NAME = 40
+MAX_NAME = 40
 
 
-class Misfit(ValueError):
+class InvalidField(ValueError):
     """Data does not fit its type; `unknown_field`: it has a field that the type does not have."""
 
     def __init__(self, message: str, unknown_field: bool = False) -> None:
@@ -26,7 +26,7 @@ class Misfit(ValueError):
 
 
 def convert(data: Any, kind: type[T], place: str = "", hook: Callable[[type, Any], Any] | None = None) -> T:
-    """Plain data as a value of a type, or Misfit; no text becomes a number.
+    """Plain data as a value of a type, or InvalidField; no text becomes a number.
 
     `place` is where the data stands in a larger whole. `hook` makes values of types that msgspec does not know.
     """
@@ -36,12 +36,12 @@ def convert(data: Any, kind: type[T], place: str = "", hook: Callable[[type, Any
         raise _misfit(str(error), kind, place) from None
 
 
-def _misfit(said: str, kind: Any, place: str) -> Misfit:
+def _misfit(said: str, kind: Any, place: str) -> InvalidField:
     match = PLACE.search(said)
     words, path = (said[: match.start()], match[1]) if match else (said, "")
     unknown = words.startswith("Object contains unknown field")
     if unknown:
-        name = words.split("`")[1][:LONGEST_NAME]
+        name = words.split("`")[1][:MAX_NAME]
         words = (
             f"Unknown field `{name}`; the fields are {', '.join(field.name for field in _type_at(kind, path).fields)}"
         )
@@ -50,7 +50,7 @@ def _misfit(said: str, kind: Any, place: str) -> Misfit:
     elif words.startswith("Object missing"):
         words = words.removeprefix("Object ").capitalize()
     where = f"{place}{path}".removeprefix(".")
-    return Misfit(f"{where}: {words.rstrip('.')}." if where else f"{words.rstrip('.')}.", unknown)
+    return InvalidField(f"{where}: {words.rstrip('.')}." if where else f"{words.rstrip('.')}.", unknown)
 
 
 @lru_cache(maxsize=256)  # a path has indices in it, which clients choose

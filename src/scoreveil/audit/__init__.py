@@ -25,7 +25,7 @@ command line render. Start at `study/run.py`: a plan, a subject, and what is fou
                   risk.py        the risk of each record             promises.py    the ε proved, beside the ε promised
                   boundary.py    the floor, by asking for labels     attributes.py  a column, inferred
                   canaries.py    coins in one training run           asking.py      these three, where wanted
-                  many_labels.py each label, and whole answers
+                  multi_label.py each label, and whole answers
     verdict.py    what follows from a study, and which ε to take
     report/       sentences.py   the verdict in words                page.py        one HTML file
                   figures.py     frontier, ROC, sweeps               pictures.py    ... and what was redrawn
@@ -36,7 +36,7 @@ command line render. Start at `study/run.py`: a plan, a subject, and what is fou
                   fitted.py      the page of `scoreveil fit`         summary.py     a few lines for a notebook
                   evidence.py    records at risk, classes, promises  records.py     records.csv and .parquet
                   asked.py       what asking the model found         vulnerability.py    for programs to read
-                  many_labels.py a verdict on each label, and a page
+                  multi_label.py a verdict on each label, and a page
     api.py        audit.run, for Python
 """
 

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from scoreveil.audit.report import asked, gate, page, summary
-from scoreveil.audit.report import many_labels as labels_report
+from scoreveil.audit.report import multi_label as labels_report
 from scoreveil.audit.report.gate import Gate
 from scoreveil.audit.report.pdf import Printer
 from scoreveil.audit.report.sentences import broken_promises, sentences
-from scoreveil.audit.study import many_labels
+from scoreveil.audit.study import multi_label
 from scoreveil.audit.study import run as studies
 from scoreveil.audit.study.asking import ask
-from scoreveil.audit.study.many_labels import LabelsStudy
 from scoreveil.audit.study.models import Data, Model, from_model, with_extras
+from scoreveil.audit.study.multi_label import LabelsStudy
 from scoreveil.audit.study.results import UNDEFENDED, VEIL, Setting, Study
 from scoreveil.audit.study.risk import RecordRisks, record_risks
 from scoreveil.audit.study.run import StudyPlan
@@ -254,7 +254,7 @@ def run(
         veil: A fitted one, or its file: it is attacked in place of veils that are fitted here. Its figures are called
             in-sample where it may have been fitted on these records.
         columns: Of DataFrames and files: the columns of the scores, as names or patterns with commas between.
-        shape: How scores are served, where they are not vectors that sum to 1: `shapes.OneColumn()`, or `ManyLabels()`
+        shape: How scores are served, where they are not vectors that sum to 1: `shapes.Binary()`, or `MultiLabel()`
             with true labels as a matrix of 0 and 1.
         defenses: Names of what to compare, or "all"; by default the fitted veil and a few rivals.
         epsilon: The ε of the fitted veil, as for `fit`; several to compare them, None among them for none.
@@ -291,7 +291,7 @@ def run(
         progress = part(progress, 0.5, 1.0)
     plan = _suited(plan, subject, limits)
     if shape.has_labels:
-        found = many_labels.run(subject, plan, command, kept, progress)
+        found = multi_label.run(subject, plan, command, kept, progress)
         return LabelsAudit(found.whole, subject, limits, studies=found)
     study = studies.run(subject, plan, command, kept, progress, first and (lambda so_far: first(judge(so_far))))
     return Audit(replace(study, **fields), subject, limits)

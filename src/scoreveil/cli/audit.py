@@ -146,7 +146,7 @@ def scores(
     """Attack scores in files, and say what leaks.
 
     Undefended and behind the fitted veil and its rivals, by the attacks of the paper and by ones that adapt. Says what
-    to do, as `fit` does; with -o a veil that is recommended is written, too. With --shape many_labels each label is
+    to do, as `fit` does; with -o a veil that is recommended is written, too. With --shape multi_label each label is
     attacked, and whole answers; true labels are a column of 0 and 1 for each.
     """
     shadow = shadow_members, shadow_nonmembers, shadow_member_labels, shadow_nonmember_labels

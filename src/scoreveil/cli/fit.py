@@ -85,7 +85,7 @@ def fit(
 
     Prints what holds for new records, the regions, what is promised, and what the confidence is worth beside raw
     scores and beside the label alone, measured on records that the veil was not fitted on. Without -o it compares a
-    veil without ε to several with one, and writes nothing. With --shape many_labels, true labels are a column of 0
+    veil without ε to several with one, and writes nothing. With --shape multi_label, true labels are a column of 0
     and 1 for each.
     """
     served = options.shape(shape, threshold, logits)

@@ -13,7 +13,7 @@ from scoreveil.mechanisms.mechanism import settable_names
 from scoreveil.secret_file import Secret
 from scoreveil.shapes import VECTORS, Shape
 
-FITTED = ("one_column", "many_labels")  # shapes that files may have for `fit` and `audit`
+FITTED = ("binary", "multi_label")  # shapes that files may have for `fit` and `audit`
 
 EpsilonOption = Annotated[
     float, typer.Option("--epsilon", "-e", metavar="E", help="How much shows through. Smaller hides more.")

@@ -24,7 +24,7 @@ from scoreveil.mechanisms.scores import NEGATIVE, NO_SUM
 from scoreveil.shapes import Shape, TopK, said_beside
 from scoreveil.veil import Veil
 
-SHAPES = ("one_column", "many_labels", "top_k")
+SHAPES = ("binary", "multi_label", "top_k")
 
 FITTED_HELP = "A fitted veil (.json), instead of --epsilon."
 SECRET_HELP = "At least 16 random bytes. The same scores then always get the same answer."
@@ -173,13 +173,13 @@ def _shape(name: str | None, threshold: str | None, logits: bool, classes: int |
     """--shape and its options as `Veil` takes them; a threshold alone is that of one column."""
     if name == "top_k":
         if threshold is not None or logits:
-            raise ValueError("--threshold and --logits are for --shape one_column or many_labels.")
+            raise ValueError("--threshold and --logits are for --shape binary or multi_label.")
         return TopK(classes)
     if classes is not None:
         raise ValueError("--classes goes with --shape top_k: how many classes there are in all.")
     if name is not None and name not in SHAPES:
         raise ValueError(f"Expected --shape {', '.join(SHAPES)}, got {name!r}.")
-    return options.shape(name or (None if threshold is None and not logits else "one_column"), threshold, logits)
+    return options.shape(name or (None if threshold is None and not logits else "binary"), threshold, logits)
 
 
 def _protect_dataset(

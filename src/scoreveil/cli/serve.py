@@ -42,7 +42,7 @@ def serve(
     ] = None,
     shape: Annotated[
         str | None,
-        typer.Option("--shape", metavar="SHAPE", help="How MODEL returns scores: one_column, many_labels or top_k."),
+        typer.Option("--shape", metavar="SHAPE", help="How MODEL returns scores: binary, multi_label or top_k."),
     ] = None,
     config: ConfigOption = None,
     demo: Annotated[

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # scipy takes a while to import
     from scoreveil.files.records import Scored, Source
     from scoreveil.fitting.recount import Recount
 
-MOST_ROWS = 24  # of a table with many labels
+MAX_ROWS = 24  # of a table with many labels
 
 VeilArgument = Annotated[Path, typer.Argument(metavar="VEIL", help="A file that `fit` or `Veil.save` wrote.")]
 
@@ -99,7 +99,7 @@ def _load(path: Path) -> Veil:
 
 
 def _drawing(veil: Veil) -> str:
-    sheets = [chart.sheet(it) for it in chart.read(veil)[: chart.MOST_LABELS]]
+    sheets = [chart.sheet(it) for it in chart.read(veil)[: chart.MAX_LABELS]]
     return chart.drawn(chart.stacked(sheets) if len(sheets) > 1 else sheets[0], alone=True)
 
 
@@ -112,13 +112,13 @@ def _page(veil: Veil, path: Path) -> str:
 def show_regions(veil: Veil, names: Sequence[str] = ()) -> None:
     """A table for each label; with ε, another of how often each answer is given."""
     maps = chart.read(veil, names)
-    for it in maps[: chart.MOST_LABELS]:
+    for it in maps[: chart.MAX_LABELS]:
         out.print(shown(region_tables.regions(it)))
         if it.mechanism.table is not None:
             title = f"With ε = {it.mechanism.epsilon:g}, how often a region announces each confidence:"
             out.print(shown(region_tables.answers(it), title))
-    if len(maps) > chart.MOST_LABELS:
-        out.print(f"… and {len(maps) - chart.MOST_LABELS} more labels.")
+    if len(maps) > chart.MAX_LABELS:
+        out.print(f"… and {len(maps) - chart.MAX_LABELS} more labels.")
     out.print()
 
 
@@ -235,6 +235,6 @@ def _print_recounts(results: "Sequence[Recount]") -> None:
         columns.insert(1, ("label", "", lambda one: TableCell(str(one.label))))
         results = sorted(results, key=lambda one: one.found - (one.stated or 0.0), reverse=True)
     title = "By how much an attack exceeds guessing on these records"
-    out.print(shown(table(title, results[:MOST_ROWS], columns)))
-    if len(results) > MOST_ROWS:
-        out.print(f"… and {len(results) - MOST_ROWS} more, each further below what is stated.")
+    out.print(shown(table(title, results[:MAX_ROWS], columns)))
+    if len(results) > MAX_ROWS:
+        out.print(f"… and {len(results) - MAX_ROWS} more, each further below what is stated.")

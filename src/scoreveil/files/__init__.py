@@ -237,7 +237,7 @@ def _ways_out(error: BadRows, scores: ScoreFile) -> Iterator[str]:
     """What to do about a file that is to be fitted or attacked, where the faults do not say it."""
     faults = {fault for _, fault in error.rows}
     if error.are_labels:
-        yield "If each column is a yes or no of its own, add --shape many_labels, in Python shape=ManyLabels()."
+        yield "If each column is a yes or no of its own, add --shape multi_label, in Python shape=MultiLabel()."
     elif error.rescale_helps and scores.classes == 1:
         yield "If these are percentages, divide them by 100."
     elif error.rescale_helps and not scores.is_flat and faults.intersection(NO_SUM):

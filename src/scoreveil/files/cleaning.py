@@ -16,7 +16,7 @@ from scoreveil.arrays import Rows
 from scoreveil.files.score_file import COUNTED, BadRows, Batch, Faults, ScoreFile, selected
 from scoreveil.mechanisms.ordering import rank
 from scoreveil.mechanisms.scores import BadRow
-from scoreveil.shapes import VECTORS, OneColumn, Shape, is_descending, scaled
+from scoreveil.shapes import VECTORS, Binary, Shape, is_descending, scaled
 from scoreveil.tables import listed
 from scoreveil.tables.raw_columns import looking_raw, warn_of_order, would_stay
 
@@ -119,7 +119,7 @@ def refuse_leaks(file: ScoreFile, name: str, part: Cleaned, passing: list[str]) 
 def shape_of(file: ScoreFile, shape: Shape) -> Shape:
     """How the scores of a file are served: as they are said to be, or as can be seen."""
     if shape.is_plain and file.classes == 1:
-        return OneColumn()
+        return Binary()
     return shape.of(2 + len(file.places))
 
 
@@ -243,6 +243,6 @@ def _flat(file: ScoreFile) -> str:
     """How an array of one axis was read, and how else it may be meant."""
     return (
         f" It has one dimension, and was read as one vector of {file.classes} classes. If it is one column, the "
-        "probability of yes of each record, say --shape one_column, in Python shape=OneColumn(); where there is no "
+        "probability of yes of each record, say --shape binary, in Python shape=Binary(); where there is no "
         f"such option, save it as ({file.classes}, 1)."
     )

@@ -14,7 +14,7 @@ from scoreveil.extras import needs
 from scoreveil.files.score_file import unreadable
 
 CODECS = (".gz", ".zst")
-LONGEST_LINE = 1 << 24  # a few megabytes of zeros that are compressed can expand to one of gigabytes
+MAX_LINE = 1 << 24  # a few megabytes of zeros that are compressed can expand to one of gigabytes
 
 
 def suffixes(path: Path) -> tuple[str, str]:
@@ -36,12 +36,12 @@ class Text:
         """Lines of about so many bytes together; ValueError where the file is damaged, or a line is very long."""
         try:
             block = self.lines.read(size)
-            block += self.lines.readline(LONGEST_LINE)
+            block += self.lines.readline(MAX_LINE)
         except (OSError, EOFError, zlib.error):  # whose words may quote the file
             raise unreadable(self.name, "it is damaged, or not compressed as its name says") from None
         lines = io.BytesIO(block).readlines()
-        if max(map(len, lines), default=0) >= LONGEST_LINE:
-            raise ValueError(f"{self.name} has a line of more than {LONGEST_LINE >> 20} MiB; a line is one row.")
+        if max(map(len, lines), default=0) >= MAX_LINE:
+            raise ValueError(f"{self.name} has a line of more than {MAX_LINE >> 20} MiB; a line is one row.")
         return lines
 
     @property

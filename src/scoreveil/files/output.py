@@ -12,7 +12,7 @@ from scoreveil.arrays import Rows
 from scoreveil.files.compression import suffixes
 from scoreveil.files.score_file import Write
 
-MOST_BEHIND = 4  # batches that wait to be written
+MAX_BEHIND = 4  # batches that wait to be written
 
 
 def checked_target(source: Path, target: Path, force: bool) -> Path:
@@ -47,7 +47,7 @@ def behind(write: Write) -> Iterator[Write]:
             pending.popleft().result()
 
     def put(rest: Any, scores: Rows) -> None:
-        wait(MOST_BEHIND - 1)
+        wait(MAX_BEHIND - 1)
         pending.append(pool.submit(write, rest, scores))
 
     with ThreadPoolExecutor(1) as pool:

@@ -23,7 +23,7 @@ READ_BUFFER = 1 << 20  # of each column: else whole row groups are read at once,
 GROUP_BYTES = 1 << 26  # of a row group of the output, about
 TRANSPOSED = 4096  # rows that stay in the cache while they change from columns to rows
 MAYBE = r"^[^\pL\pN]*\pN"  # a text that might begin with a number
-LARGEST_CHUNK, MOST_EXPANDED = 1 << 28, 200  # bytes of a column in a row group, and what they were compressed to
+LARGEST_CHUNK, MAX_EXPANDED = 1 << 28, 200  # bytes of a column in a row group, and what they were compressed to
 NULL = "expected a score in every column, got null"
 
 
@@ -58,7 +58,7 @@ class ParquetFile(ScoreFile):
                 listed_bytes = 8 * chunk.num_values if about.schema.column(i).max_repetition_level else 0
                 size, most = (
                     max(chunk.total_uncompressed_size, listed_bytes),
-                    MOST_EXPANDED * chunk.total_compressed_size,
+                    MAX_EXPANDED * chunk.total_compressed_size,
                 )
                 if size > max(LARGEST_CHUNK, most):
                     raise ValueError(

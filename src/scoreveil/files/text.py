@@ -22,7 +22,7 @@ from scoreveil.files.score_file import Batch, ScoreFile, Write, selected
 from scoreveil.tables import listed
 
 READ_BYTES = 1 << 22  # a cell takes many times its bytes as a Python object
-LONGEST_RECORD = 1 << 20  # beyond it, a quote was never closed
+MAX_RECORD = 1 << 20  # beyond it, a quote was never closed
 MARK = b"\xef\xbb\xbf"  # that some programs put before UTF-8
 QUOTED = re.compile(rb'"(?:[^"]|"")*"')
 MAYBE = re.compile(rb"[^A-Za-z0-9\x80-\xff]*[0-9\x80-\xff]")  # a cell that might begin with a number
@@ -136,7 +136,7 @@ def _records(file: Text, size: int) -> Iterator[list[bytes]]:
     """Lists of records of about this many bytes together, without blank ones. A quoted cell may span lines."""
     open_lines: list[bytes] = []
     open_bytes = 0
-    while (lines := file.readlines(size)) and open_bytes <= LONGEST_RECORD:
+    while (lines := file.readlines(size)) and open_bytes <= MAX_RECORD:
         records = []
         for line in lines:
             closes = line.count(b'"') % 2 == bool(open_lines)

@@ -77,8 +77,8 @@ def fit(
         regions: How many there may be, 1 to 8.
         certify: The part of the records to hold back from choosing the map, such as 0.3: what is stated is then a
             theorem instead of an estimate. It tells something from some 2,000 records on.
-        shape: How scores are served, where they are not vectors that sum to 1: `shapes.OneColumn()`, `ManyLabels()` or
-            `MoreAxes()`. Labels of one column are 0 and 1, of many a matrix of them; of places, classes (n, t).
+        shape: How scores are served, where they are not vectors that sum to 1: `shapes.Binary()`, `MultiLabel()` or
+            `PerPosition()`. Labels of one column are 0 and 1, of many a matrix of them; of places, classes (n, t).
         force: Fit even if the two sides seem to be swapped, to be the same, or to have labels of other records.
         rng: A numpy Generator for the noise on the histograms, for tests; without one it is cryptographic.
         model: A name for the veil.

@@ -132,7 +132,7 @@ def cost(
 
 
 @dataclass(frozen=True, eq=False)
-class Answers:
+class ScoredAnswers:
     """What each way of answering said about every record, made without that record; of members the confidence too."""
 
     others: Scored
@@ -145,8 +145,8 @@ class Answers:
 
 def cross_fitted(
     others: Scored, members: Scored | None, rng: np.random.Generator, veil: Veil | None = None, **options: Any
-) -> Answers:
-    """Answers about each fold of the records, by ways that are fitted on the other folds.
+) -> ScoredAnswers:
+    """ScoredAnswers about each fold of the records, by ways that are fitted on the other folds.
 
     Where a fitted veil is given, it answers about all of them in place of veils that are fitted here.
     """
@@ -165,10 +165,10 @@ def cross_fitted(
             for records, fold, answers in sides:
                 there = answers.setdefault(way, np.empty_like(records.scores))
                 there[np.repeat(fold, records.releases)] = answer(records.take(fold))
-    return Answers(others, members, to_others, to_members, folds, member_folds)
+    return ScoredAnswers(others, members, to_others, to_members, folds, member_folds)
 
 
-def cost_of(answers: Answers, rng: np.random.Generator) -> Cost:
+def cost_of(answers: ScoredAnswers, rng: np.random.Generator) -> Cost:
     """What each way of answering is worth."""
     return _Measured(answers).cost(rng)
 
@@ -288,9 +288,9 @@ def auroc_by_fold(values: Floats, positive: NDArray[np.bool_], fold: Integers) -
 
 
 class _Measured:
-    """Answers of every way, and what they are worth."""
+    """ScoredAnswers of every way, and what they are worth."""
 
-    def __init__(self, answers: Answers) -> None:
+    def __init__(self, answers: ScoredAnswers) -> None:
         others, members, said = answers.others, answers.members, answers.to_others
         self.others, self.right, self.truth = others, others.is_right, others.true_labels
         self.confidence = {way: confidence(others, scores) for way, scores in said.items()}

@@ -20,7 +20,7 @@ with needs("fit"):
 
 RATE_WEIGHT = 20.0  # records' worth of the regression in a bin's rate of right answers
 RIDGE = 1.0  # of the regressions' linear terms; four times as much of the quadratic ones
-LEAST_SHARE = 0.2  # records' worth in every bin
+MIN_SHARE = 0.2  # records' worth in every bin
 MIN_UNSEEN = 0.2  # τ², of what the regression does not see
 
 
@@ -48,7 +48,7 @@ def estimate(others: Floats, members: Floats | None, grid: Grid, noise: float) -
     wrong, right = others
     every = right + wrong
     accuracy = (right.sum() + 1) / (every.sum() + 2)
-    share = (every + LEAST_SHARE) / (every + LEAST_SHARE).sum()
+    share = (every + MIN_SHARE) / (every + MIN_SHARE).sum()
     rate = _expit(_regression(places, right + accuracy, wrong + 1 - accuracy, prior))
     rate = np.clip((right + RATE_WEIGHT * rate) / (every + RATE_WEIGHT), 0.02, 0.999)
     joint_right, joint_wrong = share * rate, share * (1 - rate)

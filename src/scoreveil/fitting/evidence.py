@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scoreveil.arrays import Floats, Integers
 from scoreveil.extras import needs
 from scoreveil.files.records import Scored, Source
-from scoreveil.fitting.cost import Answers, confidence, cross_fitted
+from scoreveil.fitting.cost import ScoredAnswers, confidence, cross_fitted
 from scoreveil.fitting.decision import Bounded, Evidence, Excess
 from scoreveil.fitting.metrics import log_loss
 from scoreveil.fitting.records import read_both
@@ -66,7 +66,7 @@ def evidence(
     return evidence_of(answers, veil, options.get("beyond", "label"))
 
 
-def evidence_of(answers: Answers, veil: Veil, beyond: str = "label") -> Evidence:
+def evidence_of(answers: ScoredAnswers, veil: Veil, beyond: str = "label") -> Evidence:
     """The same of answers that were made already."""
     others, inside = answers.others, answers.members
     return Evidence(
@@ -99,7 +99,7 @@ def confidences(veil: Veil) -> int:
     return max(len(np.unique(row)) for row in rows)
 
 
-def _worth(answers: Answers) -> Bounded:
+def _worth(answers: ScoredAnswers) -> Bounded:
     """How far the veil's log-loss is below that of the label alone, over records."""
     others = answers.others
     alone, veiled = (log_loss(answers.to_others[way], others.true_labels) for way in ("label", "veiled"))
@@ -122,7 +122,7 @@ class _Side:
     record: Integers  # of several answers about one
 
 
-def leak(answers: Answers, way: str, beyond: str = "label") -> Excess:
+def leak(answers: ScoredAnswers, way: str, beyond: str = "label") -> Excess:
     """How much a way of answering tells beyond the label, by the attacker who gains most."""
     others, members = answers.others, answers.members
     assert members is not None, "without them nothing is told apart"

@@ -11,7 +11,7 @@ from scoreveil.files.records import Scored
 from scoreveil.fitting.counting import Counting, part_of_record
 from scoreveil.fitting.estimates import Estimates, beyond_chance, estimate, label_tilts
 from scoreveil.fitting.grid import PAIRS, PARTS, STEPS, Grid
-from scoreveil.fitting.program import Attacker, best_map
+from scoreveil.fitting.program import BoundedAttack, best_map
 from scoreveil.fitting.releases import Side, clipped
 from scoreveil.fitting.settings import Settings
 from scoreveil.mechanisms.region_data import MAX_REGIONS
@@ -68,7 +68,7 @@ def choose_map(others: Scored, members: Scored | None, counting: Counting) -> Ma
     whole = tied_bins(others, fine // PARTS, other_counts.sum(axis=0), counting)
     noise = counting.epsilon("member", "bins")
     if members is None:
-        estimates, attackers = estimate(other_counts, None, grid, noise), list[Attacker]()
+        estimates, attackers = estimate(other_counts, None, grid, noise), list[BoundedAttack]()
     else:
         bins = fine // PARTS, grid.fine(members.scores) // PARTS
         member_counts = clipped(counting.truths("bins", "member", members, bins[1], grid.bins)[0])
@@ -113,7 +113,7 @@ def _label_tilts(
 
 def _attackers(
     estimates: Estimates, by_label: tuple[Floats, Floats] | None, settings: Settings, size: int, is_labelled: bool
-) -> list[Attacker]:
+) -> list[BoundedAttack]:
     """Those whom the program bounds: a little tighter than was asked for, for what chance hides in so few records."""
     allowance = settings.advantage - min(settings.advantage / 2, HIDDEN / math.sqrt(size))
     if settings.beyond == "correctness" and is_labelled:
@@ -121,13 +121,13 @@ def _attackers(
         for others, members in (estimates.right, estimates.wrong):
             weight = min(float(others.sum()), float(members.sum()))
             weights.append(weight * (members / max(members.sum(), 1e-12) - others / max(others.sum(), 1e-12)))
-        return [Attacker(np.stack(weights), allowance)]
+        return [BoundedAttack(np.stack(weights), allowance)]
     gap = estimates.members - estimates.share
-    attackers = [Attacker(gap[None], allowance)]
+    attackers = [BoundedAttack(gap[None], allowance)]
     if is_labelled:
         right, wrong = (sides[1] - sides[0] for sides in (estimates.right, estimates.wrong))
         own = (abs(float(right.sum())) + abs(float(wrong.sum()))) / 2
-        attackers.append(Attacker(np.stack([right, wrong]), own + allowance))
+        attackers.append(BoundedAttack(np.stack([right, wrong]), own + allowance))
     if by_label is not None:
         shares, tilts = by_label
         step = np.arange(len(gap)) % STEPS
@@ -136,7 +136,7 @@ def _attackers(
             for base, tilt in zip((estimates.share, estimates.members), tilts, strict=True)
         )
         within = members / members.sum(axis=1, keepdims=True) - others / others.sum(axis=1, keepdims=True)
-        attackers.append(Attacker(shares.min(axis=0)[:, None] * within, allowance))
+        attackers.append(BoundedAttack(shares.min(axis=0)[:, None] * within, allowance))
     return attackers
 
 

@@ -26,7 +26,7 @@ ATTACKER = 0.3  # scale of the attacker's own noise
 SCALES = (0.2, 0.3, 0.5)
 WITHIN = 0.03  # of what labels alone tell: as far as so few records can be told apart
 WORTH = 0.95  # of the AUROC without smoothing that must be left
-MOST_RECORDS = 500  # on each side, in all models together
+MAX_RECORDS = 500  # on each side, in all models together
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def tried(
     members: tuple[Inputs, NDArray[Any]],
     others: tuple[Inputs, NDArray[Any]],
     smoothing: Smoothing,
-    records: int = MOST_RECORDS,
+    records: int = MAX_RECORDS,
     **settings: Any,
 ) -> tuple[Trial, ...]:
     """`try_scales` on one model and so many of its records: arrays of inputs and of labels on each side."""

@@ -27,11 +27,11 @@ with needs("fit"):
 Bools = NDArray[np.bool_]
 
 SHARED = 1e-6  # a smaller part of a bin is none
-MOST_EPSILON = 22.0  # e^22 < 2^32: beyond it a table of such integers cannot tell
+MAX_EPSILON = 22.0  # e^22 < 2^32: beyond it a table of such integers cannot tell
 
 
 @dataclass(frozen=True, eq=False)
-class Attacker:
+class BoundedAttack:
     """What an attacker could gain: (groups, bins) weights Δ_g(b), and the ½ Σ |…| that is allowed."""
 
     weights: Floats
@@ -60,7 +60,7 @@ def candidates(rates: Floats, answers: int) -> Floats:
 
 
 def best_map(
-    shares: Floats, rates: Floats, answers: int, attackers: Sequence[Attacker], whole: Bools
+    shares: Floats, rates: Floats, answers: int, attackers: Sequence[BoundedAttack], whole: Bools
 ) -> tuple[Solution, float]:
     """The most useful map of bins to answers.
 
@@ -98,7 +98,7 @@ def best_map(
 class _Problem:
     """The program without ε, ready to be solved with some bins fixed."""
 
-    def __init__(self, shares: Floats, rates: Floats, confidences: Floats, attackers: Sequence[Attacker]) -> None:
+    def __init__(self, shares: Floats, rates: Floats, confidences: Floats, attackers: Sequence[BoundedAttack]) -> None:
         self.shares, self.rates, self.confidences = shares, rates, confidences
         bins, answers = self.size = len(shares), len(confidences)
         self.upper = self.limit = None
@@ -148,7 +148,7 @@ def _sums(rows: int, columns: int, others: int) -> "sparse.csr_matrix":
 def best_table(shares: Floats, rates: Floats, epsilon: float) -> Integers:
     """The table of ε: for each region the chances of announcing each, in units of 2^-32, within e^ε exactly."""
     regions = len(shares)
-    epsilon = min(epsilon, MOST_EPSILON)
+    epsilon = min(epsilon, MAX_EPSILON)
     entries, top = regions * regions, math.exp(epsilon * (1 - 1e-9))
     of_answer = sparse.kron(np.ones((regions, 1)), sparse.identity(regions))
     own = sparse.identity(entries)

@@ -26,8 +26,8 @@ from scoreveil.gateway.opened import OpenedConfig
 from scoreveil.gateway.routes import ServedRoute, route_table
 from scoreveil.gateway.served import ServedModel
 from scoreveil.gateway.traces import Tracer
+from scoreveil.inference_protocol.errors import ApiError, bad_request, not_found
 from scoreveil.inference_protocol.messages import HEADER_LENGTH
-from scoreveil.inference_protocol.refusals import Refusal, bad_request, not_found
 
 if TYPE_CHECKING:
     from scoreveil.gateway.worker import Worker
@@ -92,7 +92,7 @@ class Gateway:
             wait = self._buckets.take(f"{what}\0{name}", rate, count)
             if wait:
                 message = f"You may send {rate:g} {what} a second; wait {wait:.1f} seconds."
-                raise Refusal(429, message, "rate", {"retry-after": str(int(wait) + 1)})
+                raise ApiError(429, message, "rate", {"retry-after": str(int(wait) + 1)})
 
     async def ready(self) -> bool:
         """Whether every model and the ledger answer: asked once at a time, at most twice a second, for all who ask."""
@@ -139,18 +139,18 @@ class App:
                 raise _not_served(scope["path"], gateway)
             if scope["method"] != route.method:
                 message = f"This path takes {route.method} alone."
-                raise Refusal(405, message, "method", {"allow": route.method})
+                raise ApiError(405, message, "method", {"allow": route.method})
             if not route.open:
                 gateway.limit(exchange, "requests", 1)
             answer = await _handled(route, exchange)
             if answer.parts is not None:
                 await _stream(send, receive, answer.parts)
-        except Refusal as refusal:
+        except ApiError as refusal:
             await _refuse(send, _has_openai_errors(route, scope["path"], gateway), exchange, refusal, start)
         except Exception as error:  # nothing of it may reach the client, or granian's log
             request = secrets.token_hex(4)
             logs.failure("error", error, model=exchange.model, request=request)
-            internal = Refusal(500, f"Internal error; see the server log, request id {request}.", "internal")
+            internal = ApiError(500, f"Internal error; see the server log, request id {request}.", "internal")
             await _refuse(send, _has_openai_errors(route, scope["path"], gateway), exchange, internal, start)
         else:
             if answer.parts is None:
@@ -170,24 +170,24 @@ def _headers(pairs: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
         names = [name for name, _ in pairs]
         for name in ONCE:
             if names.count(name) > 1:
-                raise Refusal(400, f"The header {name.decode()} came twice; send it once.", "malformed", CLOSED)
+                raise ApiError(400, f"The header {name.decode()} came twice; send it once.", "malformed", CLOSED)
     if headers.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
         words = "The only Transfer-Encoding is chunked, and a Content-Length is better."
-        raise Refusal(400, words, "malformed", CLOSED)
+        raise ApiError(400, words, "malformed", CLOSED)
     if b"authorization" in headers and b"x-api-key" in headers:
         raise bad_request("The request has both Authorization and X-API-Key; send one of them.")
     return headers
 
 
-def _not_served(path: str, gateway: Gateway) -> Refusal:
+def _not_served(path: str, gateway: Gateway) -> ApiError:
     """404: no model has this name, or the path is none of a model's."""
     if path.rstrip("/") == "/v2/models":
-        return Refusal(404, "This path is not served; POST /v2/repository/index lists the models.", "not_found")
+        return ApiError(404, "This path is not served; POST /v2/repository/index lists the models.", "not_found")
     model = MODEL_PATH.match(path)
     if model is None or model[1] in gateway.routes:
         return not_found()
     message = "There is no model of this name for this protocol; POST /v2/repository/index lists those that there are."
-    return Refusal(404, message, "not_found")
+    return ApiError(404, message, "not_found")
 
 
 def _has_openai_errors(route: ServedRoute | None, path: str, gateway: Gateway) -> bool:
@@ -201,7 +201,7 @@ def _authenticated(gateway: Gateway, headers: dict[bytes, bytes]) -> str:
     client = gateway.authenticate(headers)
     if client is None:
         message = "No valid key or token; send it as Authorization: Bearer …, or a key as X-API-Key."
-        raise Refusal(401, message, "auth", {"www-authenticate": "Bearer"})
+        raise ApiError(401, message, "auth", {"www-authenticate": "Bearer"})
     return client
 
 
@@ -212,14 +212,14 @@ async def _handled(route: ServedRoute, exchange: Exchange) -> Answer:
     with tracer.span(route.handle.__name__, route.model) as finish:
         try:
             answer = await route.handle(exchange)
-        except Refusal as refusal:
+        except ApiError as refusal:
             finish(refusal.status, 0)
             raise
         finish(answer.status, answer.rows or 0)
         return answer
 
 
-async def _refuse(send: Send, openai: bool, exchange: Exchange, refusal: Refusal, start: float) -> None:
+async def _refuse(send: Send, openai: bool, exchange: Exchange, refusal: ApiError, start: float) -> None:
     about = {"message": refusal.message, "type": refusal.reason, "param": None, "code": refusal.reason}
     body = orjson.dumps({"error": about if openai else refusal.message})
     if isinstance(refusal, StreamBroken):  # the answer has begun
@@ -234,7 +234,7 @@ async def _refuse(send: Send, openai: bool, exchange: Exchange, refusal: Refusal
     logs.event("refusal", **who, status=refusal.status, reason=refusal.reason, **more)
 
 
-class StreamBroken(Refusal):
+class StreamBroken(ApiError):
     """An answer cannot be completed of which parts were sent already."""
 
 
@@ -248,7 +248,7 @@ async def _stream(send: Send, receive: Receive, parts: AsyncGenerator[bytes, Non
             while part is not None and not left.done():
                 await send({"type": "http.response.body", "body": part, "more_body": True})
                 part = await anext(parts, None)
-        except Refusal as refusal:
+        except ApiError as refusal:
             raise StreamBroken(refusal.status, refusal.message, refusal.reason, detail=refusal.detail) from None
         finally:
             left.cancel()

@@ -14,14 +14,14 @@ import orjson
 from msgspec import Meta
 
 from scoreveil.gateway.labels import NoLabel
+from scoreveil.inference_protocol.errors import ApiError, bad_request, not_allowed
 from scoreveil.inference_protocol.messages import Name, check_parts, fitted, parsed
-from scoreveil.inference_protocol.refusals import Refusal, bad_request, not_allowed
 from scoreveil.same_record.texts import normal_form
 
 MAX_TOP = 20  # of top_logprobs
 FINISHED = ("stop", "length", "content_filter")
 COUNTS = ("prompt_tokens", "completion_tokens")  # not cached_tokens, which tell what others have asked
-LONGEST_NAME = 40
+MAX_NAME = 40
 UNREADABLE = "\ufffd"
 UNLIKELY = -9999.0  # the logprob of what has no probability, as OpenAI writes it
 
@@ -135,11 +135,11 @@ class CompletionForm:
     request: type[Request] = ChatRequest
 
     def read(self, tree: dict[str, Any]) -> Request:
-        """A request, or a Refusal that says what to leave out. null is as good as nothing."""
+        """A request, or a ApiError that says what to leave out. null is as good as nothing."""
         given = {name: value for name, value in tree.items() if value is not None}
         for name in given:
             if name not in self.request.__struct_fields__:
-                shown = repr(name) if name.isidentifier() and len(name) <= LONGEST_NAME else "a field"
+                shown = repr(name) if name.isidentifier() and len(name) <= MAX_NAME else "a field"
                 raise not_allowed(f"The request has {shown}, which is not served; leave it out.")
         request = fitted(given, self.request)
         for name, idle in IDLE.items():
@@ -239,7 +239,7 @@ def first_token(form: CompletionForm, choice: Mapping[str, Any]) -> list[tuple[s
     """The likeliest values of the first token and their logprobs; in either form, since servers mix them up.
 
     Raises:
-        Refusal: The server gives none; llama.cpp's does not where the text is empty, or a part of a letter.
+        ApiError: The server gives none; llama.cpp's does not where the text is empty, or a part of a letter.
     """
     logprobs = choice.get("logprobs") or {}
     if logprobs.get("content"):
@@ -251,7 +251,7 @@ def first_token(form: CompletionForm, choice: Mapping[str, Any]) -> list[tuple[s
         raise NoLabel
     if not likeliest:
         words = "The model server gives no logprobs, so there is no confidence"
-        raise Refusal(502, f"{words}; the gateway's operator has to take a server that does.", "no_logprobs")
+        raise ApiError(502, f"{words}; the gateway's operator has to take a server that does.", "no_logprobs")
     if any(not isinstance(token, str) or logprob != logprob for token, logprob in likeliest):
         raise ValueError("A token is a text, and its logprob a number.")
     return likeliest

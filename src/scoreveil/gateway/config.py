@@ -243,7 +243,7 @@ class Model(ConfigTable, frozen=True):
     version: str = "1"
     scores: Annotated[tuple[str, ...], Meta(min_length=1)] = ("scores",)  # outputs that are veiled
     outputs: Outputs = "scores"  # what these are: probabilities, or logits
-    shape: Literal["one_column", "many_labels", "top_k"] | None = None  # how they are served, if not as vectors
+    shape: Literal["binary", "multi_label", "top_k"] | None = None  # how they are served, if not as vectors
     threshold: float | tuple[float, ...] | None = None  # of one column or many labels: from where on it is a yes
     classes: int | None = None  # of a list of the largest: how many there are in all
     releases: Annotated[int, Meta(ge=1, le=MAX_RELEASES)] | None = None  # labels of a record; or places, at most
@@ -262,7 +262,7 @@ class Model(ConfigTable, frozen=True):
         alone = "veil" not in self.veil or len(self.veil) == 1
         _require(alone, "a fitted veil has its epsilon and options already; name it alone")
         shaped = self.shape is not None or (self.threshold, self.classes) == (None, None)
-        _require(shaped, "threshold and classes belong to a shape; name it, such as shape = 'one_column'")
+        _require(shaped, "threshold and classes belong to a shape; name it, such as shape = 'binary'")
         offered = (*self.scores, *self.passes)
         _require(len(set(offered)) == len(offered), "scores and passes name an output twice; once is enough")
         _require(offered == self.scores or self.is_v2, "passes is for v2 and embedded models; remove it")

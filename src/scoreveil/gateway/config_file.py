@@ -17,7 +17,7 @@ from msgspec import structs
 from scoreveil import typed
 from scoreveil.gateway.config import NAME, NAME_WORDS, SQLITE, Config, ConfigError, Model, Secrets
 from scoreveil.mechanisms.mechanism import named, names
-from scoreveil.typed import LONGEST_NAME
+from scoreveil.typed import MAX_NAME
 
 T = TypeVar("T")
 PREFIX = "SCOREVEIL__"
@@ -81,13 +81,13 @@ def _check_keys(place: str, table: Mapping[str, object], known: set[str]) -> Non
     for key in sorted(table.keys() - known):
         near = difflib.get_close_matches(key, sorted(known), 1)
         words = f"did you mean {near[0]}?" if near else f"the keys are {', '.join(sorted(known))}."
-        raise ConfigError(f"{place}: Unknown key {key[:LONGEST_NAME]!r} of the model; {words}")
+        raise ConfigError(f"{place}: Unknown key {key[:MAX_NAME]!r} of the model; {words}")
 
 
 def _converted(tree: object, kind: type[T], place: str, base: Path) -> T:
     try:
         return typed.convert(tree, kind, place, partial(_path, base))
-    except typed.Misfit as error:
+    except typed.InvalidField as error:
         raise ConfigError(str(error)) from None
 
 

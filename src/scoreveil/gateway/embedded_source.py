@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from scoreveil.gateway.config import Limits
 from scoreveil.gateway.opened import OpenedModel
 from scoreveil.gateway.sources import TensorQuery, TensorSource
-from scoreveil.inference_protocol.refusals import model_too_slow, upstream_failed
+from scoreveil.inference_protocol.errors import model_too_slow, upstream_failed
 from scoreveil.inference_protocol.tensors import Arrays, TensorSpec
 
 SHORT = 0.002  # seconds that a call may hold up the others

@@ -21,8 +21,8 @@ from scoreveil import secret_file
 from scoreveil.gateway import logs
 from scoreveil.gateway.config import Limits, Server
 from scoreveil.gateway.handlers import Headers, Receive, Scope
+from scoreveil.inference_protocol.errors import ApiError, bad_request
 from scoreveil.inference_protocol.messages import HEADER_LENGTH
-from scoreveil.inference_protocol.refusals import Refusal, bad_request
 from scoreveil.inference_protocol.tensors import DTYPES, from_binary, objects, to_binary
 
 App = Callable[[Scope, Receive, Any], Awaitable[None]]
@@ -151,7 +151,7 @@ class Service:
                     raise bad_request(f"The request is not a {name}Request.") from None
                 answer = await call(asked, MESSAGES[f"{name}Response"](), context)
                 return bytes(answer.SerializeToString())
-            except Refusal as refusal:
+            except ApiError as refusal:
                 code, words, more = CODES.get(refusal.status, INTERNAL), refusal.message, refusal.headers
             except Exception as error:  # gRPC would tell the client what it says
                 request = secrets.token_hex(4)
@@ -239,12 +239,12 @@ def _headers(context: Any) -> list[tuple[bytes, bytes]]:
     return [(key.encode(), value if isinstance(value, bytes) else value.encode()) for key, value in given]
 
 
-def _refusal(response: HttpAnswer) -> Refusal:
+def _refusal(response: HttpAnswer) -> ApiError:
     """What HTTP answered, for a client that knows no paths."""
     status = response.status
     words = "There is no such model, or not this version of it." if status == 404 else response.tree()["error"]
     wait = response.headers.get(b"retry-after")
-    return Refusal(status, words, "", {} if wait is None else {"retry-after": wait.decode()})
+    return ApiError(status, words, "", {} if wait is None else {"retry-after": wait.decode()})
 
 
 # A request: protobuf to JSON and blobs

@@ -14,8 +14,8 @@ from scoreveil.gateway.completions import CompletionForm
 from scoreveil.gateway.language import TextUpstream
 from scoreveil.gateway.memory import Asker
 from scoreveil.gateway.served import ServedModel, request_digest
+from scoreveil.inference_protocol.errors import ApiError, bad_request
 from scoreveil.inference_protocol.messages import HEADER_LENGTH, LARGE
-from scoreveil.inference_protocol.refusals import Refusal, bad_request
 
 if TYPE_CHECKING:
     from scoreveil.gateway.app import Gateway
@@ -151,7 +151,7 @@ async def _complete(exchange: Exchange, form: CompletionForm) -> Answer:
         body = await _body(exchange, take)
         name = completions.addressed(body, form)
         if name not in exchange.gateway.config.language_models:
-            raise Refusal(404, "There is no language model of this name; GET /v1/models lists them.", "not_found")
+            raise ApiError(404, "There is no language model of this name; GET /v1/models lists them.", "not_found")
         exchange.model = name
         served = exchange.served
         if isinstance(served.source, TextUpstream):
@@ -216,7 +216,7 @@ async def _body(exchange: Exchange, take: Callable[[int], bool]) -> bytes:
     limits = exchange.gateway.config.limits
     most = limits.body_bytes
     if exchange.headers.get(b"content-encoding", b"identity") != b"identity":
-        raise Refusal(415, "The body has a Content-Encoding; send it plain.", "encoding")
+        raise ApiError(415, "The body has a Content-Encoding; send it plain.", "encoding")
     declared = exchange.headers.get(b"content-length", b"0")
     if not declared.isdigit() or len(declared) > MAX_DIGITS:
         raise bad_request("The Content-Length is not a number of bytes.")
@@ -229,7 +229,7 @@ async def _body(exchange: Exchange, take: Callable[[int], bool]) -> bytes:
             while more:
                 message = await exchange.receive()
                 if message["type"] != "http.request":
-                    raise Refusal(499, "The client left before its request was complete.", "client_left")
+                    raise ApiError(499, "The client left before its request was complete.", "client_left")
                 part = message.get("body", b"")
                 size += len(part)
                 if size > most:
@@ -244,12 +244,12 @@ async def _body(exchange: Exchange, take: Callable[[int], bool]) -> bytes:
                 more = message.get("more_body", False)
     except TimeoutError:
         words = f"The request was not complete after {limits.seconds:g} seconds; send fewer rows at a time."
-        raise Refusal(408, words, "slow_client") from None
+        raise ApiError(408, words, "slow_client") from None
     if not room:
         words = "The gateway holds as many requests as it can; try again in a second."
-        raise Refusal(503, words, "busy", {"retry-after": "1"})
+        raise ApiError(503, words, "busy", {"retry-after": "1"})
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _too_large(most: int) -> Refusal:
-    return Refusal(413, f"The body is larger than {most} bytes; send fewer rows at a time.", "body")
+def _too_large(most: int) -> ApiError:
+    return ApiError(413, f"The body is larger than {most} bytes; send fewer rows at a time.", "body")

@@ -10,14 +10,14 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from scoreveil.inference_protocol.refusals import Refusal
+from scoreveil.inference_protocol.errors import ApiError
 from scoreveil.inference_protocol.tensors import Array
 
 BLANKS = " \t\r\n\u2581\u0120\u010a"  # the last three are how tokenizers write a space or the end of a line
 MAX_SHARED = 0.01  # of the labels' mass: what tokens may have with which several labels begin
 
 
-class NoLabel(Refusal):
+class NoLabel(ApiError):
     """Nothing of any label is among the likeliest first tokens."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ def label_scores(listed: Iterable[tuple[str, float]], labels: Sequence[str]) -> 
     it gets half of that. So it is never the top one.
 
     Raises:
-        Refusal: Nothing of any label is listed, or labels share their first token.
+        ApiError: Nothing of any label is listed, or labels share their first token.
     """
     names = [folded(label) for label in labels]
     masses, shared, total, least = np.zeros(len(labels)), 0.0, 0.0, 1.0
@@ -66,7 +66,7 @@ def label_scores(listed: Iterable[tuple[str, float]], labels: Sequence[str]) -> 
     known = masses.sum()
     if shared > MAX_SHARED * known:
         words = "Several labels begin with the same token, so the model's answer cannot be read"
-        raise Refusal(502, f"{words}; the gateway's operator has to rename them.", "labels_alike")
+        raise ApiError(502, f"{words}; the gateway's operator has to rename them.", "labels_alike")
     if not known > 0:
         raise NoLabel
     unseen = masses == 0

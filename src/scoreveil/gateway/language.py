@@ -20,7 +20,7 @@ from scoreveil.gateway.labels import NoLabel, label_scores
 from scoreveil.gateway.opened import OpenedModel
 from scoreveil.gateway.sources import Source
 from scoreveil.gateway.upstream import UpstreamPool
-from scoreveil.inference_protocol.refusals import not_allowed
+from scoreveil.inference_protocol.errors import not_allowed
 from scoreveil.inference_protocol.tensors import Array, Arrays, TensorSpec
 
 JSON = {"Content-Type": "application/json"}

@@ -22,12 +22,12 @@ from scoreveil.gateway.metrics import ModelMetrics
 from scoreveil.gateway.opened import BILLION, OpenedModel, check_memory
 from scoreveil.gateway.secrets import Keys
 from scoreveil.gateway.sources import Query
+from scoreveil.inference_protocol.errors import ApiError, bad_request, upstream_failed
 from scoreveil.inference_protocol.messages import LARGE
-from scoreveil.inference_protocol.refusals import Refusal, bad_request, upstream_failed
 from scoreveil.inference_protocol.tensors import Array, Arrays
 from scoreveil.keyed import KeyedVeil
 from scoreveil.ledger import IdempotencyConflict, LedgerUnavailable
-from scoreveil.ledger.releases import MAX_OUTCOME, MAX_UNITS, SETTINGS, Marks, Questions
+from scoreveil.ledger.releases import MAX_OUTCOME, MAX_UNITS, SETTINGS, Marks, ReleaseRequest
 from scoreveil.same_record import exact
 from scoreveil.same_record.marks import Neighbourhoods
 
@@ -85,7 +85,7 @@ class RecordMemory:
             raise upstream_failed("releases")
         price, client_price = self._price(releases)
         limit = round(asker.epsilon * BILLION)
-        questions = Questions(
+        questions = ReleaseRequest(
             self._name, self._settings, await self._marks(query, drawn.shape[1]), drawn.tobytes(), price,
             0 if self._limit else self._answers, self._limit, self._repeat,
             asker.client, client_price * query.rows if limit else 0, limit, asker.request,
@@ -94,16 +94,16 @@ class RecordMemory:
             answers = await (await link.opened()).answer(questions)
         except (LedgerUnavailable, LedgerMismatch):
             message = "The ledger does not answer, so nothing is released; try again later."
-            raise Refusal(503, message, "ledger") from None
+            raise ApiError(503, message, "ledger") from None
         except IdempotencyConflict:
             message = "This Idempotency-Key came with another request, or before the settings changed; use a new one."
-            raise Refusal(409, message, "idempotency") from None
+            raise ApiError(409, message, "idempotency") from None
         if answers.refused == "client":
             message = f"All answers to one client may add up to ε = {asker.epsilon:g}, and this request goes beyond."
-            raise Refusal(429, message, "odometer")
+            raise ApiError(429, message, "odometer")
         if answers.refused == "record":
             message = "A record of this request, or a near-duplicate of it, has had all the answers that it may have."
-            raise Refusal(429, message, "budget")
+            raise ApiError(429, message, "budget")
         if len(answers.outcomes) != drawn.nbytes:  # a neighbour's answer had more places, or fewer
             raise upstream_failed("releases")
         self._metrics.charged.inc(answers.fresh)

@@ -24,8 +24,8 @@ from scoreveil.gateway.config import Limits, Upstream
 from scoreveil.gateway.opened import OpenedModel
 from scoreveil.gateway.sources import Source
 from scoreveil.gateway.upstream import UpstreamPool, versioned_path
+from scoreveil.inference_protocol.errors import bad_request, not_allowed, too_many_rows
 from scoreveil.inference_protocol.messages import NUMPY, fitted, parsed
-from scoreveil.inference_protocol.refusals import bad_request, not_allowed, too_many_rows
 from scoreveil.inference_protocol.tensors import DTYPES, NAMES, Array, Arrays, TensorSpec, flattened, from_json, texts
 from scoreveil.same_record import exact
 

@@ -27,7 +27,7 @@ from scoreveil.gateway.rows import MlflowUpstream, TfServingUpstream
 from scoreveil.gateway.secrets import Keys
 from scoreveil.gateway.sources import Query, Source
 from scoreveil.gateway.upstream import TensorUpstream
-from scoreveil.inference_protocol.refusals import bad_request, upstream_failed
+from scoreveil.inference_protocol.errors import bad_request, upstream_failed
 from scoreveil.inference_protocol.tensors import Array, Arrays
 from scoreveil.keyed import KeyedVeil
 from scoreveil.smoothing import Smoothing, averaged

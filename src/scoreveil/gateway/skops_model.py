@@ -124,9 +124,9 @@ def _classes(classifier: Any, path: Path, shape: Shape) -> tuple[Any, bool]:
         raise ValueError(f"{holds} that was not trained.")
     several = not isinstance(classes, np.ndarray) or classes.ndim != 1 or _many_labels(classifier)
     if several and not shape.has_labels:
-        raise ValueError(f'{holds} of several labels; say shape = "many_labels" in the model\'s table.')
+        raise ValueError(f'{holds} of several labels; say shape = "multi_label" in the model\'s table.')
     if shape.has_labels and not several:
-        raise ValueError(f'{holds} of one label a row; remove shape = "many_labels".')
+        raise ValueError(f'{holds} of one label a row; remove shape = "multi_label".')
     if shape.is_column and len(classes) != 2:
         raise ValueError(f"{path.name} has {len(classes)} classes; one column is for two.")
     check_values(classes)

@@ -1,6 +1,6 @@
 """Where a model's scores come from, in one shape: read a request, ask the model, write the answer.
 
-query = source.read(body, header)              # checked, or a Refusal
+query = source.read(body, header)              # checked, or a ApiError
 outputs = await source.infer(query, seconds)   # raw: for `served.release` alone
 source.write(query, veiled)
 """
@@ -16,8 +16,8 @@ from scoreveil.gateway import lists
 from scoreveil.gateway.config import Limits
 from scoreveil.gateway.opened import OpenedModel
 from scoreveil.inference_protocol import messages
+from scoreveil.inference_protocol.errors import not_allowed
 from scoreveil.inference_protocol.messages import InferenceRequest
-from scoreveil.inference_protocol.refusals import not_allowed
 from scoreveil.inference_protocol.tensors import Array, Arrays, TensorSpec
 from scoreveil.same_record import exact
 

@@ -26,7 +26,7 @@ from scoreveil.gateway.ledger_link import NO_SECRET, OTHER_SECRET
 from scoreveil.gateway.opened import OpenedConfig, OpenedModel, check_files, errors_at, load_model
 from scoreveil.gateway.probabilities import probabilities
 from scoreveil.gateway.served import open_source
-from scoreveil.inference_protocol.refusals import Refusal
+from scoreveil.inference_protocol.errors import ApiError
 from scoreveil.inference_protocol.tensors import Array, TensorSpec
 from scoreveil.ledger import open_books, open_ledger
 from scoreveil.mechanisms.scores import check_rows
@@ -196,7 +196,7 @@ def _not_scores(shape: Shape) -> str:
         logits = 'say outputs = "logits" in the model\'s table, or --outputs logits on the command line.'
         words.append(f"If they are logits, {logits}")
     if shape.is_plain:
-        words.append('If each is a yes or no of its own, say shape = "many_labels", or --shape many_labels.')
+        words.append('If each is a yes or no of its own, say shape = "multi_label", or --shape multi_label.')
     return " ".join(words)
 
 
@@ -216,7 +216,7 @@ async def _upstream(model: OpenedModel, limits: Limits) -> list[str]:
         if not await source.ready():
             raise ValueError("the upstream does not answer that it is ready; --offline does not ask it.")
         _, outputs = await source.declared()
-    except Refusal as refusal:
+    except ApiError as refusal:
         raise ValueError(refusal.detail or refusal.message) from None
     finally:
         source.close()

@@ -17,7 +17,7 @@ from scoreveil.gateway.opened import OpenedModel
 from scoreveil.gateway.probabilities import declared
 from scoreveil.gateway.sources import TensorQuery, TensorSource
 from scoreveil.inference_protocol import messages
-from scoreveil.inference_protocol.refusals import Refusal, model_too_slow, upstream_failed
+from scoreveil.inference_protocol.errors import ApiError, model_too_slow, upstream_failed
 from scoreveil.inference_protocol.tensors import Arrays, TensorSpec
 
 READY_SECONDS = 2.0
@@ -73,19 +73,19 @@ class UpstreamPool:
             return None
         return answer.body if answer.status == 200 else None
 
-    def malformed(self) -> Refusal:
+    def malformed(self) -> ApiError:
         """The answer is not one of the upstream's protocol."""
         return upstream_failed("malformed", self._said("malformed answer"))
 
-    def _refused(self, status: int) -> Refusal:
+    def _refused(self, status: int) -> ApiError:
         """What an upstream's status means to the client. Its reasons may quote inputs, so they stay here."""
         detail = self._said(f"HTTP status {status}")
         if status in (400, 413, 415, 422):
             message = "The model refused the request; check the inputs against what the model declares."
-            return Refusal(400, message, "upstream_refused", detail=detail)
+            return ApiError(400, message, "upstream_refused", detail=detail)
         if status in (429, 503):
             message = "The model is busy or not ready; try again later."
-            return Refusal(503, message, "upstream_busy", detail=detail)
+            return ApiError(503, message, "upstream_busy", detail=detail)
         return upstream_failed(detail=detail)
 
     def _said(self, what: str) -> str:
@@ -127,7 +127,7 @@ class TensorUpstream(TensorSource):
         answer, given = await self._pool.post(self._infer, body, headers, seconds)
         try:
             return messages.read_response(answer, given.get(messages.HEADER_LENGTH), query.asked)
-        except (Refusal, LookupError, TypeError, ValueError, AttributeError):
+        except (ApiError, LookupError, TypeError, ValueError, AttributeError):
             raise self._pool.malformed() from None
 
     async def declared(self) -> tuple[Sequence[TensorSpec], Sequence[TensorSpec]]:

@@ -15,7 +15,7 @@ from msgspec import Meta
 from scoreveil import typed
 from scoreveil.inference_protocol import unread
 from scoreveil.inference_protocol.classification import top_classes
-from scoreveil.inference_protocol.refusals import Refusal, bad_request, not_allowed, too_many_rows
+from scoreveil.inference_protocol.errors import ApiError, bad_request, not_allowed, too_many_rows
 from scoreveil.inference_protocol.tensors import (
     CODES,
     DTYPES,
@@ -141,14 +141,14 @@ def check_parts(body: bytes, length: int | None = None) -> None:
     for what, signs, most in (("lists and objects", (b"[", b"{"), MAX_LISTS), ("texts", (b'"',), 2 * MAX_TEXTS)):
         if sum(body.count(sign, 0, length) for sign in signs) > most:
             message = f"The JSON has too many {what}; send fewer rows at a time, flat lists, or tensors in binary."
-            raise Refusal(413, message, "parts")
+            raise ApiError(413, message, "parts")
 
 
 def fitted(tree: object, kind: type[T]) -> T:
     """What a client sent, as the type that its route takes."""
     try:
         return typed.convert(tree, kind)
-    except typed.Misfit as error:
+    except typed.InvalidField as error:
         raise (not_allowed if error.unknown_field else bad_request)(str(error)) from None
 
 
@@ -278,7 +278,7 @@ def _parameters(given: Parameters | None, own: str, passed: frozenset[str]) -> d
         return {}
     for name in given:
         if name != own and name not in passed:
-            shown = name[: typed.LONGEST_NAME]
+            shown = name[: typed.MAX_NAME]
             raise not_allowed(
                 f"Parameter {shown!r} is not allowed here; {', '.join(sorted({own, *passed}))} may be sent."
             )

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from scoreveil.inference_protocol.refusals import bad_request
+from scoreveil.inference_protocol.errors import bad_request
 
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]

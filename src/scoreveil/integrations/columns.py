@@ -20,7 +20,7 @@ class ColumnVeil:
     Args:
         epsilon: How much shows through; or a mechanism, or a veil, whole.
         columns: One column of vectors, or two or more columns, one for each class; with a shape one of numbers
-            (`OneColumn`), one for each label (`ManyLabels`), or the largest (`TopK`).
+            (`Binary`), one for each label (`MultiLabel`), or the largest (`TopK`).
         records: With a secret, the columns that tell one record from another. The same record then gets the same
             answer wherever it is processed, and others independent ones; without, records of the same cell and
             magnitudes share one.

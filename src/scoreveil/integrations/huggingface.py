@@ -22,7 +22,7 @@ from scoreveil.extras import needs
 from scoreveil.integrations.records import LogitsCheck, RecordVeil, check_no_logits
 from scoreveil.mechanisms.guarantee import Guarantee
 from scoreveil.mechanisms.mechanism import Mechanism
-from scoreveil.shapes import VECTORS, ManyLabels, MoreAxes, OneColumn, Shape
+from scoreveil.shapes import VECTORS, Binary, MultiLabel, PerPosition, Shape
 from scoreveil.veil import Veil, VeilOptions
 
 with needs("huggingface"):
@@ -44,7 +44,7 @@ class VeiledPipeline:
     Args:
         pipeline: A text-classification pipeline; whether it takes the softmax or the sigmoid is its own setting.
         epsilon: How much shows through; or a mechanism, or a veil, whole.
-        options: As in `Veil`. `shape=ManyLabels(threshold=…)` sets other thresholds than a half, or says that the
+        options: As in `Veil`. `shape=MultiLabel(threshold=…)` sets other thresholds than a half, or says that the
             sigmoid is to be taken where the model's configuration does not.
     """
 
@@ -120,7 +120,7 @@ class VeiledTokenPipeline:
         if not isinstance(pipeline, TokenClassificationPipeline):
             raise ValueError(f"Expected a token-classification pipeline, got {type(pipeline).__name__}.")
         self._pipeline = pipeline
-        self._veil = RecordVeil(_shaped(epsilon, MoreAxes(), options))
+        self._veil = RecordVeil(_shaped(epsilon, PerPosition(), options))
         shape = self._veil.veil.shape
         if not shape.has_places:
             raise ValueError(f"Tokens have a score vector each; remove {shape!r}.")
@@ -165,7 +165,7 @@ def _shape(pipeline: TextClassificationPipeline) -> Shape:
         if config.num_labels < 2:
             raise ValueError("Expected two labels or more for a softmax, got one.")
         return VECTORS
-    return OneColumn() if config.num_labels == 1 else ManyLabels()
+    return Binary() if config.num_labels == 1 else MultiLabel()
 
 
 def _shaped(epsilon: float | Mechanism | Veil, shape: Shape, options: VeilOptions) -> Veil:

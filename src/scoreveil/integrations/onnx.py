@@ -37,7 +37,7 @@ class VeiledSession:
         scores: The name of the output that holds the scores; not needed where only one can.
         labels: The name of an output of labels to let through as it is.
         outputs: What the scores are: "probabilities", or "logits". Of logits the softmax is taken here, and the
-            sigmoid where the shape is one of yes and no (`OneColumn`, `ManyLabels`); an answer that holds
+            sigmoid where the shape is one of yes and no (`Binary`, `MultiLabel`); an answer that holds
             probabilities already is then refused.
         options: As in `Veil`.
     """

@@ -12,15 +12,15 @@ from sklearn.model_selection import KFold, StratifiedKFold, check_cv
 from sklearn.utils import _safe_indexing, column_or_1d, indexable
 from sklearn.utils.validation import _num_samples
 
-from scoreveil.fitting.neighbours import MOST_RECORDS, Asked
+from scoreveil.fitting.neighbours import MAX_RECORDS, Asked
 from scoreveil.randomness import KeyedDraws
-from scoreveil.shapes import VECTORS, ManyLabels, Shape
+from scoreveil.shapes import VECTORS, MultiLabel, Shape
 from scoreveil.smoothing import Smoothing, smoothed_scores
 from scoreveil.tables.label_columns import yes_columns
 
 Records = tuple[Any, Any]  # and their labels
 
-SEVERAL = ManyLabels(threshold=float(np.nextafter(0.5, 1)))  # scikit-learn says yes where p > 1/2
+SEVERAL = MultiLabel(threshold=float(np.nextafter(0.5, 1)))  # scikit-learn says yes where p > 1/2
 
 
 class Sides(TypedDict, total=False):
@@ -99,7 +99,7 @@ def asked(models: list[tuple[Any, Records, Records]], classes: NDArray[Any], rng
     """Classifiers that an attacker asks, with some records of both sides."""
     attacked = []
     for model, *sides in models:
-        most = min(MOST_RECORDS // len(models), *(_num_samples(records) for records, _ in sides))
+        most = min(MAX_RECORDS // len(models), *(_num_samples(records) for records, _ in sides))
         taken = [_taken(records, labels, rng.permutation(_num_samples(records))[:most]) for records, labels in sides]
         inside, outside = ((records, class_numbers(np.asarray(labels), classes)) for records, labels in taken)
         attacked.append(Asked(partial(aligned, model, classes), *inside, *outside))

@@ -20,8 +20,8 @@ from typing import Any, Unpack
 from scoreveil import __version__
 from scoreveil.extras import needs
 from scoreveil.inference_protocol import messages
+from scoreveil.inference_protocol.errors import ApiError, bad_request, not_found, upstream_failed
 from scoreveil.inference_protocol.messages import InferenceRequest
-from scoreveil.inference_protocol.refusals import Refusal, bad_request, not_found, upstream_failed
 from scoreveil.integrations.records import RecordVeil
 from scoreveil.mechanisms.mechanism import Mechanism
 from scoreveil.tables.label_columns import asked_scores
@@ -47,7 +47,7 @@ class VeiledEndpoint:
     async def __call__(self, request: Request) -> Response:
         try:
             return await self._route(request)
-        except Refusal as refusal:
+        except ApiError as refusal:
             return JSONResponse({"error": refusal.message}, refusal.status)
 
     async def _route(self, request: Request) -> Response:

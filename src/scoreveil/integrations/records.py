@@ -102,11 +102,11 @@ def check_axes(scores: Any, shape: Shape) -> None:
     """Refuse scores with more than two axes where nobody said that classes are on the last: pictures have them first.
 
     Raises:
-        ValueError: There are more axes, and the shape is not `MoreAxes`.
+        ValueError: There are more axes, and the shape is not `PerPosition`.
     """
     if scores.ndim > 2 and not shape.has_places:
         raise ValueError(
-            f"The scores have {scores.ndim} axes; where the last one holds the classes, say shape=MoreAxes()."
+            f"The scores have {scores.ndim} axes; where the last one holds the classes, say shape=PerPosition()."
         )
 
 

@@ -258,7 +258,7 @@ class VeiledClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             named: VeilOptions = {} if self.model is None else {"model": self.model}
             veil = Veil.from_given(self.epsilon, out_of_fold.shape_of(several), **named)
             if not (veil.shape.has_labels if several else veil.shape.is_plain):
-                wanted = "a veil with shape=ManyLabels()" if several else "a veil for score vectors"
+                wanted = "a veil with shape=MultiLabel()" if several else "a veil for score vectors"
                 raise ValueError(f"Expected {wanted} for these labels, got one with shape={veil.shape!r}.")
             return veil if veil.is_keyed and self.secret is None else _sticky(veil, self._secret())
         fitting.Settings(self.advantage, cast(float | None, self.epsilon), self.beyond, self.regions, self.certify)

@@ -38,7 +38,7 @@ class VeiledModule(nn.Module):
             axis.
         epsilon: How much shows through; or a mechanism, or a veil, whole.
         outputs: What the module gives: "logits" or "probabilities". Of logits the softmax is taken here, and the
-            sigmoid where the shape is one of yes and no (`OneColumn`, `ManyLabels`). A module that gives probabilities
+            sigmoid where the shape is one of yes and no (`Binary`, `MultiLabel`). A module that gives probabilities
             already is then refused: here where its last layer shows it, else at its first answer.
         options: As in `Veil`.
     """
@@ -153,7 +153,7 @@ def _check_last_layer(module: nn.Module, yes_or_no: bool) -> None:
             break
     if not isinstance(last, PROBABILITIES):
         return
-    shape = "" if yes_or_no or not isinstance(last, nn.Sigmoid) else " and shape=ManyLabels() or OneColumn()"
+    shape = "" if yes_or_no or not isinstance(last, nn.Sigmoid) else " and shape=MultiLabel() or Binary()"
     raise ValueError(
         f"The last layer of the module is a {type(last).__name__}: it gives probabilities, and not logits. "
         f'Say outputs="probabilities"{shape}. If its answers do not go through that layer, wrap it: '

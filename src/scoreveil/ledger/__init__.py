@@ -1,7 +1,7 @@
 """The ledger: how often each record may still be answered, kept through crashes, for any number of workers.
 
     ledger = await open_ledger("sqlite:///ledger.db")                       # or "postgresql://…"
-    questions = Questions("digits", settings, marks, outcomes, units=1)     # what was drawn, should it be due
+    questions = ReleaseRequest("digits", settings, marks, outcomes, units=1)     # what was drawn, should it be due
     answers = await ledger.answer(questions)                                # on disk when this returns
     answers.refused, answers.outcomes                                       # "", and what to release
 
@@ -17,10 +17,9 @@ from scoreveil import extras
 from scoreveil.ledger.books import Books, Forgotten, Head, Scope, Total, Verification
 from scoreveil.ledger.errors import IdempotencyConflict, LedgerUnavailable, NoLedger
 from scoreveil.ledger.ledger import Horizon, Ledger
-from scoreveil.ledger.releases import Answers, Questions, Repeat
+from scoreveil.ledger.releases import ReleaseRequest, ReleaseResult, Repeat
 
 __all__ = [
-    "Answers",
     "Books",
     "Forgotten",
     "Head",
@@ -29,7 +28,8 @@ __all__ = [
     "Ledger",
     "LedgerUnavailable",
     "NoLedger",
-    "Questions",
+    "ReleaseRequest",
+    "ReleaseResult",
     "Repeat",
     "Scope",
     "Total",

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from scoreveil.ledger import kernel
 from scoreveil.ledger.log import BEGUN, SAME, Body, Entry, shape_of
-from scoreveil.ledger.releases import SETTINGS, Marks, Questions, Refused
+from scoreveil.ledger.releases import SETTINGS, Marks, Refused, ReleaseRequest
 
 MARKS = 8  # of a record, that there is room for; where they have more, the oldest records end earlier
 LOAD = 0.85  # of the table's slots
@@ -48,7 +48,7 @@ class Index:
     def warm_up() -> None:
         """Compile what is needed, or load it from numba's cache, before anyone waits for it."""
         index, marks = Index(1), np.zeros((1, 1), np.int64)
-        index.answer(Questions("m", bytes(SETTINGS), marks, b"0", 1), hashed("m", marks))
+        index.answer(ReleaseRequest("m", bytes(SETTINGS), marks, b"0", 1), hashed("m", marks))
         index.undo()
         kernel.restore(index._table, np.zeros(1, np.uint8), np.empty((0, 7), np.int64))
 
@@ -71,7 +71,7 @@ class Index:
         """The number of the next record."""
         return int(self._counters[kernel.NEXT])
 
-    def answer(self, questions: Questions, hashes: NDArray[np.uint32]) -> Body | Refused:
+    def answer(self, questions: ReleaseRequest, hashes: NDArray[np.uint32]) -> Body | Refused:
         """Answer by the rule. Where the call is refused, nothing changes."""
         payer = questions.model, client_hash(questions.client)
         spent = self._spent.get(payer, 0) + questions.price
@@ -85,7 +85,7 @@ class Index:
             self._replace(self._spent, [payer], [spent])
         return body
 
-    def _answer_rows(self, questions: Questions, hashes: NDArray[np.uint32]) -> Body | None:
+    def _answer_rows(self, questions: ReleaseRequest, hashes: NDArray[np.uint32]) -> Body | None:
         rows, before = len(questions), self.position()
         number = self._number(questions.settings, questions.width)
         terms = number, questions.units, questions.answers, questions.limit, questions.repeat == "refuse"
@@ -197,7 +197,7 @@ class Index:
         self.keep()
 
     def standing(self, numbers: NDArray[Any]) -> tuple[list[int], list[int]]:
-        """Answers under the last settings, and units spent, of each of these records."""
+        """ReleaseResult under the last settings, and units spent, of each of these records."""
         cells = self._cells[numbers % len(self._cells)]
         return (cells[:, kernel.COUNT] & kernel.MASK).tolist(), cells[:, kernel.SPENT].tolist()
 

@@ -68,7 +68,7 @@ def answer(
         hashes: (rows, 2 · marks) halves of the hashed marks.
         drawn: An outcome for each row, in 64 bits.
         rows: From which row to which.
-        terms: The settings' number, units, answers, limit and whether repeats are refused, as in `Questions`.
+        terms: The settings' number, units, answers, limit and whether repeats are refused, as in `ReleaseRequest`.
         records, kinds, released: To be filled with each row's record, what it came to, and its outcome.
     """
     settings, units, answers, limit, refuses = terms

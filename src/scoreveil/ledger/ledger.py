@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from scoreveil.ledger.books import Books
-from scoreveil.ledger.releases import Answers, Questions
+from scoreveil.ledger.releases import ReleaseRequest, ReleaseResult
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Ledger(ABC):
     """An open ledger, for the event loop and the process that opened it."""
 
     @abstractmethod
-    async def answer(self, questions: Questions) -> Answers:
+    async def answer(self, questions: ReleaseRequest) -> ReleaseResult:
         """Answer questions by the rule of `releases.py`; what is charged is on disk when this returns.
 
         Raises:

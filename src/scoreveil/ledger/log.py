@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoreveil.ledger.errors import IdempotencyConflict, LedgerUnavailable
-from scoreveil.ledger.releases import Answers, Questions
+from scoreveil.ledger.releases import ReleaseRequest, ReleaseResult
 
 SAME, FRESH, BEGUN = range(3)  # what a row came to; begun: fresh, and the first of its record
 BASE = hashlib.sha256(b"scoreveil log 3").digest()
@@ -61,7 +61,7 @@ class Entry(NamedTuple):
 
     @classmethod
     def of(
-        cls, questions: Questions, body: "Body", number: int, at: int, next_record: int, ident: int | None = None
+        cls, questions: ReleaseRequest, body: "Body", number: int, at: int, next_record: int, ident: int | None = None
     ) -> "Entry":
         """The row of a call that came to this."""
         fingerprint = b"" if questions.request is None else questions.fingerprint()
@@ -87,7 +87,7 @@ class Entry(NamedTuple):
         except (struct.error, AttributeError, TypeError):  # a column holds something else altogether
             return False
 
-    def answers(self, questions: Questions) -> Answers:
+    def answers(self, questions: ReleaseRequest) -> ReleaseResult:
         """What the call was told, for one that comes again.
 
         Raises:
@@ -95,7 +95,7 @@ class Entry(NamedTuple):
         """
         if self.request is not None and self.fingerprint != questions.fingerprint():
             raise IdempotencyConflict
-        return Answers("", Body.read(self.body).outcomes, self.fresh)
+        return ReleaseResult("", Body.read(self.body).outcomes, self.fresh)
 
 
 class Body(NamedTuple):

@@ -21,7 +21,7 @@ from scoreveil.ledger.errors import LedgerUnavailable
 from scoreveil.ledger.index import Index, client_hash, hashed
 from scoreveil.ledger.ledger import Horizon, Ledger
 from scoreveil.ledger.log import BASE, BEGUN, COLUMNS, SAME, Body, Entry, link
-from scoreveil.ledger.releases import Answers, Questions
+from scoreveil.ledger.releases import ReleaseRequest, ReleaseResult
 
 Connection = Any  # asyncpg's; it has no types
 
@@ -161,7 +161,7 @@ class PostgresLedger(Ledger):
             )
         await asyncio.to_thread(Index.warm_up)
 
-    async def answer(self, questions: Questions) -> Answers:
+    async def answer(self, questions: ReleaseRequest) -> ReleaseResult:
         async with self._connection() as connection:
             for left in reversed(range(TRIES)):
                 try:
@@ -235,16 +235,16 @@ class _Known(NamedTuple):
     rule: Index
 
 
-async def _answer(connection: Connection, questions: Questions) -> Answers:
+async def _answer(connection: Connection, questions: ReleaseRequest) -> ReleaseResult:
     """What was answered before is read, in one statement; what is new takes a transaction."""
     hashes, known = hashed(questions.model, questions.marks), None
     if questions.request is None and not questions.price:
         known = await _find(connection, FIND, questions, hashes)
         body = known.rule.answer(questions, hashes)
         if isinstance(body, str):
-            return Answers(body, b"", 0)
+            return ReleaseResult(body, b"", 0)
         if not body.fresh:
-            return Answers("", body.outcomes, 0)
+            return ReleaseResult("", body.outcomes, 0)
         known.rule.undo()
     async with connection.transaction():
         if questions.request is not None:
@@ -259,17 +259,19 @@ async def _answer(connection: Connection, questions: Questions) -> Answers:
             known.rule.spend(*payer, await connection.fetchval(SPENT, *payer))
         body = known.rule.answer(questions, hashes)
         if isinstance(body, str):
-            return Answers(body, b"", 0)
+            return ReleaseResult(body, b"", 0)
         if body.fresh or (questions.price and questions.request is not None):
             await _write(connection, questions, known, body)
         if questions.price:
             payment = questions.client, questions.price, questions.client_limit
             if not await connection.fetchval(PAY, *payer, *payment):
                 raise _Overtaken
-    return Answers("", body.outcomes, body.fresh)
+    return ReleaseResult("", body.outcomes, body.fresh)
 
 
-async def _find(connection: Connection, statement: str, questions: Questions, hashes: NDArray[np.uint32]) -> _Known:
+async def _find(
+    connection: Connection, statement: str, questions: ReleaseRequest, hashes: NDArray[np.uint32]
+) -> _Known:
     rows = await connection.fetch(statement, np.unique(hashes.view(np.int64)).tolist())
     index = Index(len(rows) + len(questions), questions.marks.shape[1])
     if not rows:
@@ -279,7 +281,7 @@ async def _find(connection: Connection, statement: str, questions: Questions, ha
     return _Known(list(numbers), index)
 
 
-async def _write(connection: Connection, questions: Questions, known: _Known, body: Body) -> None:
+async def _write(connection: Connection, questions: ReleaseRequest, known: _Known, body: Body) -> None:
     call, at, begun = await connection.fetchrow(NUMBERS, len(body.begun))
     numbers = np.array([0, *known.numbers, *begun])[body.records]
     fresh, width = body.kinds != SAME, 4 * body.begun.shape[1]

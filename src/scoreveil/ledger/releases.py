@@ -41,7 +41,7 @@ MAX_REQUEST = 64  # bytes of a request
 Marks = NDArray[np.int64]
 
 
-class Answers(NamedTuple):
+class ReleaseResult(NamedTuple):
     """What a call came to.
 
     Attributes:
@@ -56,7 +56,7 @@ class Answers(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Questions:
+class ReleaseRequest:
     """One call, checked: rows of one client about one model.
 
     Attributes:

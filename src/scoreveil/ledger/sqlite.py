@@ -13,7 +13,7 @@ from scoreveil.ledger import wire
 from scoreveil.ledger.books import Books
 from scoreveil.ledger.errors import IdempotencyConflict, LedgerUnavailable
 from scoreveil.ledger.ledger import Horizon, Ledger
-from scoreveil.ledger.releases import Answers, Questions
+from scoreveil.ledger.releases import ReleaseRequest, ReleaseResult
 from scoreveil.ledger.sqlite_books import SqliteBooks
 from scoreveil.ledger.writer import Writer, address, try_to_own
 
@@ -90,7 +90,7 @@ class SqliteLedger(Ledger):
             raise
         self._create = False
 
-    async def answer(self, questions: Questions) -> Answers:
+    async def answer(self, questions: ReleaseRequest) -> ReleaseResult:
         return wire.read_answers(await self._call(wire.ASK, wire.packed(questions)))
 
     async def bind(self, facts: Mapping[str, str]) -> dict[str, str]:

@@ -16,7 +16,7 @@ from scoreveil.ledger.errors import LedgerUnavailable
 from scoreveil.ledger.index import Index, client_hash, hashed
 from scoreveil.ledger.ledger import Horizon
 from scoreveil.ledger.log import ALTERED, BASE, COLUMNS, Entry, linked
-from scoreveil.ledger.releases import Answers, Questions
+from scoreveil.ledger.releases import ReleaseRequest, ReleaseResult
 from scoreveil.ledger.sqlite_format import State, connect, identity, is_damage, open_to_write, reason
 
 PAGE = 4096  # bytes; what a call takes beyond its body, at least
@@ -128,7 +128,7 @@ class LedgerFile:
                 self._connection.execute("ROLLBACK")
             raise
 
-    def answer(self, questions: Questions, ident: int, is_again: bool) -> Answers:
+    def answer(self, questions: ReleaseRequest, ident: int, is_again: bool) -> ReleaseResult:
         """Answer questions within the transaction.
 
         Args:
@@ -145,7 +145,7 @@ class LedgerFile:
             return earlier.answers(questions)
         body = self._index.answer(questions, hashed(questions.model, questions.marks))
         if isinstance(body, str):
-            return Answers(body, b"", 0)
+            return ReleaseResult(body, b"", 0)
         if questions.price:
             self._paid[questions.model, questions.client] += questions.price
         if body.fresh or (questions.price and questions.request is not None):
@@ -155,7 +155,7 @@ class LedgerFile:
             self._added_by[ident] = entry
             if questions.request is not None:
                 self._added_by[questions.request] = entry
-        return Answers("", body.outcomes, body.fresh)
+        return ReleaseResult("", body.outcomes, body.fresh)
 
     def _earlier(self, request: bytes | None, ident: int) -> Entry | None:
         """The row of the same request, or of the same call."""

@@ -1,9 +1,9 @@
 """Messages between a worker and the writer: a length, the call's number, a kind, then a body in MessagePack.
 
-ask    id, ASK, Questions
+ask    id, ASK, ReleaseRequest
 bind   id, BIND, facts
 ping   id, PING
-reply  id, DONE and Answers or facts, or CONFLICT, or UNAVAILABLE and a few words
+reply  id, DONE and ReleaseResult or facts, or CONFLICT, or UNAVAILABLE and a few words
 
 The upper bits of an id are its worker's own, the lower ones count its calls. A call that is sent again, because its
 reply was lost with the writer's owner, keeps its id and says so (AGAIN).
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
-from scoreveil.ledger.releases import Answers, Marks, Questions
+from scoreveil.ledger.releases import Marks, ReleaseRequest, ReleaseResult
 
 PING, ASK, BIND = 1, 2, 3
 AGAIN = 0x80  # added to the kind
@@ -40,8 +40,8 @@ def _received(_: type, sent: tuple[int, bytes]) -> Marks:
 
 packed = msgspec.msgpack.Encoder(enc_hook=_sent).encode
 # each raises ValueError where a body is something else
-read_questions = msgspec.msgpack.Decoder(Questions, dec_hook=_received).decode
-read_answers = msgspec.msgpack.Decoder(Answers).decode
+read_questions = msgspec.msgpack.Decoder(ReleaseRequest, dec_hook=_received).decode
+read_answers = msgspec.msgpack.Decoder(ReleaseResult).decode
 read_facts = msgspec.msgpack.Decoder(dict[str, str]).decode
 
 

@@ -22,15 +22,15 @@ from typing import NamedTuple
 from scoreveil.ledger import wire
 from scoreveil.ledger.errors import IdempotencyConflict, LedgerUnavailable
 from scoreveil.ledger.ledger import Horizon
-from scoreveil.ledger.releases import Questions
+from scoreveil.ledger.releases import ReleaseRequest
 from scoreveil.ledger.sqlite_file import LedgerFile
 from scoreveil.ledger.sqlite_format import reason
 
 CHUNK = 1 << 20  # bytes read from one worker in one round
-LONGEST_ADDRESS = 100  # bytes of a unix socket's path, with a margin
+MAX_ADDRESS = 100  # bytes of a unix socket's path, with a margin
 
 
-Work = Questions | dict[str, str] | None  # facts, or a sign of life
+Work = ReleaseRequest | dict[str, str] | None  # facts, or a sign of life
 Reply = tuple[int, bytes]  # DONE, CONFLICT or UNAVAILABLE, and what goes with it
 
 
@@ -248,7 +248,7 @@ def address(path: Path) -> Iterator[str]:
     """Where the writer of this ledger listens, as a path that is short enough for a unix socket."""
     name = f"{path.name}.sock"
     full = str(path.parent / name)
-    if len(os.fsencode(full)) <= LONGEST_ADDRESS:
+    if len(os.fsencode(full)) <= MAX_ADDRESS:
         yield full
         return
     folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)

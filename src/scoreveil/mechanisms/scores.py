@@ -58,7 +58,7 @@ def check_axes(layout: Sequence[int]) -> None:
     if len(layout) not in (1, 2):
         raise ValueError(f"Expected scores of shape (k,) or (n, k), got {len(layout)} dimensions.")
     if layout[-1] < 2:
-        hint = "; one column, the probability of yes of each record, needs shape=OneColumn()"
+        hint = "; one column, the probability of yes of each record, needs shape=Binary()"
         raise ValueError(f"Expected at least 2 classes, got {layout[-1]}{hint * (layout[-1] == 1)}.")
 
 
@@ -203,13 +203,13 @@ def _way_out(row: Floats, is_alone: bool) -> str:
     if not np.isfinite(row).all() or (row < 0).any() or _is_percent(row):
         return ""
     if row.max() > 1:
-        column = "; if they are one column, a number for each record, say shape=OneColumn()" if is_alone else ""
+        column = "; if they are one column, a number for each record, say shape=Binary()" if is_alone else ""
         return f"If these are logits, apply softmax first{column}."
     if is_alone:
         return (
             f"If these are not {len(row)} classes of one record but one column, the probability of yes of each "
-            "record, say shape=OneColumn(); if each is a label of its own, shape=ManyLabels()."
+            "record, say shape=Binary(); if each is a label of its own, shape=MultiLabel()."
         )
     if abs(_total(row) - 1) <= ROUNDED:
         return "If they were rounded, divide each row by its sum."
-    return "If each column is a yes or no of its own, say shape=ManyLabels()."
+    return "If each column is a yes or no of its own, say shape=MultiLabel()."

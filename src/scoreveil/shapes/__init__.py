@@ -1,10 +1,10 @@
 """Shapes of scores: what is served is turned into vectors that sum to 1, each is veiled, and turned back.
 
     Vectors       a vector (n, k) for each record: the default, and nothing is turned
-    OneColumn     two classes in one column: the probability of the positive one
-    ManyLabels    a yes or no for each of several labels, independent of each other
+    Binary        two classes in one column: the probability of the positive one
+    MultiLabel    a yes or no for each of several labels, independent of each other
     TopK          the largest scores of many classes, with or without the rest
-    MoreAxes      a vector for each token, pixel or place: (n, t, k)
+    PerPosition   a vector for each token, pixel or place: (n, t, k)
 
 A shape is a frozen value that travels with its veil: in files, in configurations. It answers for itself, by attributes
 and methods: nobody else asks which one it is.
@@ -14,18 +14,18 @@ An answer is made of the veiled vectors, the labels and the dtype alone: nothing
 reaches it, to the last bit.
 """
 
+from scoreveil.shapes.binary import Binary, MultiLabel
 from scoreveil.shapes.pairs import as_columns, read_pairs, veiled_pairs
 from scoreveil.shapes.shape import Shape, given, make, restored, said_beside
 from scoreveil.shapes.top_k import RANKED, TopK, is_descending, scaled
-from scoreveil.shapes.vectors import VECTORS, MoreAxes, Vectors
-from scoreveil.shapes.yes_no import ManyLabels, OneColumn
+from scoreveil.shapes.vectors import VECTORS, PerPosition, Vectors
 
 __all__ = [
     "RANKED",
     "VECTORS",
-    "ManyLabels",
-    "MoreAxes",
-    "OneColumn",
+    "Binary",
+    "MultiLabel",
+    "PerPosition",
     "Shape",
     "TopK",
     "Vectors",

@@ -211,7 +211,7 @@ def given(shape: Any) -> Shape:
     """A shape that someone gave, or ValueError."""
     if not isinstance(shape, Shape):
         got = f"the class {shape.__name__}; add the parentheses" if isinstance(shape, type) else type(shape).__name__
-        raise ValueError(f"Expected a shape such as OneColumn(), got {got}.")
+        raise ValueError(f"Expected a shape such as Binary(), got {got}.")
     return shape
 
 

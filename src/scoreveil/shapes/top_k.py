@@ -13,7 +13,7 @@ from scoreveil.mechanisms.scores import SUM_TOLERANCE, BadRow
 from scoreveil.shapes.shape import PIECE, Shape
 
 RANKED = 5  # rows in descending order from which on it is no accident
-LEAST_PIECE = 2048  # records at a time, however wide they are
+MIN_PIECE = 2048  # records at a time, however wide they are
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class TopK(Shape, name="top_k"):
 
     def piece(self, layout: Sequence[int]) -> int:
         # a list that nothing is added to takes half the room
-        return max(LEAST_PIECE, PIECE // self.classes if self.classes else 2 * PIECE // layout[-1])
+        return max(MIN_PIECE, PIECE // self.classes if self.classes else 2 * PIECE // layout[-1])
 
     def restored(self, veiled: Rows, like: Rows) -> Rows:
         rows = veiled[:, 0]

@@ -42,7 +42,7 @@ class Vectors(Shape, name="vectors"):
         return veiled.astype(like.dtype, copy=False).reshape(like.shape)
 
     def of(self, axes: int) -> Shape:
-        return MoreAxes() if axes > 2 else self
+        return PerPosition() if axes > 2 else self
 
     def placed(self, bad: BadRow, layout: Sequence[int], first: int = 0) -> BadRow:
         return bad
@@ -59,7 +59,7 @@ class Vectors(Shape, name="vectors"):
 
 
 @dataclass(frozen=True)
-class MoreAxes(Shape, name="more_axes"):
+class PerPosition(Shape, name="per_position"):
     """A score vector for each token, pixel or place of a record: (n, t, k), or with more axes before the last."""
 
     words = "Each place is a release of its own: ε is that of one place, and an answer with m places spends m · ε."

@@ -28,7 +28,7 @@ from scoreveil.smoothing.forms import Inputs, arrays_of, like, taken
 from scoreveil.smoothing.noise import drawn_noise
 from scoreveil.smoothing.typical import Input, described, restored_part
 
-MOST_COPIES, MOST_SCALE = 256, 2.0
+MAX_COPIES, MAX_SCALE = 256, 2.0
 HAIR = 2.0**-20  # that single precision still tells
 AT_A_TIME = 1 << 20  # numbers of copies that are made at a time
 
@@ -57,11 +57,11 @@ class Smoothing:
         self._set(inputs, copies, scale, secrets.randbits(127) if seed is None else seed)
 
     def _set(self, inputs: tuple[Input, ...], copies: int, scale: float, seed: int) -> None:
-        for name, value, least, most in (("copies", copies, 1, MOST_COPIES), ("seed", seed, 0, 2**127 - 1)):
+        for name, value, least, most in (("copies", copies, 1, MAX_COPIES), ("seed", seed, 0, 2**127 - 1)):
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not least <= value <= most:
                 raise ValueError(f"Expected {name} to be a whole number from {least} to {most}.")
-        if isinstance(scale, bool) or not isinstance(scale, (int, float)) or not 0 < scale <= MOST_SCALE:
-            raise ValueError(f"Expected a scale above 0, up to {MOST_SCALE:g}.")
+        if isinstance(scale, bool) or not isinstance(scale, (int, float)) or not 0 < scale <= MAX_SCALE:
+            raise ValueError(f"Expected a scale above 0, up to {MAX_SCALE:g}.")
         self.copies, self.scale, self.seed, self.inputs = int(copies), float(scale), int(seed), inputs
         secret = self.seed.to_bytes(16, "little")
         self._noise = {

@@ -49,7 +49,7 @@ def veiled(
         answer = veil(scores[:, 0] if table.is_column else scores)
     except BadRow as bad:
         if table.is_column and is_vector:
-            hint = ". A column with a probability of yes for each row needs Veil(…, shape=OneColumn())"
+            hint = ". A column with a probability of yes for each row needs Veil(…, shape=Binary())"
             raise BadRow(bad.row, bad.fault + hint) from None
         hint = "" if columns or table.is_column else f". Taken as scores: {listed(names)}; columns=[…] names others"
         place = f"column {names[bad.where]!r}" if isinstance(bad.where, int) else bad.where

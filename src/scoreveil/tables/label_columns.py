@@ -58,7 +58,7 @@ def asked_scores(answer: Any, shape: Shape, classes: Any = None) -> NDArray[Any]
         scores = np.asarray(answer)
         return shape.of_classes(scores) if scores.ndim == 2 and scores.shape[1] == 2 else scores
     if not shape.has_labels:
-        raise ValueError("The classifier has several labels a record; give the veil shape=ManyLabels().")
+        raise ValueError("The classifier has several labels a record; give the veil shape=MultiLabel().")
     if not isinstance(classes, list):
         classes = [range(np.shape(scores)[1]) for scores in answer]
         if any(len(values) < 2 for values in classes):

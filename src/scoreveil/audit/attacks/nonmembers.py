@@ -29,7 +29,7 @@ Learn = Callable[[Floats, Integers, Records, int], Level]  # the same of non-mem
 
 FEWEST = 20  # non-members of a class; with fewer, those of all classes stand in
 UPPER = 0.84  # the quantile that lies one standard deviation above the median of a Gaussian
-LEAST_SPREAD = 0.1  # of what it is on average: a spread of nearly 0 would put any record at the top
+MIN_SPREAD = 0.1  # of what it is on average: a spread of nearly 0 would put any record at the top
 
 
 def fit_by(signal: Signal, classes_of: Callable[[Records], Integers], learn: Learn) -> Fit:
@@ -87,7 +87,7 @@ def quantile(values: Floats, classes: Integers, nonmembers: Records, seed: int) 
         given = rest_of_vector(records, of)
         with one_thread():
             median, above = middle.predict(given), upper.predict(given)
-        return np.asarray((signals - median) / np.maximum(above - median, LEAST_SPREAD * usual + 1e-9))
+        return np.asarray((signals - median) / np.maximum(above - median, MIN_SPREAD * usual + 1e-9))
 
     return level
 

@@ -13,7 +13,7 @@ from scoreveil.audit.attacks.likelihood import Ensemble, gaussians, log_density
 from scoreveil.audit.data.records import Bools, Records
 
 PROXIES = 20
-LEAST_VARIANCE = 1e-9  # constant scores differ by rounding
+MIN_VARIANCE = 1e-9  # constant scores differ by rounding
 
 
 def pmia(target: Records, ensemble: Ensemble) -> Floats:
@@ -45,4 +45,4 @@ def of_proxies(
     known = count > 0
     mean = total / np.maximum(count, 1)
     variance = np.where(known, squares / np.maximum(count, 1) - mean**2, 1.0)
-    return known, (mean, np.sqrt(np.maximum(variance, LEAST_VARIANCE)))
+    return known, (mean, np.sqrt(np.maximum(variance, MIN_VARIANCE)))

@@ -39,9 +39,9 @@ from scoreveil.fitting.metrics import Group
 KNOWN_TONES = {"none": "ink", VEIL: "c0", "optimal": "c0", "published": "c1"}
 USEFUL = ("auroc_of_confidence", "usefulness: AUROC of the confidence (further right is better)")
 DISTORTED = ("distortion_l2", "distortion: mean ‖z − y‖₂ (further left is better)")  # drawn where no label is known
-LEAST_RATE = 1e-3  # where the axes of a log-log ROC start at the lowest
-FEWEST_SWEPT = 3  # settings of a defense that make a curve over ε
-MOST_CURVES = 5
+MIN_RATE = 1e-3  # where the axes of a log-log ROC start at the lowest
+MIN_SWEPT = 3  # settings of a defense that make a curve over ε
+MAX_CURVES = 5
 KEY, PLAIN_KEY = "members found at 1 % false positives", "the best attack at each rate"
 
 ATTACKERS = {False: "Attacker has the scores alone", True: "Attacker knows the true label"}
@@ -228,7 +228,7 @@ def roc(study: Study, verdict: AuditVerdict) -> list[Panel]:
     style, panels = looks(study), []
     fewest = min((r.nonmembers for r in study.results), default=1)
     least = min(
-        max(LEAST_RATE, 10.0 ** math.floor(math.log10(1 / max(fewest, 1)))), 0.1
+        max(MIN_RATE, 10.0 ** math.floor(math.log10(1 / max(fewest, 1)))), 0.1
     )  # below one false alarm there is nothing
     for told in knowledge(study):
         series = []
@@ -276,7 +276,7 @@ def selected(study: Study, verdict: AuditVerdict) -> list[Setting]:
     left_out = {"label_only", "label_constant", *(name for name, _ in wanted)}  # the label alone is drawn as the floor
     others = [min(group, key=leak) for name, group in _by_defense(study).items() if name in keeps - left_out]
     others.sort(key=lambda one: (one[0] != "published", one[0].startswith("isotonic"), leak(one)))
-    return (wanted + others)[:MOST_CURVES]
+    return (wanted + others)[:MAX_CURVES]
 
 
 # Sweeps
@@ -285,7 +285,7 @@ def selected(study: Study, verdict: AuditVerdict) -> list[Setting]:
 def sweeps(study: Study) -> list[Panel]:
     """AUC of the best attack against ε, for the defenses that were tried at several."""
     everything, study = study, shared(study)
-    swept = {name for name, group in _by_defense(study).items() if sum(e is not None for _, e in group) >= FEWEST_SWEPT}
+    swept = {name for name, group in _by_defense(study).items() if sum(e is not None for _, e in group) >= MIN_SWEPT}
     if not swept:
         return []
     every = [e for name, e in settings(study) if name in swept and e is not None]

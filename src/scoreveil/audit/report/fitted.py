@@ -18,7 +18,7 @@ from scoreveil import __version__
 from scoreveil.audit.report import cost_tables, region_tables
 from scoreveil.audit.report.charts import regions as chart
 from scoreveil.audit.report.charts.panel import Axis, Panel, Series
-from scoreveil.audit.report.charts.regions import MOST_LABELS
+from scoreveil.audit.report.charts.regions import MAX_LABELS
 from scoreveil.audit.report.figures import reliability
 from scoreveil.audit.report.page import drawn, put, rendered
 from scoreveil.audit.report.pdf import Printer
@@ -108,8 +108,8 @@ def html(veil: Veil, trials: Sequence[Trial], target: str, names: Sequence[str] 
         "fitted.html.j2",
         title=_title(veil, len(maps[0].rows), epsilon),
         cards=cards(promise, measured, veil.shape),
-        maps=[(it.name, region_tables.regions(it), _both_widths(it)) for it in maps[:MOST_LABELS]],
-        more_labels=max(len(maps) - MOST_LABELS, 0),
+        maps=[(it.name, region_tables.regions(it), _both_widths(it)) for it in maps[:MAX_LABELS]],
+        more_labels=max(len(maps) - MAX_LABELS, 0),
         has_strips=any(len(it.mechanism.cuts) > 1 for it in maps),
         answers=None if epsilon is None else region_tables.answers(maps[0]),
         epsilon=epsilon,

@@ -17,7 +17,7 @@ from scoreveil.audit.report import asked, evidence, figures, pictures, region_ta
 from scoreveil.audit.report.charts import regions
 from scoreveil.audit.report.charts.marks import Sheet
 from scoreveil.audit.report.charts.panel import NARROW, Panel, sheet
-from scoreveil.audit.report.charts.regions import MOST_LABELS
+from scoreveil.audit.report.charts.regions import MAX_LABELS
 from scoreveil.audit.report.charts.svg import svg
 from scoreveil.audit.report.pdf import Printer
 from scoreveil.audit.report.sentences import enough, sentences
@@ -43,7 +43,7 @@ LEFT_OUT = "Left out"  # how notes begin that are about the study and not about 
 
 def html(study: Study, verdict: AuditVerdict, risks: RecordRisks | None = None, veil: Veil | None = None) -> str:
     """The whole report, with the records at risk where they are known, and the regions of the veil to take."""
-    maps = () if veil is None else regions.read(veil)[:MOST_LABELS]
+    maps = () if veil is None else regions.read(veil)[:MAX_LABELS]
     return rendered(
         "report.html.j2",
         title=str(study.meta.get("title") or study.meta.get("name") or "What the scores give away"),

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from markupsafe import Markup
 
-from scoreveil.audit.report.many_labels import IN_A_WORD, Row
+from scoreveil.audit.report.multi_label import IN_A_WORD, Row
 from scoreveil.audit.report.sentences import sentences
 from scoreveil.audit.report.wording import NOTHING, interval, number, setting_in_words
 from scoreveil.audit.study.results import CHANCE, LABEL, UNDEFENDED, AttackResult, Setting, Study

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from scoreveil.audit.report.wording import NOTHING, number, percent
 
-FEWEST_ALIKE = 3  # rows that make a column of one value worth leaving out
+MIN_ALIKE = 3  # rows that make a column of one value worth leaving out
 
 Row = TypeVar("Row")
 
@@ -93,7 +93,7 @@ def compact(full: Table) -> Table:
     for i, (heading, _) in enumerate(full.columns):
         texts = {(row[i].text, row[i].small) for row in full.rows}
         text, small = texts.pop() if len(texts) == 1 else ("", "")
-        if i == 0 or not text or (text != NOTHING and (small or len(full.rows) < FEWEST_ALIKE)):
+        if i == 0 or not text or (text != NOTHING and (small or len(full.rows) < MIN_ALIKE)):
             kept.append(i)
         elif text != NOTHING:
             same.append((heading, text))

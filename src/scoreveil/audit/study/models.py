@@ -19,7 +19,7 @@ from scoreveil.arrays import Floats, Integers
 from scoreveil.audit.data.images import Images, variants
 from scoreveil.audit.data.records import Membership, Records, joined
 from scoreveil.audit.study.pictures import Pictures
-from scoreveil.audit.study.shadows import Progress, many_shadows, silent
+from scoreveil.audit.study.shadows import Progress, shadow_models, silent
 from scoreveil.audit.study.subjects import FOLDING, REFERENCE_SHARE, SIDES, Subject, checked, from_scores
 from scoreveil.files.records import Scored
 from scoreveil.fitting.records import doubts
@@ -144,7 +144,7 @@ def with_extras(
     if model.shadows:
         pool = np.concatenate([members[0], others[0]]), np.concatenate([members[1], others[1]])
         train = partial(_train_shadow, model.factory, pool, reference[0])
-        many = many_shadows(train, len(pool[1]), subject.reference, model.shadows, seed, jobs, progress)
+        many = shadow_models(train, len(pool[1]), subject.reference, model.shadows, seed, jobs, progress)
         subject = replace(subject, many=many)
     if model.inversion and model.auxiliary is not None:
         asked, drawn = (_images(data, subject.target.classes) for data in (model.auxiliary, others))

@@ -45,7 +45,7 @@ FLOORS = {"label": inversion.label, "ranking": by_ranking}
 
 
 @dataclass(frozen=True, eq=False)
-class Studio:
+class InversionStudy:
     """Everything a reconstruction is made from."""
 
     subject: Subject

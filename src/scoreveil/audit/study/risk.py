@@ -39,7 +39,7 @@ ANSWERS = 10  # of a veil whose answers are drawn
 POOL = 40  # records, at least, that a risk rests on
 POOLS = 50  # at most: the first and the last are partly luck, the more so the smaller they are
 CONFIDENCE = 0.95
-MOST_EXPOSED = 20  # members that reports name
+MAX_EXPOSED = 20  # members that reports name
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +70,7 @@ class RecordRisks:
         """Where each record stands in the file of its side, from 0."""
         return np.concatenate([np.arange(len(r)) for r in (self.given.members, self.given.nonmembers)])
 
-    def most_exposed(self, count: int = MOST_EXPOSED) -> Integers:
+    def most_exposed(self, count: int = MAX_EXPOSED) -> Integers:
         """The rows of the members with the highest risk without a defense; among equals, as the attack ranks them."""
         inside = slice(len(self.given.members))
         return np.lexsort((-self.undefended.place[inside], -self.undefended.value[inside]))[:count]

@@ -208,9 +208,9 @@ def run(
     soon, later = _first(bench, plan), _then(bench, plan)
     if subject.pictures is not None and plan.inverted:  # before the rest: inversions take longest
         from scoreveil.audit.networks.inverter import InversionSettings  # torch is loaded only by those who need it
-        from scoreveil.audit.study.redrawing import Studio
+        from scoreveil.audit.study.redrawing import InversionStudy
 
-        studio = Studio(subject, subject.pictures, plan.inversion or InversionSettings(), plan.seed, cache)
+        studio = InversionStudy(subject, subject.pictures, plan.inversion or InversionSettings(), plan.seed, cache)
         later = [*(_Task(name, REDRAWING, do) for name, do in studio.tasks(plan.inverted)), *later]
     tasks = [*soon, *later]
     total, done, found = sum(task.size for task in tasks), 0, list[Findings]()

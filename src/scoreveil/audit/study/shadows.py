@@ -1,6 +1,6 @@
 """Many shadow models, for LiRA and its kin: each is trained on a half of the records under attack.
 
-    many = many_shadows(train, len(records), population, count=16, seed=0, jobs=2)
+    many = shadow_models(train, len(records), population, count=16, seed=0, jobs=2)
 
 Halves come in pairs, one the complement of the other, so that every record is inside exactly half of the shadows. They
 are trained through joblib, in its current backend: `joblib.parallel_config("ray")` trains them on a cluster.
@@ -35,7 +35,7 @@ def part(progress: Progress, first: float, last: float) -> Progress:
 
 
 @dataclass(frozen=True, eq=False)
-class ManyShadows:
+class ShadowModels:
     """Undefended scores of the target's records, members first, and of a population that nobody was trained on."""
 
     of_records: Floats  # (shadows, n, k)
@@ -43,7 +43,7 @@ class ManyShadows:
     population: Records  # under the target
     of_population: Floats  # (shadows, population, k)
 
-    def take(self, index: Integers) -> "ManyShadows":
+    def take(self, index: Integers) -> "ShadowModels":
         """Some of the target's records."""
         return replace(self, of_records=self.of_records[:, index], inside=self.inside[:, index])
 
@@ -63,9 +63,9 @@ def halves(count: int, records: int, seed: int) -> Bools:
     return inside
 
 
-def many_shadows(
+def shadow_models(
     train: Train, records: int, population: Records, count: int, seed: int, jobs: int, progress: Progress = silent
-) -> ManyShadows:
+) -> ShadowModels:
     """Train them all. `train` goes to other processes, so it is a function or object that can be pickled."""
     inside = halves(count, records, seed)
     # a shadow's seed is none of the target's
@@ -75,4 +75,4 @@ def many_shadows(
         of_records.append(own)
         of_population.append(others)
         progress("a shadow model", len(of_records), count)
-    return ManyShadows(np.stack(of_records), inside, population, np.stack(of_population))
+    return ShadowModels(np.stack(of_records), inside, population, np.stack(of_population))

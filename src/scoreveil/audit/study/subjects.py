@@ -16,7 +16,7 @@ from scoreveil.audit.data.records import Membership, Records
 from scoreveil.audit.defenses.interface import Given
 from scoreveil.audit.defenses.ours import fitted_veil, studied_veil
 from scoreveil.audit.study.pictures import Pictures
-from scoreveil.audit.study.shadows import ManyShadows
+from scoreveil.audit.study.shadows import ShadowModels
 from scoreveil.files.records import read, read_sides
 from scoreveil.fitting.decision import Evidence
 from scoreveil.fitting.evidence import evidence, may_be_fitted_on, options_of
@@ -53,7 +53,7 @@ class Subject:
     shadow: Membership
     reference: Records
     notes: tuple[str, ...] = ()
-    many: ManyShadows | None = None
+    many: ShadowModels | None = None
     pictures: Pictures | None = None
     title: str = ""
     fitted_on: Records | None = None

@@ -29,7 +29,7 @@ PER_PIXEL, PER_ANCHOR, PER_DIRECTION = 0.35, 0.15, 0.2
 # ... for each drawn thing and each name that it covers, that its leader crosses, and for lying outside
 COVERS_DRAWN, COVERS_TEXT, CROSSES_DRAWN, CROSSES_TEXT, OUTSIDE = 6, 300, 2, 20, 3000
 CROWDED = 0.5  # for each drawn thing within 18 pixels of the anchor: of a line, name the stretch where it is alone
-MOST_FOR_OPTIONAL = 6  # a name that is optional is left out where all it covers and crosses costs more
+MAX_FOR_OPTIONAL = 6  # a name that is optional is left out where all it covers and crosses costs more
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Placer:
         for weight, others in ((CROSSES_DRAWN, drawn), (CROSSES_TEXT, texts)):
             total += weight * _overlaps(leaders, others).reshape(len(boxes), -1).sum(axis=1)
         best = int(total.argmin())
-        if wish.optional and total[best] - cost[best] > MOST_FOR_OPTIONAL:
+        if wish.optional and total[best] - cost[best] > MAX_FOR_OPTIONAL:
             return None
         which, distance, _ = np.unravel_index(best, shape)
         return boxes[best], wish.anchors[int(which)], float(distances[distance])

@@ -20,7 +20,7 @@ from scoreveil.mechanisms.region_words import RegionRow
 from scoreveil.mechanisms.regions import Regions
 from scoreveil.veil import Veil
 
-MOST_LABELS = 10  # of which tables and pictures are shown
+MAX_LABELS = 10  # of which tables and pictures are shown
 # from the least sure region to the surest; neighbours differ in hue too
 COLOURS = ("#f4e7a1", "#cfe3a0", "#98d1ac", "#5fbcbb", "#3a9bc1", "#3174b1", "#2e4f97", "#252c6b")
 STYLE = "".join(f".t-r{i}{{color:{colour}}}" for i, colour in enumerate(COLOURS))
@@ -30,7 +30,7 @@ TITLE, LABEL, SMALL = 14, 12.5, 11.5
 HEAD, ROW, BELOW, LEFT = 52, 34, 48, 60
 PLANE, GAP, BARS = 560, 40, 400  # widths, of a wide sheet
 NARROW = 350
-LEAST_HEIGHT, MOST_HEIGHT = 130, 240  # of the plane
+MIN_HEIGHT, MAX_HEIGHT = 130, 240  # of the plane
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def drawn(it: Sheet, kind: str = "", alone: bool = False) -> str:
 
 def sheet(it: RegionMap, narrow: bool = False) -> Sheet:
     """The plane, and beside it, or on a narrow sheet below it, the bars."""
-    height = min(max(ROW * len(it.rows), LEAST_HEIGHT), MOST_HEIGHT)
+    height = min(max(ROW * len(it.rows), MIN_HEIGHT), MAX_HEIGHT)
     plane_width, bars_width = (NARROW, NARROW) if narrow else (PLANE, BARS)
     across, down = (0.0, HEAD + height + BELOW) if narrow else (plane_width + GAP, 0.0)
     marks = [*_plane(it, plane_width, height), *shifted(_bars(it, bars_width), across, down)]

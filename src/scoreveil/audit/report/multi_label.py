@@ -15,7 +15,7 @@ from scoreveil.audit.report.pdf import Printer
 from scoreveil.audit.report.sentences import broken_promises
 from scoreveil.audit.report.table import Table, TableCell
 from scoreveil.audit.report.wording import NOTHING, attack, interval, number, setting_in_words
-from scoreveil.audit.study.many_labels import LabelsStudy
+from scoreveil.audit.study.multi_label import LabelsStudy
 from scoreveil.audit.study.results import LABEL, UNDEFENDED, VEIL, AttackResult, Setting, Study, to_json
 from scoreveil.audit.verdict import AuditVerdict, Leak, excess, leaks
 from scoreveil.fitting import decision
@@ -166,7 +166,7 @@ def html(study: LabelsStudy, verdict: AuditVerdict) -> str:
     assert verdict.evidence is not None, "a veil was studied"
     meta, said = study.whole.meta, sentences(study, verdict)
     return rendered(
-        "many_labels.html.j2",
+        "multi_label.html.j2",
         title="What the labels' scores give away",
         date=str(meta.get("date") or ""),
         status=STATUS[verdict.excess.outcome],

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from scoreveil.audit.attacks.many_labels import ON_WHOLE_ANSWERS
+from scoreveil.audit.attacks.multi_label import ON_WHOLE_ANSWERS
 from scoreveil.audit.data.records import Defense, Membership
 from scoreveil.audit.defenses.ours import cross_fitted, quietly
 from scoreveil.audit.study import run as studies

@@ -8,7 +8,7 @@ KINDS = {
 }
 
 
-class Refusal(Exception):
+class ApiError(Exception):
     """The server declines to answer.
 
     Attributes:
@@ -27,30 +27,30 @@ class Refusal(Exception):
         self.detail = detail
 
 
-def bad_request(message: str) -> Refusal:
+def bad_request(message: str) -> ApiError:
     """The request cannot be read, or contradicts itself."""
-    return Refusal(400, message, "malformed")
+    return ApiError(400, message, "malformed")
 
 
-def not_allowed(message: str) -> Refusal:
+def not_allowed(message: str) -> ApiError:
     """The request asks for something that is not on the allow-list."""
-    return Refusal(400, message, "not_allowed")
+    return ApiError(400, message, "not_allowed")
 
 
-def too_many_rows(rows: int, most: int) -> Refusal:
-    return Refusal(413, f"The request has {rows} rows; send at most {most} at a time.", "rows")
+def too_many_rows(rows: int, most: int) -> ApiError:
+    return ApiError(413, f"The request has {rows} rows; send at most {most} at a time.", "rows")
 
 
-def not_found() -> Refusal:
-    return Refusal(404, "This path is not served; /v2/models/NAME/infer and its relatives are.", "not_found")
+def not_found() -> ApiError:
+    return ApiError(404, "This path is not served; /v2/models/NAME/infer and its relatives are.", "not_found")
 
 
-def upstream_failed(reason: str = "upstream", detail: str = "") -> Refusal:
+def upstream_failed(reason: str = "upstream", detail: str = "") -> ApiError:
     """The model's answer cannot be passed on; whatever it said stays here."""
     message = "The model gave no answer that can be passed on; its operator's log says why."
-    return Refusal(502, message, reason, detail=detail or KINDS.get(reason, ""))
+    return ApiError(502, message, reason, detail=detail or KINDS.get(reason, ""))
 
 
-def model_too_slow(detail: str = "") -> Refusal:
+def model_too_slow(detail: str = "") -> ApiError:
     message = "The model did not answer in time; try again later, or ask for less at a time."
-    return Refusal(504, message, "timeout", detail=detail)
+    return ApiError(504, message, "timeout", detail=detail)

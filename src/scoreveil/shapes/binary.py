@@ -15,7 +15,7 @@ BELOW_HALF = float(np.nextafter(0.5, 0))
 
 
 @dataclass(frozen=True)
-class YesNo(Shape):
+class BinaryScores(Shape):
     """What both have: columns of yes or no, each with a threshold."""
 
     threshold: Any = 0.5
@@ -59,7 +59,7 @@ class YesNo(Shape):
 
 
 @dataclass(frozen=True)
-class OneColumn(YesNo, name="one_column"):
+class Binary(BinaryScores, name="binary"):
     """Two classes in one column, (n,) or (n, 1): the probability p of the positive one.
 
     The label is "yes" where p >= threshold, in the column's own dtype. It is kept by stretching both sides of the
@@ -96,7 +96,7 @@ class OneColumn(YesNo, name="one_column"):
 
 
 @dataclass(frozen=True)
-class ManyLabels(YesNo, name="many_labels"):
+class MultiLabel(BinaryScores, name="multi_label"):
     """A probability for each of several labels that do not exclude each other: (n, labels), or (labels,) for one.
 
     Attributes:
@@ -140,7 +140,7 @@ class ManyLabels(YesNo, name="many_labels"):
         return tuple(layout[-1:])
 
     def by_label(self, labels: int) -> tuple[Shape, ...]:
-        return tuple(OneColumn(threshold, self.logits) for threshold in self.thresholds(labels))
+        return tuple(Binary(threshold, self.logits) for threshold in self.thresholds(labels))
 
     def check_pairs(self) -> None:
         if isinstance(self.threshold, tuple):
