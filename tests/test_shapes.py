@@ -611,7 +611,7 @@ def test_a_sum_of_float32_that_ends_above_1_is_certain(shape):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("one", {}, "There is no shape 'one'; there are multi_label, per_position, binary, .*top_k"),
+        ("one", {}, "There is no shape 'one'; there are binary, multi_label, per_position, .*top_k"),
         ("top_k", {"threshold": 0.5}, "has no threshold; it has classes"),
         ("per_position", {"classes": 3}, "has no classes; it has no options"),
         ("binary", {"threshold": 1.0}, "Expected a threshold between 0 and 1"),
