@@ -16,6 +16,7 @@ from scoreveil.audit.attacks.features import log_odds
 from scoreveil.audit.data.records import Membership, Records
 from scoreveil.audit.defenses import memguard
 from scoreveil.audit.networks.training import TrainingRun
+from scoreveil.audit.report.wording import number
 from scoreveil.audit.study.results import UNDEFENDED
 
 ROOT = Path(__file__).parent.parent
@@ -121,3 +122,20 @@ def test_every_numbered_statement_of_the_paper_has_its_row():
     for kind, last in (("Definition", 6), ("Equation", 7), ("Lemma", 6), ("Theorem", 4), ("Property", 4)):
         assert numbers(kind) >= set(range(1, last + 1)), kind
         assert max(numbers(kind)) == last
+
+
+def test_the_page_quotes_what_was_measured():
+    """The figures of the sentences below each table."""
+    rows, guarded = undefended.read()
+    of = {row.case: row for row in rows}
+    section = PAGE.partition("## Why its undefended attacks find more")[2].partition("## MemGuard on MNIST")[0]
+    beside = PAGE.partition("## MemGuard on MNIST")[2].partition("\n## ")[0]
+    own, noisy = of[undefended.OWN_MNIST], of[undefended.NOISY]
+    smallest = min((row for row in rows if row.case.dataset == "mnist"), key=lambda row: row.case.size)
+    quoted = (own.every_record, own.always_member, own.own_records, smallest.ml_leaks, smallest.test_accuracy)
+    quoted = (*quoted, noisy.ml_leaks, noisy.nsh, noisy.test_accuracy, of[undefended.OWN_FASHION].ml_leaks)
+    for share in quoted:
+        assert re.search(rf"\b{100 * share:.1f}\b", section.partition(undefended.END)[2]), share
+    sure = {row.case: row for row in guarded}
+    assert f"would be {number(sure[undefended.OWN_MNIST].free, 3)}." in beside.replace("\n", " ")
+    assert f"{100 * sure[undefended.NOISY].changed:.1f} % of the records" in beside.replace("\n", " ")

@@ -112,27 +112,26 @@ def _overfitted(dataset: str, size: int, epochs: int, noise: float = 0.0) -> Cas
     return Case(dataset, "apart", size, epochs, dropout=0.0, noise=noise)
 
 
-def _as_printed(dataset: str, dropout: float, allocation: Allocation = "table 1") -> Case:
-    return Case(dataset, allocation, 60_000, 12, dropout=dropout, width=8)
+def _as_printed(dataset: str, dropout: float, allocation: Allocation = "table 1", width: int = 8) -> Case:
+    """As many images as in the paper, 60,000."""
+    return Case(dataset, allocation, 60_000, 12, dropout=dropout, width=width)
 
 
+OWN_MNIST, OWN_FASHION = _as_printed("mnist", 0.5), _as_printed("fashion-mnist", 0.0, width=32)
+NOISY = _overfitted("mnist", 2_000, 50, noise=0.4)
 CASES: tuple[Case, ...] = (
-    _as_printed("mnist", 0.5),
+    OWN_MNIST,
     _as_printed("mnist", 0.0),
     _as_printed("mnist", 0.5, "same"),
     _overfitted("mnist", 5_000, 40),
     _overfitted("mnist", 1_000, 60),
     _overfitted("mnist", 500, 60),
     _overfitted("mnist", 200, 60),
-    _overfitted("mnist", 2_000, 50, noise=0.4),
-    _as_printed("fashion-mnist", 0.0),
+    NOISY,
+    OWN_FASHION,
     _overfitted("fashion-mnist", 1_000, 60),
 )
-GUARDED: tuple[Case, ...] = (
-    _as_printed("mnist", 0.5),
-    _overfitted("mnist", 2_000, 50, noise=0.4),
-    _as_printed("fashion-mnist", 0.0),
-)
+GUARDED: tuple[Case, ...] = (OWN_MNIST, NOISY, OWN_FASHION)
 
 
 # Measuring
