@@ -118,6 +118,7 @@ def _as_printed(dataset: str, dropout: float, allocation: Allocation = "table 1"
 
 
 OWN_MNIST, OWN_FASHION = _as_printed("mnist", 0.5), _as_printed("fashion-mnist", 0.0, width=32)
+OWN_CIFAR10 = Case("cifar10", "table 1", 50_000, 12, dropout=0.0)
 NOISY = _overfitted("mnist", 2_000, 50, noise=0.4)
 CASES: tuple[Case, ...] = (
     OWN_MNIST,
@@ -130,6 +131,7 @@ CASES: tuple[Case, ...] = (
     NOISY,
     OWN_FASHION,
     _overfitted("fashion-mnist", 1_000, 60),
+    OWN_CIFAR10,
 )
 GUARDED: tuple[Case, ...] = (OWN_MNIST, NOISY, OWN_FASHION)
 
