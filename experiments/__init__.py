@@ -13,7 +13,7 @@ Each room uses the library and the rooms above it. The library knows nothing of 
     paper/        reproduction.py  the paper's experiments, run again       printed.py     its Table 2, as printed
                   tables.py        ours beside it                           figures.py     its figures
                   folder.py        all of it, as files                      reports.py     ... of the committed results
-                  which_veil.py    the table of docs/which-veil.md
+                  which_veil.py    the table of docs/which-veil.md          undefended.py  why its attacks find more
     frontier/     training.py      every defense, compared                  exposed.py     those who need one most
                   comparison.py    ... as tables and figures                page.py        ... in docs/rivals.md
     __main__.py   the command of paper/ and frontier/
