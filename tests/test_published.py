@@ -1,4 +1,4 @@
-"""The paper's mechanism: Algorithm 1, Equation 2, and which of its claims hold."""
+"""The paper's mechanism: Algorithm 1, Equation 4, and which of its claims hold."""
 
 import itertools
 import math
@@ -183,7 +183,7 @@ def test_algorithm_1_keeps_the_order(classes, reading):
 
 
 @pytest.mark.parametrize("classes", [2, 3, 10, 50])
-def test_lemma_1_the_extremes_of_the_modified_scores_enclose_1_over_k(classes):
+def test_lemma_5_the_extremes_of_the_modified_scores_enclose_1_over_k(classes):
     rows = np.concatenate([sorted_rows(classes, 500, concentration=c) for c in (0.1, 1.0, 10.0)])
     modified = published.modify(rows, Published(0.7), secure_uniforms(len(rows), classes))
     assert np.all(modified.min(axis=1) < 1 / classes)
@@ -199,18 +199,18 @@ def exact_pairs(classes, count):
 
 
 @pytest.mark.parametrize("classes", [2, 3, 10])
-def test_properties_2_to_5_hold_where_an_exact_epsilon_star_exists(classes):
+def test_properties_1_to_4_hold_where_an_exact_epsilon_star_exists(classes):
     modified, star, y = exact_pairs(classes, 200)
     for form in ("kl", "ratio", "top"):
         assert epsilon_star(y, modified, form) == pytest.approx(star, rel=1e-6)
     last = np.zeros(len(star))
     for factor in (1.1, 1.5, 3.0):
         z = published.normalize(modified, (factor * star)[:, None])
-        assert np.all(np.diff(z, axis=1) > 0)  # Property 2
-        assert np.all(z[:, 1:] / z[:, :-1] > y[:, 1:] / y[:, :-1])  # Property 3
-        assert np.all(z[:, 0] < y[:, 0])  # Property 4
+        assert np.all(np.diff(z, axis=1) > 0)  # Property 1
+        assert np.all(z[:, 1:] / z[:, :-1] > y[:, 1:] / y[:, :-1])  # Property 2
+        assert np.all(z[:, 0] < y[:, 0])  # Property 3
         assert np.all(z[:, -1] > y[:, -1])
-        distance = np.abs(z - y).sum(axis=1)  # Property 5
+        distance = np.abs(z - y).sum(axis=1)  # Property 4
         assert np.all(distance > last)
         last = distance
     last = np.zeros(len(star))
@@ -224,7 +224,7 @@ def test_properties_2_to_5_hold_where_an_exact_epsilon_star_exists(classes):
         last = distance
 
 
-def test_equation_4_has_no_solution_in_general():
+def test_equation_7_has_no_solution_in_general():
     y, modified = np.array([0.157, 0.268, 0.575]), np.array([0.043, 0.380, 0.421])
     stars = [float(epsilon_star(y, modified, form)[0]) for form in ("kl", "ratio", "top")]
     assert max(stars) > 1.2 * min(stars)
@@ -232,7 +232,7 @@ def test_equation_4_has_no_solution_in_general():
         assert np.abs(published.normalize(modified, star) - y).max() > 0.05
 
 
-def test_property_5_fails_where_no_exact_epsilon_star_exists():
+def test_property_4_fails_where_no_exact_epsilon_star_exists():
     y, modified = np.array([0.157, 0.268, 0.574]), np.array([0.043, 0.380, 0.421])
     star = float(epsilon_star(y, modified, "kl")[0])
 
@@ -263,7 +263,7 @@ def test_theorem_3_exceeds_tight_composition():
     ("epsilon", "in_the_paper", "least"),
     [(0.1, 0.948, 0.944), (0.7, 0.783, 0.911), (1.4, 0.535, 0.861), (2.0, 0.328, 0.810)],
 )
-def test_table_2_reports_distortions_that_equation_2_cannot_reach(epsilon, in_the_paper, least):
+def test_table_2_reports_distortions_that_equation_4_cannot_reach(epsilon, in_the_paper, least):
     one_hot = np.eye(10)[:1]
     # the nearest z that any y' in [0, 1]^10 gives
     nearest = published.normalize(one_hot, epsilon)

@@ -21,7 +21,7 @@ FORMS = ("kl", "ratio", "top")
 
 
 def phase_two(modified: np.ndarray, epsilon: Any) -> np.ndarray:
-    """Equation 2, written here once more."""
+    """Equation 4, written here once more."""
     exponents = np.asarray(epsilon)[..., None] * modified / 2
     weights = np.exp(exponents - exponents.max(axis=-1, keepdims=True))
     return weights / weights.sum(axis=-1, keepdims=True)
@@ -110,7 +110,7 @@ def test_an_unknown_form_is_refused() -> None:
     star=st.floats(0.5, 10),
     epsilons=st.tuples(st.floats(0.05, 30), st.floats(0.05, 30)).filter(lambda e: abs(e[0] - e[1]) > 1e-3),
 )
-def test_properties_2_to_5_hold_where_an_exact_epsilon_star_exists(
+def test_properties_1_to_4_hold_where_an_exact_epsilon_star_exists(
     seed: int, k: int, star: float, epsilons: tuple[float, float]
 ) -> None:
     modified = ascending(1, k, seed)[0] + np.linspace(0, 0.3, k)
@@ -118,19 +118,19 @@ def test_properties_2_to_5_hold_where_an_exact_epsilon_star_exists(
     assert float(epsilon_star(scores[None], modified[None])[0]) == pytest.approx(star, rel=1e-6)
     for epsilon in epsilons:
         z = phase_two(modified, epsilon)
-        assert (np.diff(z) > 0).all()  # Property 2
+        assert (np.diff(z) > 0).all()  # Property 1
         if abs(epsilon - star) > 1e-6:
             grown = epsilon > star
-            assert ((z[1:] / z[:-1] > scores[1:] / scores[:-1]) == grown).all()  # Property 3
-            assert (z[-1] > scores[-1]) == grown  # Property 4
+            assert ((z[1:] / z[:-1] > scores[1:] / scores[:-1]) == grown).all()  # Property 2
+            assert (z[-1] > scores[-1]) == grown  # Property 3
             assert (z[0] < scores[0]) == grown
     near, far = sorted(epsilons, key=lambda e: abs(e - star))
-    if (near - star) * (far - star) > 0:  # Property 5: on one side of ε*
+    if (near - star) * (far - star) > 0:  # Property 4: on one side of ε*
         away = [float(np.abs(phase_two(modified, e) - scores).sum()) for e in (near, far)]
         assert away[0] <= away[1] + 1e-12
 
 
-def test_property_5_fails_where_no_exact_epsilon_star_exists() -> None:
+def test_property_4_fails_where_no_exact_epsilon_star_exists() -> None:
     scores, modified = np.array([0.157, 0.268, 0.574]), np.array([0.043, 0.380, 0.421])
     scores = scores / scores.sum()
 

@@ -32,7 +32,7 @@ took 169 µs. Measured by `python -m benchmarks first_answer`, 4 classes, 2 core
 2026-11-18.
 """
 
-LIMIT = """What stands in the way where the published mechanism misses: its network, its table of choices and Equation 2
+LIMIT = """What stands in the way where the published mechanism misses: its network, its table of choices and Equation 4
 stay below the limit's own parts, and reading, checking, transposing and writing the rows, which the limit leaves out,
 come on top. For 1,000 classes numpy's argsort alone is 60 % of the limit, so little is left to win back; in float32 the
 repair of the order, one rank after the other, adds to it. keep="all" is near its goal, on either side from run to run.
@@ -43,7 +43,7 @@ What the unavoidable parts of a batch cost with the best primitives at hand, on 
 size ({block:,} scores): the order of the rows (`np.argsort`; `np.argmax` where one class is kept), the needed
 exponentials (`np.exp`, float64), the random bits (AES-256-CTR by `cryptography`). Nanoseconds a row.
 
-- published: argsort, 6 exponentials a score (five candidates and Equation 2), 1 draw a score
+- published: argsort, 6 exponentials a score (five candidates and Equation 4), 1 draw a score
 - isotonic keep="all": argsort, 1 exponential a score, 1 draw a score
 - isotonic keep=1: argmax, 1 exponential a row, 1 draw a row
 

@@ -4,7 +4,7 @@ The limit is what the unavoidable parts of a batch cost with the best primitives
 the veil's own size:
 
     order         published and keep="all": np.argsort of the rows; keep=1: np.argmax
-    exponentials  np.exp in float64; published: m+1 = 6 for each score, m weights and one for Equation 2;
+    exponentials  np.exp in float64; published: m+1 = 6 for each score, m weights and one for Equation 4;
                   isotonic: one for each kept class, since a class's weights are two geometric runs from one exponential
     random bits   AES-256-CTR, one 64-bit draw for each score (published, keep="all") or each row (keep=1)
 

@@ -53,13 +53,13 @@ def order_kept(scores: Floats, released: Floats, rng: np.random.Generator | None
     return 0.5 + float(agree.sum()) / (2 * counted) if counted else 0.5
 
 
-# ε* (paper, Equation 4)
+# ε* (paper, Equation 7)
 
 
 def epsilon_star(scores: Floats, modified: Floats, form: Form = "kl") -> Floats:
     """The ε at which Phase 2 brings y' back to y, as nearly as one parameter can; per row.
 
-    Equation 4 is k equations in one unknown: an exact root exists for k = 2, else only if ln y is affine in y'.
+    Equation 7 is k equations in one unknown: an exact root exists for k = 2, else only if ln y is affine in y'.
 
         "kl"     root of Σ z_i·y'_i = Σ y_i·y'_i: unique, the z closest to y in KL divergence
         "ratio"  2·(ln y_max - ln y_min)/(y'_max - y'_min), the paper's proof of Lemma 6 with j = min
@@ -128,7 +128,7 @@ class TauPolicy:
 def tau_epsilons(scores: Floats, modified: Floats, policy: TauPolicy) -> Floats:
     """The Phase 2 ε of each row under the policy, for given y'.
 
-    Each row's ε lies on its side of ε* (form "top", where z_max = y_max, so that Property 4 holds for the top score).
+    Each row's ε lies on its side of ε* (form "top", where z_max = y_max, so that Property 3 holds for the top score).
     Where the target cannot be met on that side, the ε on that side that comes closest is taken.
     """
     y, y_prime = np.atleast_2d(scores).astype(np.float64), np.atleast_2d(modified).astype(np.float64)
@@ -156,7 +156,7 @@ def tau_epsilons(scores: Floats, modified: Floats, policy: TauPolicy) -> Floats:
 def _first_crossing(off: Callable[[Floats], Floats], rows: int) -> Floats:
     """Where in [0, 1] a function first crosses 0, per row; or where it comes closest.
 
-    It need not rise from the first step on (Property 5 fails), so look before bisecting.
+    It need not rise from the first step on (Property 4 fails), so look before bisecting.
     """
     steps = np.linspace(0, 1, 257) ** 3
     seen = np.array([off(np.full(rows, step)) for step in steps])

@@ -72,7 +72,7 @@ class Veil:
     Args:
         epsilon: How much shows through; or a mechanism, whole.
         mechanism: The mechanism's name: "isotonic" keeps the top class (or more) and comes with a guarantee;
-            "published" is the paper's Algorithm 1 and Equation 2.
+            "published" is the paper's Algorithm 1 and Equation 4.
         shape: How scores are served, where they are not vectors that sum to 1: `shapes.Binary()`, `MultiLabel()`,
             `TopK()` (docs/shapes.md).
         secret: At least 16 random bytes, or the path of a file that holds them: the same scores then always get the

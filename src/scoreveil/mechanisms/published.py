@@ -1,4 +1,4 @@
-"""The paper's mechanism: Algorithm 1 (Phase 1) and Equation 2 (Phase 2).
+"""The paper's mechanism: Algorithm 1 (Phase 1) and Equation 4 (Phase 2).
 
     y sorted ascending
     sub-range i    [(y_{i-1} + y_i)/2, (y_i + y_{i+1})/2), the first from 0, the last to 1
@@ -167,9 +167,9 @@ def modify(ascending: Array, settings: Published, uniforms: Array) -> Array:
 
 
 def normalize(modified: Array, epsilon: float | Array) -> Array:
-    """Phase 2 (Equation 2): z_i = exp(ε·y'_i/2) / Σ_j exp(ε·y'_j/2).
+    """Phase 2 (Equation 4): z_i = exp(ε·y'_i/2) / Σ_j exp(ε·y'_j/2).
 
-    Guarantee: strictly increasing in y', so the order of the scores is kept (Property 2).
+    Guarantee: strictly increasing in y', so the order of the scores is kept (Property 1).
     """
     xp = namespace(modified)
     weight = xp.exp(epsilon / 2 * (modified - xp.max(modified, axis=-1, keepdims=True)))

@@ -31,7 +31,7 @@ def logarithms(scores: Floats) -> Floats:
 
 
 def log_ratios(scores: Floats) -> Floats:
-    """ln z_i − ln z_max of the sorted scores, (n, k − 1): inverts Equation 2, as 2/ε times this is y'_i − y'_max."""
+    """ln z_i − ln z_max of the sorted scores, (n, k − 1): inverts Equation 4, as 2/ε times this is y'_i − y'_max."""
     logs = logarithms(descending(scores))
     return logs[:, 1:] - logs[:, :1]
 

@@ -21,7 +21,7 @@ FITTING = 0  # the seed of the noise in a fit
 
 
 def published(given: Given) -> Defense:
-    """The paper's Algorithm 1 and Equation 2."""
+    """The paper's Algorithm 1 and Equation 4."""
     return Veil(_epsilon(given), "published", rng=_rng(given))
 
 
