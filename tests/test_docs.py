@@ -29,11 +29,14 @@ def test_python_blocks_run(page, tmp_path, monkeypatch):
         exec(compile(block, page.name, "exec"), {"__name__": "example"})
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_commands_are_ones_that_exist(page):
+def test_commands_are_ones_that_exist():
     """Names and options of each are known; what they do is for other tests."""
     targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
-    fenced = "".join(re.findall(r"^```\n(.*?)^```$", _without_code(page), re.DOTALL | re.MULTILINE))
+    fenced = "".join(
+        part
+        for page in PAGES
+        for part in re.findall(r"^```\n(.*?)^```$", _without_code(page), re.DOTALL | re.MULTILINE)
+    )
     for line in re.findall(r"^(?:make|scoreveil) .*$", fenced.replace("\\\n", " "), re.MULTILINE):
         program, *arguments = shlex.split(line.partition(" > ")[0], comments=True)
         if program == "make":
@@ -57,26 +60,33 @@ def test_the_readme_fits_a_veil_in_a_few_lines_and_is_short():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 100
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_what_is_not_published_is_installed_from_a_clone(page):
+def test_what_is_not_published_is_installed_from_a_clone():
     """Until it is on PyPI: every line that installs it says where."""
-    text = page.read_text(encoding="utf-8")
-    assert not re.findall(r"pip install (?:-\S+ )*'?scoreveil", text.replace("`pip install 'scoreveil[…]'`", ""))
-    for line in re.findall(r"^.*pip install '\..*$", text, re.MULTILINE):
-        assert "clone" in line, line
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        published = re.findall(r"pip install (?:-\S+ )*'?scoreveil", text.replace("`pip install 'scoreveil[…]'`", ""))
+        assert not published, page.name
+        for line in re.findall(r"^.*pip install '\..*$", text, re.MULTILINE):
+            assert "clone" in line, (page.name, line)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_somewhere(page):
-    text = page.read_text(encoding="utf-8")
-    headings = {
-        re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in re.findall(r"^#+ (.*)$", text, re.MULTILINE)
-    }
-    for target in re.findall(r"\]\(([^)\s]+)\)", text):
-        if target.startswith("#"):
-            assert target[1:] in headings, target
-        elif not target.startswith("http"):
-            assert (page.parent / target.partition("#")[0]).exists(), target
+def _anchors(page):
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_links_lead_somewhere():
+    """To a file, and in a page to one of its headings."""
+    dead = []
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+            name, _, anchor = target.partition("#")
+            file = page.parent / name if name else page
+            if target.startswith("http"):
+                continue
+            if not file.exists() or (anchor and file.suffix == ".md" and anchor not in _anchors(file)):
+                dead.append(f"{page.name}: {target}")
+    assert not dead
 
 
 def _script(name):
