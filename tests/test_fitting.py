@@ -19,12 +19,11 @@ from scoreveil.fitting.counting import Counting
 from scoreveil.fitting.estimates import label_tilts
 from scoreveil.fitting.mapping import Map, tied_bins
 from scoreveil.fitting.metrics import auroc, log_loss
-from scoreveil.fitting.program import BoundedAttack as Bounded
-from scoreveil.fitting.program import best_map, best_table
+from scoreveil.fitting.program import BoundedAttack, best_map, best_table
 from scoreveil.fitting.recount import Verdict, recount
 from scoreveil.fitting.releases import Releases, clipped
 from scoreveil.fitting.statement import leading
-from scoreveil.mechanisms.promises import WHOLE, BoundedAttack, exponential_below, worst_ratio
+from scoreveil.mechanisms.promises import WHOLE, Attacker, exponential_below, worst_ratio
 from scoreveil.shapes import Binary
 
 SMOOTH = Population()
@@ -86,8 +85,8 @@ def test_members_and_others_fall_into_each_region_alike():
     raw = [SMOOTH.draw(side, 20_000, rng)[0].max(axis=1) for side in (1, 0)]
     assert auroc(*raw) > 0.65
     exact = SMOOTH.exact(veil.mechanism, rng)
-    assert exact[BoundedAttack.ALONE] < 0.05
-    assert exact[BoundedAttack.LABEL] < 0.06
+    assert exact[Attacker.ALONE] < 0.05
+    assert exact[Attacker.LABEL] < 0.06
 
 
 def test_a_smaller_advantage_leaves_less_and_leaks_less():
@@ -98,7 +97,7 @@ def test_a_smaller_advantage_leaves_less_and_leaks_less():
         veil = fitted(count=20_000, advantage=advantage)
         sure = veil(scores).max(axis=1)
         worth.append(auroc(sure[right], sure[~right]))
-        leaks.append(SMOOTH.exact(veil.mechanism, rng)[BoundedAttack.ALONE])
+        leaks.append(SMOOTH.exact(veil.mechanism, rng)[Attacker.ALONE])
     assert worth[0] < worth[1] - 0.01 < worth[2] - 0.02
     assert leaks[0] < leaks[1] < leaks[2] - 0.1
 
@@ -107,8 +106,8 @@ def test_beyond_correctness_bounds_who_knows_what_is_right_and_leaves_more_to_wh
     rng = np.random.default_rng(7)
     label, correctness = (fitted(count=20_000, beyond=beyond) for beyond in ("label", "correctness"))
     exact = {name: SMOOTH.exact(each.mechanism, rng) for name, each in (("label", label), ("right", correctness))}
-    assert exact["right"][BoundedAttack.CORRECTNESS] < 0.05
-    assert exact["right"][BoundedAttack.ALONE] > exact["label"][BoundedAttack.ALONE]
+    assert exact["right"][Attacker.CORRECTNESS] < 0.05
+    assert exact["right"][Attacker.ALONE] > exact["label"][Attacker.ALONE]
     scores, truth = SMOOTH.draw(0, 20_000, rng)
     right = scores.argmax(axis=1) == truth
     worth = [auroc(v(scores).max(axis=1)[right], v(scores).max(axis=1)[~right]) for v in (label, correctness)]
@@ -120,8 +119,8 @@ def test_labels_that_leak_in_opposite_ways_are_held_each():
     population, rng = Population("pooled"), np.random.default_rng(8)
     veil = fitted(population, count=20_000)
     exact = population.exact(veil.mechanism, rng)
-    assert exact[BoundedAttack.LABEL] < 0.08
-    assert veil.guarantee.advantage >= exact[BoundedAttack.LABEL]
+    assert exact[Attacker.LABEL] < 0.08
+    assert veil.guarantee.advantage >= exact[Attacker.LABEL]
 
 
 def test_the_map_never_has_more_regions_than_were_asked_for():
@@ -135,7 +134,7 @@ def test_a_constant_veil_says_why_and_of_more_than_two_classes_states_that_it_te
     with pytest.warns(UserWarning, match=r"same confidence for every answer.*ε = 0.05 may leave too little"):
         veil = fitted(epsilon=0.05)
     assert veil.is_constant
-    assert (veil.guarantee.advantage_alone, veil.mechanism.evidence.shown(BoundedAttack.CORRECTNESS)) == (0, 0)
+    assert (veil.guarantee.advantage_alone, veil.mechanism.evidence.shown(Attacker.CORRECTNESS)) == (0, 0)
     found = recount(veil, **SMOOTH.records(500, np.random.default_rng(1)))
     assert {each.verdict for each in found} == {Verdict.HELD}
     assert "nothing to tell them apart by" in constant_words(math.inf, Scored(*extreme("certain")))
@@ -191,7 +190,7 @@ def test_with_epsilon_fresh_answers_differ_and_tell_the_region_in_the_end():
 
 def exceeded_by(population, count, fits, certify=None):
     """How often the population tells each attacker more than is stated."""
-    rng, exceeded = np.random.default_rng(count), dict.fromkeys(BoundedAttack, 0)
+    rng, exceeded = np.random.default_rng(count), dict.fromkeys(Attacker, 0)
     for _ in range(fits):
         veil = fit(**population.records(count, rng), rng=rng, force=True, certify=certify)
         evidence = veil.mechanism.evidence
@@ -211,9 +210,9 @@ def test_of_two_classes_the_number_alone_tells_no_more_than_is_stated(kind, coun
     assert max(exceeded_by(population, count, 4, certify).values()) <= 1
     veil = fitted(population, count, certify=certify)
     exact = population.exact(veil.mechanism, np.random.default_rng(0))
-    assert exact[BoundedAttack.ALONE] <= veil.guarantee.advantage_alone
+    assert exact[Attacker.ALONE] <= veil.guarantee.advantage_alone
     if kind == "rates":
-        assert exact[BoundedAttack.ALONE] > 0.4
+        assert exact[Attacker.ALONE] > 0.4
         assert certify or veil.guarantee.advantage < veil.guarantee.advantage_alone
 
 
@@ -234,7 +233,7 @@ def test_the_xor_of_label_and_being_right_is_stated():
     """Members surer where (label = 0) ≠ right, others the reverse: who knows both learns much, and it is said."""
     population, rng = Population("xor"), np.random.default_rng(10)
     veil = fitted(population, count=20_000, beyond="label")
-    exact = population.exact(veil.mechanism, rng)[BoundedAttack.LABEL_AND_CORRECTNESS]
+    exact = population.exact(veil.mechanism, rng)[Attacker.LABEL_AND_CORRECTNESS]
     assert veil.guarantee.advantage_given_truth >= exact
 
 
@@ -393,7 +392,7 @@ def test_equal_vectors_stay_together_and_what_that_cost_is_said():
     for top in np.arange(0.4, 1.01, 0.1):
         same = veil(np.array([[top, (1 - top) / 2, (1 - top) / 2]] * 3) + np.array([[0], [1e-12], [-1e-12]]).clip(0))
         assert (same == same[0]).all()
-    shown = float(veil.mechanism.evidence.shown(BoundedAttack.ALONE))
+    shown = float(veil.mechanism.evidence.shown(Attacker.ALONE))
     assert shown < 0.12
 
 
@@ -404,13 +403,13 @@ def test_the_program_finds_the_best_map_of_two_bins_by_hand():
     """Others lie in two bins half and half, members one in four and three in four: at most .02 of the gap may show."""
     shares, rates = np.array([0.5, 0.5]), np.array([0.6, 0.9])
     gap = np.array([[0.25 - 0.5, 0.75 - 0.5]])
-    free, _ = best_map(shares, rates, 2, [Bounded(gap, 1.0)], np.zeros(2, dtype=bool))
+    free, _ = best_map(shares, rates, 2, [BoundedAttack(gap, 1.0)], np.zeros(2, dtype=bool))
     assert free.table.max(axis=1).tolist() == [1, 1]
     assert free.table[0].argmax() != free.table[1].argmax()
-    held, _ = best_map(shares, rates, 2, [Bounded(gap, 0.02)], np.zeros(2, dtype=bool))
+    held, _ = best_map(shares, rates, 2, [BoundedAttack(gap, 0.02)], np.zeros(2, dtype=bool))
     shown = np.abs(gap[0] @ held.table).sum() / 2
     assert shown == pytest.approx(0.02, abs=1e-6)
-    whole, cost = best_map(shares, rates, 2, [Bounded(gap, 0.02)], np.ones(2, dtype=bool))
+    whole, cost = best_map(shares, rates, 2, [BoundedAttack(gap, 0.02)], np.ones(2, dtype=bool))
     assert set(np.unique(whole.table)) <= {0.0, 1.0}
     assert np.abs(gap[0] @ whole.table).sum() / 2 <= 0.02
     assert cost > 0
@@ -420,7 +419,7 @@ def test_a_corner_shares_few_bins():
     rng = np.random.default_rng(12)
     shares, rates = rng.dirichlet(np.ones(60)), np.sort(rng.uniform(0.3, 0.99, 60))
     gap = (rng.dirichlet(np.ones(60)) - shares)[None]
-    solution, _ = best_map(shares, rates, 6, [Bounded(gap, 0.01)], np.zeros(60, dtype=bool))
+    solution, _ = best_map(shares, rates, 6, [BoundedAttack(gap, 0.01)], np.zeros(60, dtype=bool))
     assert np.abs(gap[0] @ solution.table).sum() / 2 <= 0.01 + 1e-7
     assert (solution.table.max(axis=1) < 1 - 1e-6).sum() <= 14
 

@@ -370,7 +370,7 @@ class Veil:
         return cls(mechanism, shape=shape, secret=secret, model=model, threads=threads, smoothing=smoothing)
 
     def __repr__(self) -> str:
-        shape = f", {self.shape}" if self.shape.title else ""
+        shape = "" if self.shape.is_plain else f", {self.shape}"
         shape += "" if self.smoothing is None else ", of smoothed scores"
         return f"<Veil {self.mechanism.name}: {self.mechanism}{shape}{', keyed' if self.is_keyed else ''}>"
 

@@ -72,6 +72,7 @@ class Binary(BinaryScores, name="binary"):
 
     threshold: float = 0.5
 
+    title = "one column"
     is_column = True
     words = "An answer is one release; the top class is the side of the threshold that the score is on."
 
@@ -106,6 +107,7 @@ class MultiLabel(BinaryScores, name="multi_label"):
 
     threshold: float | tuple[float, ...] = 0.5
 
+    title = "many labels"
     noun = "labels"
     has_labels = True
     words = (

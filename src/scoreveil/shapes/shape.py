@@ -32,6 +32,7 @@ class Shape(ABC):
     name: ClassVar[str] = ""
     words: ClassVar[str]  # what ε means for an answer of this shape, a sentence
     crowd: ClassVar[str] = ""  # and what an advantage against the crowd means, where that needs one
+    title: ClassVar[str] = ""  # what it is, in words, beside an output
     noun: ClassVar[str] = "classes"  # what its columns are
     expected: ClassVar[str] = "scores of its shape"  # what an array of it holds
 
@@ -200,11 +201,6 @@ class Shape(ABC):
     def settings(self) -> dict[str, Any]:
         """The plain values that it is made of, its name among them."""
         return {"shape": self.name, **{option: getattr(self, option) for option in _options(type(self))}}
-
-    @property
-    def title(self) -> str:
-        """Its name in words; empty of the default."""
-        return self.name.replace("_", " ")
 
 
 def given(shape: Any) -> Shape:

@@ -31,6 +31,7 @@ class TopK(Shape, name="top_k"):
 
     classes: int | None = None
 
+    title = "top k"
     words = (
         "An answer is one release, and holds for two score vectors that list the same classes: which ones these are is "
         "told as it is."

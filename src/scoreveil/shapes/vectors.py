@@ -53,15 +53,12 @@ class Vectors(Shape, name="vectors"):
     def settings(self) -> dict[str, Any]:
         return {}
 
-    @property
-    def title(self) -> str:
-        return ""
-
 
 @dataclass(frozen=True)
 class PerPosition(Shape, name="per_position"):
     """A score vector for each token, pixel or place of a record: (n, t, k), or with more axes before the last."""
 
+    title = "a vector for each place"
     words = "Each place is a release of its own: ε is that of one place, and an answer with m places spends m · ε."
     crowd = (
         "The advantage is that of the answer about one place, which is drawn at random: who reads several places "
